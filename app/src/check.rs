@@ -2,6 +2,7 @@
 
 mod network;
 
+use std::fmt::Display;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -13,12 +14,11 @@ use vta_replay::Case;
 use vta_sim::Core;
 use vta_sim::hazards::{self, DeviationAt, Hazard, HazardError, Report, UopSource};
 
-use crate::compile;
+use crate::compile::{self, Compiled};
 use crate::device::machine::{ConfigSource, Machine, Wanted};
 use crate::error::{Context, Result, ensure};
 use crate::files::{decode, is, read_words};
-use crate::open::model::{self, Form, Model};
-use crate::open::source::{self, Source};
+use crate::open::{Form, Model, Source, model, source};
 use crate::options::{DeviceOptions, InputShape, Target};
 
 pub use network::{NetworkVerdict, NodeVerdict, attributes};
@@ -26,9 +26,8 @@ pub use vta_compiler::passes::Verdict;
 
 /// What FILE holds.
 enum Subject {
-    Program(Arc<Program>),
-    /// What becomes of its nodes, and the programs of the devices if it compiles.
-    Network(Box<NetworkVerdict>),
+    /// Programs of devices, and what becomes of the nodes of the network that they are of.
+    Programs(Vec<Arc<Program>>, Option<Box<NetworkVerdict>>),
     Insns {
         config: Config,
         /// Empty for assembly text.
@@ -138,9 +137,9 @@ pub fn check_insns(
 fn check_subject(subject: Subject, core: Core, also: Also) -> Result<Found> {
     let mut found = Found::default();
     match &subject {
-        Subject::Program(_) | Subject::Network(_) => {
-            for program in subject.programs() {
-                check_program(program, &mut found.faults);
+        Subject::Programs(programs, _) => {
+            for program in programs {
+                check_program(program, &mut found);
             }
         }
         Subject::Insns {
@@ -149,11 +148,9 @@ fn check_subject(subject: Subject, core: Core, also: Also) -> Result<Found> {
             insns,
             ..
         } => {
-            let faults = isa_check::check(config, insns);
-            found.faults.extend(faults.iter().map(ToString::to_string));
+            found.fail("", isa_check::check(config, insns));
             if also.strict {
-                let dirty = isa_check::dirty(words);
-                found.faults.extend(dirty.iter().map(ToString::to_string));
+                found.fail("", isa_check::dirty(words));
             }
         }
         Subject::Cases(cases) => {
@@ -168,61 +165,39 @@ fn check_subject(subject: Subject, core: Core, also: Also) -> Result<Found> {
     if core == Core::Rtl {
         find_deviations(&subject, &mut found)?;
     }
-    if let Subject::Network(network) = subject {
-        found.faults.extend(network.faults.iter().cloned());
+    if let Subject::Programs(_, Some(network)) = subject {
+        found.fail("", network.faults.clone());
         found.network = Some(*network);
     }
     Ok(found)
 }
 
-impl Subject {
-    /// The programs of devices; none for instructions and for a network that doesn't compile.
-    fn programs(&self) -> Vec<&Arc<Program>> {
-        match self {
-            Self::Program(program) => vec![program],
-            Self::Network(network) => match &network.compiled {
-                Some(compiled) => compiled.programs(),
-                None => Vec::new(),
-            },
-            Self::Insns { .. } | Self::Cases(_) => Vec::new(),
-        }
-    }
-}
-
 /// What the original RTL does differently.
 fn find_deviations(subject: &Subject, found: &mut Found) -> Result<()> {
     match subject {
-        Subject::Program(_) | Subject::Network(_) => {
-            for program in subject.programs() {
-                deviations_of(program, &mut found.faults);
+        Subject::Programs(programs, _) => {
+            for program in programs {
+                deviations_of(program, found);
             }
         }
         Subject::Insns {
             case: Some(case), ..
-        } => {
-            let deviations = hazards::case_deviations(case)?;
-            found
-                .faults
-                .extend(deviations.iter().map(ToString::to_string));
-        }
+        } => found.fail("", hazards::case_deviations(case)?),
         Subject::Insns { config, insns, .. } => {
             let deviations = hazards::deviations(config, insns, UopSource::Unknown);
-            found
-                .faults
-                .extend(deviations.iter().map(ToString::to_string));
+            found.fail("", deviations);
         }
         Subject::Cases(cases) => {
             for case in cases {
-                let deviations = hazards::case_deviations(case)?;
-                let line = |at: &DeviationAt| format!("{}: {at}", case.name);
-                found.faults.extend(deviations.iter().map(line));
+                let place = format!("{}: ", case.name);
+                found.fail(&place, hazards::case_deviations(case)?);
             }
         }
     }
     Ok(())
 }
 
-fn deviations_of(program: &Program, faults: &mut Vec<String>) {
+fn deviations_of(program: &Program, found: &mut Found) {
     for layer in &program.layers {
         for (index, command) in layer.commands.iter().enumerate() {
             let uops = uops_of(program, command);
@@ -232,7 +207,7 @@ fn deviations_of(program: &Program, faults: &mut Vec<String>) {
                     at: At { index, insn },
                     what,
                 };
-                faults.push(format!("layer {}: {deviation}", layer.described()));
+                found.fail(&format!("layer {}: ", layer.described()), [deviation]);
             }
         }
     }
@@ -279,10 +254,10 @@ fn load(args: &CheckOptions, machine: &Machine) -> Result<Subject> {
         machine
             .admit(&program.config)
             .with_context(|| name.clone())?;
-        return Ok(Subject::Program(program));
+        return Ok(Subject::Programs(vec![program], None));
     }
     if name == "demo" || name.starts_with("zoo:") || is(file, &["onnx"]) {
-        let form = model::load_with(&name, &args.input_shape);
+        let form = Model::open_with(&name, &args.input_shape).map(Model::into_form);
         return network(args, None, machine, form);
     }
     if source::is_assembly(file) {
@@ -330,11 +305,13 @@ fn network(
         Some(bytes) => model::part_of_bytes(bytes.to_vec(), &name, None, &args.input_shape),
     };
     let judged = network::judge(&name, form, part, &target, &machine.config)?;
-    Ok(Subject::Network(Box::new(judged)))
+    let compiled = judged.compiled.iter();
+    let programs = compiled.flat_map(Compiled::programs).cloned().collect();
+    Ok(Subject::Programs(programs, Some(Box::new(judged))))
 }
 
 /// Each layer is a batch of its own: its tokens balance and its micro-ops are known.
-fn check_program(program: &Program, faults: &mut Vec<String>) {
+fn check_program(program: &Program, all: &mut Found) {
     let kernels: Vec<&[Uop]> = program.kernels.iter().map(|k| &k.uops[..]).collect();
     for layer in &program.layers {
         let mut insns = program.opening();
@@ -350,11 +327,7 @@ fn check_program(program: &Program, faults: &mut Vec<String>) {
         insns.push(Finish::default().into());
         uops.resize(insns.len(), None);
         let found = isa_check::check_with(&program.config, &insns, |i| uops[i]);
-        faults.extend(
-            found
-                .iter()
-                .map(|f| format!("layer {}: {f}", layer.described())),
-        );
+        all.fail(&format!("layer {}: ", layer.described()), found);
     }
 }
 
@@ -375,8 +348,8 @@ fn check_case(case: &Case, strict: bool, found: &mut Found) {
 
 fn find_hazards(subject: &Subject, found: &mut Found) -> Result<()> {
     match subject {
-        Subject::Program(_) | Subject::Network(_) => {
-            for program in subject.programs() {
+        Subject::Programs(programs, _) => {
+            for program in programs {
                 for batch in hazards::check_program(program, QueueLimits::default())? {
                     let layer = |insn| match batch.layer(insn) {
                         Some(layer) => format!("layer {layer}: "),
@@ -411,7 +384,10 @@ fn find_hazards(subject: &Subject, found: &mut Found) -> Result<()> {
 /// The hazards of a program, a line each, for `vta run --hazards`.
 pub fn hazards_of_program(program: &Arc<Program>) -> Result<Vec<String>> {
     let mut found = Found::default();
-    find_hazards(&Subject::Program(Arc::clone(program)), &mut found)?;
+    find_hazards(
+        &Subject::Programs(vec![Arc::clone(program)], None),
+        &mut found,
+    )?;
     let line = |(place, hazard): &(String, Hazard)| format!("{place}{hazard}");
     Ok(found.hazards.iter().map(line).collect())
 }
@@ -443,6 +419,13 @@ fn as_written(mut report: Report, insns: &[Insn]) -> Report {
 }
 
 impl Found {
+    /// Adds faults, each behind its place.
+    fn fail(&mut self, place: &str, faults: impl IntoIterator<Item: Display>) {
+        let faults = faults.into_iter();
+        self.faults
+            .extend(faults.map(|fault| format!("{place}{fault}")));
+    }
+
     fn add(&mut self, report: &Report, place: impl Fn(usize) -> String) {
         let hazards = report.hazards.iter();
         self.hazards

@@ -7,7 +7,7 @@ mod listing_html;
 pub(crate) mod tiles;
 
 pub use self::bundle::{Bundle, bundle, of_model};
-pub use self::dump::{PlannedBatch, Plans, passes};
+pub use self::dump::{PlannedBatch, Plans, passes, plans};
 
 use std::sync::Arc;
 
@@ -42,16 +42,16 @@ pub struct Compiled {
     pub split: Option<Arc<MultiProgram>>,
     /// What every layer computes, for comparisons; `None` for what was a bundle.
     pub graph: Option<Arc<QGraph>>,
-    /// The model without fusions, where layers are to be compared with that, too.
+    /// The model without fusions, where a run compares its layers with the reference interpreter, and that with this.
     pub unfused: Option<Arc<Unfused>>,
     /// What the host computes around it; `None` where callers give and take its tensors.
     pub ends: Option<Arc<Ends>>,
 }
 
-impl From<Program> for Compiled {
-    fn from(program: Program) -> Self {
+impl From<Arc<Program>> for Compiled {
+    fn from(program: Arc<Program>) -> Self {
         Self {
-            program: Arc::new(program),
+            program,
             split: None,
             graph: None,
             unfused: None,
@@ -76,14 +76,14 @@ impl Compiled {
             .map(|part| part.program.config.clone());
         let program = Arc::new(overview(&network, &config.unwrap_or_default()));
         let compiled = Self {
-            program,
             split: Some(Arc::new(network)),
-            graph: None,
-            unfused: None,
             ends,
+            ..Self::from(program)
         };
         let len = |tensors: Vec<Tensor>| tensors.iter().map(Tensor::len).collect::<Vec<_>>();
-        let [inputs, outputs] = [compiled.int8_inputs()?, compiled.int8_outputs()?].map(len);
+        let program = &compiled.program;
+        let [inputs, outputs] = [&program.inputs, &program.outputs].map(|i| compiled.int8(i));
+        let [inputs, outputs] = [inputs?, outputs?].map(len);
         if let Some(ends) = &compiled.ends
             && !ends.fits(&inputs, &outputs)
         {
@@ -101,7 +101,7 @@ impl Compiled {
     pub fn inputs(&self) -> Result<Vec<Tensor>> {
         match self.ends.as_ref().and_then(|ends| ends.inputs()) {
             Some(ports) => Ok(ports.iter().map(Tensor::of_host).collect()),
-            None => self.int8_inputs(),
+            None => self.int8(&self.program.inputs),
         }
     }
 
@@ -127,20 +127,23 @@ impl Compiled {
         ends.outputs().iter().map(output).collect()
     }
 
-    /// The int8 tensors that the program reads.
-    fn int8_inputs(&self) -> Result<Vec<Tensor>> {
-        let inputs = self.program.inputs.iter();
-        inputs
-            .map(|i| Tensor::of_program(&self.program, *i))
-            .collect()
+    /// Some of the program's int8 tensors.
+    fn int8(&self, indices: &[u32]) -> Result<Vec<Tensor>> {
+        let tensor = |index: &u32| Tensor::of_program(&self.program, *index);
+        indices.iter().map(tensor).collect()
     }
 
     /// The int8 tensors that the program gives.
-    fn int8_outputs(&self) -> Result<Vec<Tensor>> {
-        let outputs = self.program.outputs.iter();
-        outputs
-            .map(|i| Tensor::of_program(&self.program, *i))
-            .collect()
+    ///
+    /// # Errors
+    /// As for [`Self::inputs`].
+    pub(crate) fn int8_outputs(&self) -> Result<Vec<Tensor>> {
+        self.int8(&self.program.outputs)
+    }
+
+    /// What every layer of a run is compared with.
+    pub(crate) fn compared(&self) -> Option<&QGraph> {
+        self.graph.as_deref().filter(|_| self.unfused.is_some())
     }
 
     /// Operators of each pass that the host computes.
@@ -230,11 +233,10 @@ pub fn for_target(target: &Target, graph: QGraph, config: &Config) -> Result<Com
         None => tiles::lower(&graph, config, &target.tiles, board(target))?,
     };
     Ok(Compiled {
-        program: Arc::new(program),
         split: split.map(Arc::new),
         ends: graph.ends.clone(),
         graph: Some(Arc::new(graph)),
-        unfused: None,
+        ..Compiled::from(Arc::new(program))
     })
 }
 

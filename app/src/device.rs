@@ -1,93 +1,108 @@
-//! Devices by name.
+//! Devices by name, and the machines that they stand for.
+//!
+//! Each kind that is hardware, or wants a library of the system, is a file here and a line of [`KINDS`].
 
 pub(crate) mod ahead;
+pub(crate) mod board;
+mod kind;
 pub(crate) mod machine;
+pub(crate) mod opencl;
 pub(crate) mod rtl;
+mod serial;
 pub(crate) mod setup;
+pub(crate) mod totals;
 mod trace;
+mod views;
 
-pub use self::machine::{ConfigSource, Machine, Wanted, board};
-pub use self::rtl::{Totals, end_on_abort, in_a_row};
-pub use self::setup::Setup;
-
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
-use vta_driver::{Budget, Device};
-use vta_hw_board::{BoardDevice, BoardFile};
-use vta_hw_opencl::{OpenClDevice, Options, Scopes, Selector};
-use vta_hw_rtl::RtlDevice;
+use vta_driver::Device;
 use vta_isa::Config;
 use vta_sim::SimDevice;
 
-use crate::error::{Context, Result, bail, ensure};
-use crate::files;
-use crate::options::hints;
-use crate::options::names::{BITSTREAM, DEVICE, SCOPE};
+use self::kind::{Kind, Opening};
+use crate::error::{Result, bail};
+use crate::options::did_you_mean;
+use crate::options::names::DEVICE;
 
-/// The devices of a list, in order.
-pub fn device_names(list: &str) -> Vec<&str> {
-    list.split(',').collect()
+pub use self::kind::device_names;
+pub use self::machine::{ConfigSource, Machine, Wanted, board};
+pub use self::rtl::end_on_abort;
+pub use self::serial::chain as in_a_row;
+pub use self::setup::Setup;
+pub use self::totals::Totals;
+
+/// All that this build has.
+const KINDS: &[Kind] = &[
+    simulator("sim", &["sim"], sim),
+    simulator("cycle", &["cycle"], cycle),
+    simulator("oracle", &["oracle"], oracle),
+    opencl::KIND,
+    board::KIND,
+    rtl::KIND,
+];
+
+const fn simulator(
+    name: &'static str,
+    meant: &'static [&'static str],
+    open: fn(&str, &Config, &Opening) -> Result<Arc<dyn Device>>,
+) -> Kind {
+    Kind {
+        name,
+        then: &[],
+        form: name,
+        meant,
+        single: false,
+        check: |_| Ok(()),
+        open,
+    }
+}
+
+fn sim(_: &str, config: &Config, opening: &Opening) -> Result<Arc<dyn Device>> {
+    let (kernel, config) = (SimDevice::kernel_from_env()?, config.clone());
+    let device = SimDevice::functional_within(opening.budget, config, kernel, opening.threads);
+    Ok(Arc::new(device))
+}
+
+fn oracle(_: &str, config: &Config, opening: &Opening) -> Result<Arc<dyn Device>> {
+    let device = SimDevice::oracle_within(opening.budget, config.clone());
+    Ok(Arc::new(device))
+}
+
+fn cycle(_: &str, _: &Config, _: &Opening) -> Result<Arc<dyn Device>> {
+    bail!("{} cycle counts the cycles of one device, not of one of several"; DEVICE)
 }
 
 /// The configuration of a file, or the default.
+///
+/// # Errors
+/// A file that can't be read or is none.
 pub fn config(path: Option<&PathBuf>) -> Result<Config> {
-    let Some(path) = path else {
-        return Ok(Config::default());
+    let source = path.cloned().map(ConfigSource::File);
+    let wanted = Wanted {
+        config: source.as_ref(),
+        ..Wanted::default()
     };
-    let text = files::read_text(path)?;
-    Config::from_json(&text).with_context(|| path.display().to_string())
-}
-
-/// How a device is opened.
-#[derive(Clone, Copy, Debug)]
-pub struct Opening<'a> {
-    /// For OpenCL devices only.
-    pub bitstream: Option<&'a PathBuf>,
-    /// For OpenCL devices only.
-    pub scopes: Option<Scopes>,
-    /// Threads that the fast simulator may use for one batch.
-    pub threads: usize,
-    /// What a batch may ask for.
-    pub budget: Budget,
-}
-
-/// What a name means.
-enum Kind<'n> {
-    Sim,
-    Cycle,
-    Oracle,
-    OpenCl(Selector),
-    Board(&'n str),
-    Rtl(&'n Path),
+    Ok(Machine::read(wanted)?.config)
 }
 
 /// What a device's name means.
 ///
 /// # Errors
 /// A name that no device can have.
-fn kind(name: &str) -> Result<Kind<'_>> {
-    Ok(match name {
-        "sim" => Kind::Sim,
-        "cycle" => Kind::Cycle,
-        "oracle" => Kind::Oracle,
-        _ if is_opencl(name) => Kind::OpenCl(name.parse()?),
-        _ if is_board(name) => {
-            let Some(board) = name.strip_prefix("board:").filter(|name| !name.is_empty()) else {
-                bail!(
-                    "{} board:NAME names a board, pynq or de10, or its file in TOML, as \
-                     docs/boards.md says";
-                    DEVICE
-                );
-            };
-            Kind::Board(board)
-        }
-        _ if is_rtl(name) => Kind::Rtl(rtl_library(name)?),
-        _ => bail!(
-            "no device '{name}' in this build (there are sim, cycle, oracle, opencl[:SEL], board:NAME and rtl:LIB.so){}",
+fn kind(name: &str) -> Result<&'static Kind> {
+    let Some(kind) = KINDS.iter().find(|kind| kind.has(name)) else {
+        let forms: Vec<&str> = KINDS.iter().map(|kind| kind.form).collect();
+        let (last, others) = forms.split_last().unwrap_or((&"none", &[]));
+        bail!(
+            "no device '{name}' in this build (there are {} and {last}){}",
+            others.join(", "),
             meant_device(name)
-        ),
-    })
+        );
+    };
+    (kind.check)(name)?;
+    Ok(kind)
 }
 
 /// Whether there can be devices of the names of a list. Whether they are here is found out by who opens them.
@@ -99,56 +114,6 @@ pub fn check_names(list: &str) -> Result<()> {
     let names = device_names(list).into_iter();
     let mut names = names.filter(|name| !name.is_empty() || list.is_empty());
     names.try_for_each(|name| kind(name).map(drop))
-}
-
-/// A device by name.
-///
-/// # Errors
-/// When there is no such device, or it can't be opened so.
-pub fn device(name: &str, config: &Config, opening: Opening<'_>) -> Result<Arc<dyn Device>> {
-    let Opening {
-        bitstream,
-        scopes,
-        threads,
-        budget,
-    } = opening;
-    let kind = kind(name)?;
-    if !matches!(kind, Kind::OpenCl(_)) {
-        ensure!(bitstream.is_none(), "{} is for OpenCL devices, not for {}"; BITSTREAM, name);
-        ensure!(scopes.is_none(), "{} is for OpenCL devices, not for {}"; SCOPE, name);
-    }
-    Ok(match kind {
-        Kind::Sim => {
-            let kernel = SimDevice::kernel_from_env()?;
-            Arc::new(SimDevice::functional_within(
-                budget,
-                config.clone(),
-                kernel,
-                threads,
-            ))
-        }
-        Kind::Oracle => Arc::new(SimDevice::oracle_within(budget, config.clone())),
-        Kind::Board(board) => Arc::new(BoardDevice::open(board, config.clone())?),
-        Kind::Rtl(path) => {
-            let options = vta_hw_rtl::Options::default();
-            Arc::new(RtlDevice::open(path, config.clone(), budget, &options)?)
-        }
-        Kind::Cycle => {
-            bail!(
-                "{} cycle counts the cycles of one device, not of one of several";
-                DEVICE
-            )
-        }
-        Kind::OpenCl(selector) => {
-            let options = Options {
-                bitstream: bitstream.cloned(),
-                scopes,
-                max_steps: budget.steps,
-                ..Options::from_env()
-            };
-            Arc::new(OpenClDevice::open(&selector, config.clone(), options)?)
-        }
-    })
 }
 
 /// Kinds and makers of OpenCL devices are written behind `opencl:`.
@@ -164,52 +129,18 @@ fn meant_device(name: &str) -> String {
     ];
     match OPENCL.iter().find(|kind| name.eq_ignore_ascii_case(kind)) {
         Some(kind) => format!("; did you mean opencl:{kind}?"),
-        None => hints::did_you_mean(
-            name,
-            [
-                "sim",
-                "cycle",
-                "oracle",
-                "opencl",
-                "board:pynq",
-                "board:de10",
-            ],
-        ),
+        None => did_you_mean(name, KINDS.iter().flat_map(|kind| kind.meant).copied()),
     }
-}
-
-/// Whether a name means a board behind registers.
-pub fn is_board(name: &str) -> bool {
-    name == "board" || name.starts_with("board:")
-}
-
-/// The preset of a board's machine that the preset of its registers comes with, for a list of devices.
-pub fn preset(list: &str) -> Option<&str> {
-    let mut boards = device_names(list)
-        .into_iter()
-        .filter_map(|name| name.strip_prefix("board:"));
-    boards.find(|name| BoardFile::PRESETS.contains(name))
 }
 
 /// Whether there is one of a device, which takes one run after the other, however many threads there are.
 pub fn is_single(name: &str) -> bool {
-    is_opencl(name) || is_board(name) || is_rtl(name)
+    KINDS.iter().any(|kind| kind.single && kind.has(name))
 }
 
 /// Whether a name means a design in a library.
 pub fn is_rtl(name: &str) -> bool {
     name == "rtl" || name.starts_with("rtl:")
-}
-
-/// The library of such a name.
-///
-/// # Errors
-/// When it names none.
-pub fn rtl_library(name: &str) -> Result<&Path> {
-    match name.strip_prefix("rtl:").filter(|path| !path.is_empty()) {
-        Some(path) => Ok(Path::new(path)),
-        None => bail!("{} rtl:LIB.so names the library of a design, as docs/rtl.md says"; DEVICE),
-    }
 }
 
 /// Whether a name means an OpenCL device.

@@ -12,8 +12,8 @@ use vta_driver::{AllocError, DriverError};
 use vta_files::output::FileError;
 
 use crate::options::names::{
-    ALLOW_HOST, CALIBRATION, CHECK, Front, LIMIT_BYTES, LIMIT_CYCLES, LIMIT_STEPS, Name, QUANTIZE, Said,
-    said,
+    ALLOW_HOST, CALIBRATION, CHECK, Front, LIMIT_BYTES, LIMIT_CYCLES, LIMIT_STEPS, Name, QUANTIZE,
+    Said, said,
 };
 
 /// What an error of another crate was.
@@ -95,33 +95,19 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 impl Error {
     /// Says where it happened: a file, a line, a model.
-    pub fn at(self, place: impl Display) -> Self {
+    pub fn at(mut self, place: impl Display) -> Self {
         let place = place.to_string();
-        match self {
-            Self::Usage(said) => Self::Usage(said.after(format!("{place}: "))),
-            Self::Input { at, source } => {
-                let at = within(&place, &at);
-                Self::Input { at, source }
-            }
-            Self::Model { at, source } => {
-                let at = within(&place, &at);
-                Self::Model { at, source }
-            }
-            Self::Device { at, source } => {
-                let at = within(&place, &at);
-                Self::Device { at, source }
-            }
-            Self::Run { at, source } => {
-                let at = within(&place, &at);
-                Self::Run { at, source }
-            }
-            Self::Io { path, source } => {
-                let path = within(&place, &path.display().to_string()).into();
-                Self::Io { path, source }
-            }
+        match &mut self {
+            Self::Usage(said) => said.begin(format!("{place}: ")),
+            Self::Input { at, .. }
+            | Self::Model { at, .. }
+            | Self::Device { at, .. }
+            | Self::Run { at, .. } => *at = within(&place, at),
+            Self::Io { path, .. } => *path = within(&place, &path.display().to_string()).into(),
             // They name the file, which says where.
-            Self::Float(_) | Self::Output(_) | Self::Memory { .. } | Self::Cancelled => self,
+            Self::Float(_) | Self::Output(_) | Self::Memory { .. } | Self::Cancelled => {}
         }
+        self
     }
 
     /// In the words of a front, without what its sources know.
@@ -207,19 +193,21 @@ fn limit(cause: &(dyn StdError + 'static)) -> Option<Name> {
 /// `text: cause`, or one of them where it is all.
 fn told(text: &str, cause: impl Display) -> String {
     let cause = cause.to_string();
-    match text.is_empty() {
-        true => cause,
-        false if tells(text, &cause) => text.to_owned(),
-        false => format!("{text}: {cause}"),
+    if text.is_empty() {
+        cause
+    } else if tells(text, &cause) {
+        text.to_owned()
+    } else {
+        format!("{text}: {cause}")
     }
 }
 
 /// A place in another one.
 fn within(outer: &str, inner: &str) -> String {
-    match inner.is_empty() {
-        true => outer.to_owned(),
-        false => told(outer, inner),
+    if inner.is_empty() {
+        return outer.to_owned();
     }
+    told(outer, inner)
 }
 
 /// Whether the text has the cause as words of its own: a file `d` isn't told by "demo".
@@ -269,7 +257,7 @@ impl From<DriverError> for Error {
 /// Errors of other crates, by what they are about.
 macro_rules! from {
     ($kind:ident: $($error:ty),+ $(,)?) => {
-        $(impl From<$error> for Error {
+        $(impl From<$error> for $crate::error::Error {
             fn from(source: $error) -> Self {
                 Self::$kind { at: String::new(), source: source.into() }
             }
@@ -279,7 +267,6 @@ macro_rules! from {
 
 from!(Input:
     csv::Error,
-    image::ImageError,
     serde_json::Error,
     std::num::ParseFloatError,
     std::num::ParseIntError,
@@ -311,13 +298,7 @@ from!(Model:
     vta_driver::FlatError,
     vta_driver::ProgramError,
 );
-from!(Device:
-    vta_hw_board::BoardError,
-    vta_hw_rtl::RtlError,
-    rayon::ThreadPoolBuildError,
-    vta_hw_opencl::OpenClError,
-    vta_sim::KernelError,
-);
+from!(Device: rayon::ThreadPoolBuildError, vta_sim::KernelError);
 
 /// Says where something failed, or what is missing.
 pub(crate) trait Context<T> {
@@ -383,7 +364,7 @@ macro_rules! ensure_input {
     };
 }
 
-pub(crate) use {bail, bail_input, ensure, ensure_input};
+pub(crate) use {bail, bail_input, ensure, ensure_input, from};
 
 #[cfg(test)]
 mod tests {

@@ -59,9 +59,10 @@ pub fn best_classes(spec: &str) -> Result<Vec<usize>> {
         Some((path, name)) => (format!("{path}.npz"), Some(name)),
         None => (spec.to_owned(), None),
     };
-    let array = match path.ends_with(".npy") {
-        true => Array::of_npy(Path::new(&path))?,
-        false => member(&path, name)?,
+    let array = if path.ends_with(".npy") {
+        Array::of_npy(Path::new(&path))?
+    } else {
+        member(&path, name)?
     };
     let best = || -> Result<Vec<usize>> {
         let rows = ImageArray::of_rows(array)?;

@@ -13,8 +13,7 @@ use vta_compiler::quantize::{self, Mode};
 use vta_compiler::semantics::Requant;
 use vta_driver::Budget;
 
-use crate::device;
-use crate::device::machine::{ConfigSource, Wanted};
+use crate::device::{ConfigSource, Wanted, board};
 
 pub use self::hints::did_you_mean;
 pub use self::network::{NetworkOptions, Slot, named};
@@ -51,7 +50,7 @@ impl DeviceOptions {
     /// The machine that they name.
     pub fn machine(&self) -> Wanted<'_> {
         let behind = || match self.config {
-            None => device::preset(&self.device),
+            None => board::preset(&self.device),
             Some(_) => None,
         };
         Wanted {
@@ -128,8 +127,8 @@ pub struct TilesOptions {
     pub cache: Option<PathBuf>,
 }
 
-/// Where a network runs, and how it is compiled for that.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+/// Where a network runs, and how it is compiled for that; by default on the fast simulator.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Target {
     /// The device, or several.
@@ -162,21 +161,6 @@ impl Target {
     }
 }
 
-/// The fast simulator.
-impl Default for Target {
-    fn default() -> Self {
-        Self {
-            device: DeviceOptions::default(),
-            views: ViewOptions::default(),
-            tiles: TilesOptions::default(),
-            placement: None,
-            allow_host: false,
-            threads: None,
-            batch: None,
-        }
-    }
-}
-
 /// The shape of an input whose dimensions a model leaves open.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InputShape {
@@ -203,7 +187,7 @@ impl FromStr for InputShape {
 }
 
 /// A run of a network on images.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct RunOptions {
     /// ONNX file, bundle, `demo` or `zoo:NAME`.
     pub model: String,
@@ -237,23 +221,14 @@ impl RunOptions {
     pub fn new(model: &str) -> Self {
         Self {
             model: model.to_owned(),
-            input_shape: Vec::new(),
-            input: Vec::new(),
-            target: Target::default(),
-            preprocess: PreprocessOptions::default(),
-            requant: None,
-            limit: None,
             top: 5,
-            reference: None,
-            verify: false,
-            hazards: false,
-            calibration: Vec::new(),
+            ..Self::default()
         }
     }
 }
 
 /// A layer on seeded data.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct LayerOptions {
     /// `resnet18.C2`, `conv:..`, `dw:..` or `gemm:..`: see [`vta_compiler::layer`].
     pub layer: String,
@@ -272,10 +247,8 @@ impl LayerOptions {
     pub fn new(layer: &str) -> Self {
         Self {
             layer: layer.to_owned(),
-            device: DeviceOptions::default(),
-            views: ViewOptions::default(),
-            tiles: TilesOptions::default(),
             seed: 1,
+            ..Self::default()
         }
     }
 }
@@ -312,7 +285,7 @@ impl QuantizeOptions {
 }
 
 /// A network to compile to a bundle.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct BundleOptions {
     /// ONNX file, `demo` or `zoo:NAME`.
     pub model: String,
@@ -337,22 +310,7 @@ impl BundleOptions {
     pub fn new(model: &str) -> Self {
         Self {
             model: model.to_owned(),
-            input_shape: Vec::new(),
-            config: None,
-            board: None,
-            allow_host: false,
-            preprocess: PreprocessOptions::default(),
-            requant: None,
-            tiles: TilesOptions::default(),
-        }
-    }
-
-    /// The machine that they name.
-    pub fn machine(&self) -> Wanted<'_> {
-        Wanted {
-            config: self.config.as_ref(),
-            board: self.board.as_deref(),
-            timing: None,
+            ..Self::default()
         }
     }
 }

@@ -3,23 +3,22 @@
 use std::borrow::Cow;
 
 use serde_json::{Value, json};
+use vta_compiler::graph::Graph;
 use vta_compiler::quantize::{self, LayerError};
 use vta_compiler::{onnx, passes};
 
 use crate::error::{Context, Error, Result, bail};
-use crate::images::Source;
-use crate::open::model;
-use crate::open::model::{Form, Model};
-use crate::open::preprocess::Preprocess;
+use crate::open::{Form, Model, Preprocess, model};
 use crate::options::QuantizeOptions;
-use crate::run::feeds;
-use crate::run::session::Feed;
+use crate::run::feeds::{self, Feeds};
+use crate::run::values::Feed;
 use crate::watch::Watch;
 
 mod batches;
 pub(crate) mod calibrate;
 
 use batches::Batches;
+use calibrate::Calibration;
 
 /// Images that a report measures.
 const MEASURED: usize = 4;
@@ -51,20 +50,6 @@ pub struct Report {
 }
 
 impl Quantized {
-    /// Of a network that was calibrated with so many images, of which some are measured.
-    fn new(network: quantize::Quantized, images: usize, measured: Vec<Vec<f32>>) -> Result<Self> {
-        // What is written is known to compile.
-        passes::quantized(&network.graph)?;
-        Ok(Self {
-            onnx: onnx::save(&network.graph),
-            nodes: network.graph.nodes.len(),
-            images,
-            equalized: network.equalized,
-            measured,
-            network,
-        })
-    }
-
     /// Measures what quantising each layer costs; `watch` is told of layers.
     ///
     /// # Errors
@@ -136,14 +121,11 @@ pub fn quantize(args: &QuantizeOptions, watch: &dyn Watch) -> Result<Quantized> 
     let preprocess = Preprocess::choose(&args.preprocess, stated, watch)?;
     let inputs = model::inputs_of(&graph);
     let pictures = feeds::open(&args.calibration, args.limit, &inputs)?;
-    graph
-        .metadata
-        .insert("preprocess".to_owned(), preprocess.to_json());
-    let quantized =
-        calibrate::quantize(graph.into(), &pictures, &preprocess, &args.quantize, watch);
-    let quantized = quantized.with_context(|| args.model.display().to_string())?;
-    let measured = calibrate::first(inputs, &pictures, &preprocess, MEASURED)?;
-    Quantized::new(quantized, pictures.first().map_or(0, Source::len), measured)
+    let recipe = preprocess.to_json();
+    graph.metadata.insert("preprocess".to_owned(), recipe);
+    let images = Feeds::new(&pictures, &inputs, &preprocess, None);
+    let name = args.model.display().to_string();
+    calibrated(&name, graph, &images, &args.quantize, watch)
 }
 
 /// Quantises a float model with arrays: batches of images, each with a [`Feed`] for every input, as the
@@ -163,12 +145,28 @@ pub fn quantize_arrays(
     let Form::Graph(graph) = model.into_form() else {
         bail!("{name} is compiled already");
     };
-    let images = Batches::new(&model::inputs_of(&graph), batches, watch)?;
-    let quantized = quantize::quantize_network(Cow::Owned(*graph), &images, options);
-    if watch.cancelled() {
-        return Err(Error::Cancelled);
-    }
-    let quantized = quantized.context(name)?;
-    let measured = images.read(0..MEASURED.min(images.len()))?;
-    Quantized::new(quantized, images.len(), measured)
+    let inputs = model::inputs_of(&graph);
+    let images = Batches::new(&inputs, batches)?;
+    calibrated(&name, *graph, &images, options, watch)
+}
+
+fn calibrated(
+    name: &str,
+    graph: Graph,
+    images: &impl Calibration,
+    options: &quantize::Options,
+    watch: &dyn Watch,
+) -> Result<Quantized> {
+    let quantized = calibrate::quantize(Cow::Owned(graph), images, options, watch);
+    let network = quantized.context(name)?;
+    // What is written is known to compile.
+    passes::quantized(&network.graph)?;
+    Ok(Quantized {
+        onnx: onnx::save(&network.graph),
+        nodes: network.graph.nodes.len(),
+        images: images.count(),
+        equalized: network.equalized,
+        measured: images.read(0..MEASURED.min(images.count()))?,
+        network,
+    })
 }

@@ -15,7 +15,7 @@ use vta_driver::Program;
 use vta_sim::views::{Lane, LayerCycles};
 
 use self::html::{Input, page};
-use self::timed::cycles_json;
+use self::timed::add_keys;
 
 /// The cycles of one pass over a program: BATCH images.
 pub struct Report {
@@ -60,18 +60,8 @@ impl Report {
                 object["cycles"] = json!(0);
                 object["bound_cycles"] = json!(0);
             }
-            if let Some(cycles) = self.timed.layer(&layer.name)
-                && let Value::Object(object) = &mut object
-            {
-                let steps = self.timed.steps_of(&layer.name);
-                object.extend(cycles_json(
-                    cycles,
-                    &steps,
-                    macs(layer),
-                    1,
-                    &self.timed.energy,
-                ));
-            }
+            let keys = self.timed.layer_json(&layer.name, macs(layer), 1);
+            add_keys(&mut object, keys);
             object
         };
         let layers: Vec<Value> = self.program.layers.iter().map(layer).collect();

@@ -3,6 +3,7 @@
 pub(crate) mod engine;
 pub(crate) mod exec;
 pub(crate) mod feeds;
+mod json;
 pub mod layer;
 pub(crate) mod network;
 pub(crate) mod outcome;
@@ -11,11 +12,16 @@ pub(crate) mod pool;
 pub(crate) mod replay;
 pub(crate) mod session;
 pub(crate) mod supply;
+pub(crate) mod values;
+mod verify;
 
-pub use self::exec::{Done, Time, exec, insn_times};
+pub use self::exec::{Done, exec};
+pub use self::json::{counters_json, json};
 pub use self::network::{Wanted, plans, run};
-pub use self::outcome::{LayerRow, Outcome, counters_json, json};
+pub use self::outcome::{LayerRow, Outcome};
 pub use self::outputs::save;
 pub use self::replay::replay;
-pub use self::session::{Feed, Output, Outputs, Session, Values};
+pub use self::session::Session;
 pub use self::supply::Images;
+pub use self::values::{Feed, Output, Outputs, Values};
+pub use crate::report::timed::{Time, insn_times};

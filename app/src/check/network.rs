@@ -131,19 +131,19 @@ fn judge_graph(
         is_float: !model::is_quantized(&graph),
         ..NetworkVerdict::default()
     };
-    let judged = match found.is_float {
-        false => passes::judged(&graph),
-        true => match quantize::stand_in(&graph) {
+    let judged = if found.is_float {
+        match quantize::stand_in(&graph) {
             Ok(stand_in) => {
                 let judged = passes::judged(&stand_in);
-                let verdicts = own(&graph, &stand_in, &judged.nodes);
                 passes::Judged {
-                    nodes: verdicts,
-                    network: judged.network,
+                    nodes: own(&graph, &stand_in, &judged.nodes),
+                    ..judged
                 }
             }
             Err(error) => return not_quantized(&graph, error).with_context(|| name),
-        },
+        }
+    } else {
+        passes::judged(&graph)
     };
     found.nodes = rows(&graph, &judged.nodes);
     match judged.network {
@@ -233,9 +233,10 @@ fn unread(
         return Err(error);
     };
     let part = part()?;
-    let mut found = match part.graph.nodes.is_empty() {
-        true => NetworkVerdict::default(),
-        false => judge_graph(name, Box::new(part.graph), target, config)?,
+    let mut found = if part.graph.nodes.is_empty() {
+        NetworkVerdict::default()
+    } else {
+        judge_graph(name, Box::new(part.graph), target, config)?
     };
     found.compiled = None;
     found.nodes.extend(refused);

@@ -3,18 +3,15 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use vta_compiler::passes;
 use vta_driver::{FlatCut, Program, flat_image};
 use vta_files::output;
 
-use crate::compile::{self, Compiled};
-use crate::device::machine::Machine;
-use crate::error::{Context, Error, Result, bail, ensure};
+use crate::compile::Compiled;
+use crate::error::{Error, Result, ensure};
 use crate::files;
-use crate::open::model::{self, Form, Model, Ports};
-use crate::open::preprocess::Preprocess;
+use crate::open::{Model, Preprocess};
+use crate::options::BundleOptions;
 use crate::options::names::{ALLOW_HOST, FLAT};
-use crate::options::{BundleOptions, Target};
 use crate::watch::Watch;
 
 /// A compiled network that a file can hold.
@@ -79,11 +76,7 @@ impl Bundle {
 /// [`Error::Float`] for a float model, [`Error::Usage`] for one that is compiled already,
 /// [`Error::Model`] for what can't be lowered, [`Error::Cancelled`] when `watch` says so.
 pub fn bundle(args: &BundleOptions, watch: &dyn Watch) -> Result<Bundle> {
-    of_model(
-        Model::open_with(&args.model, &args.input_shape)?,
-        args,
-        watch,
-    )
+    of_model(args.network().open(&args.model, None)?, args, watch)
 }
 
 /// As [`bundle()`], of a model that is open: the options' `model` names it, and shapes are what they are.
@@ -98,38 +91,23 @@ pub fn of_model(model: Model, args: &BundleOptions, watch: &dyn Watch) -> Result
 }
 
 /// A bundle that knows its network.
-pub(crate) fn compiled(model: Model, args: &BundleOptions, watch: &dyn Watch) -> Result<Bundle> {
-    let machine = Machine::read(args.machine())?;
-    let mut graph = match model.into_form() {
-        Form::Graph(graph) => *graph,
-        Form::Program(_) | Form::Hosted(_) => bail!("{} is compiled already", args.model),
-    };
-    model::choose_requant(&mut graph, args.requant);
-    if !model::is_quantized(&graph) {
+pub(crate) fn compiled(
+    mut model: Model,
+    args: &BundleOptions,
+    watch: &dyn Watch,
+) -> Result<Bundle> {
+    ensure!(!model.is_compiled(), "{} is compiled already", args.model);
+    if let Some(requant) = args.requant {
+        model.set_requant(requant);
+    }
+    if model.is_float() {
         return Err(Error::Float(args.model.clone()));
     }
-    let stated = graph.metadata.get("preprocess");
+    let stated = model.metadata().get("preprocess");
     let preprocess = Preprocess::choose(&args.preprocess, stated, watch)?;
-    let name = || args.model.clone();
-    let mut integer = passes::quantized(&graph).with_context(name)?;
-    Ports::of_graph(&graph).tell(&mut integer.metadata);
-    // Its weights are those of the integer graph now.
-    drop(graph);
-    let facts = [
-        ("preprocess".to_owned(), preprocess.to_json()),
-        ("model".to_owned(), files::name(&args.model)),
-    ];
-    integer.metadata.extend(facts);
-    if watch.cancelled() {
-        return Err(Error::Cancelled);
-    }
-    let mut target = Target {
-        tiles: args.tiles.clone(),
-        allow_host: args.allow_host,
-        ..Target::default()
-    };
-    target.device.board.clone_from(&args.board);
-    let compiled = compile::for_target(&target, integer, &machine.config).with_context(name)?;
+    model.tell("preprocess", preprocess.to_json());
+    model.tell("model", files::name(&args.model));
+    let compiled = model.compile(&args.network().target, watch)?;
     Ok(Bundle {
         host_ops: compiled.host_ops(),
         program: compiled.device_program()?,

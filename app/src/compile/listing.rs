@@ -6,12 +6,9 @@ use vta_files::output;
 use vta_program::coverage::{self, Coverage};
 use vta_program::listing::{Listing, ListingError};
 
-use crate::compile::Compiled;
-use crate::compile::bundle::{self, Bundle};
-use crate::compile::tiles;
+use crate::compile::{Bundle, Compiled, bundle, tiles};
 use crate::error::{Context, Error, Result, ensure};
 use crate::files;
-use crate::open::model::Model;
 use crate::options::BundleOptions;
 use crate::options::names::LISTING;
 use crate::watch::Watch;
@@ -21,7 +18,7 @@ use crate::watch::Watch;
 /// # Errors
 /// As for [`bundle::bundle()`]; [`Error::Usage`] for a network between whose layers the host computes.
 pub fn compile(args: &BundleOptions, watch: &dyn Watch) -> Result<(Bundle, Listing)> {
-    let model = Model::open_with(&args.model, &args.input_shape)?;
+    let model = args.network().open(&args.model, None)?;
     let mut bundle = bundle::compiled(model, args, watch)?;
     let listing = of(&bundle.compiled, args)?;
     bundle.compiled.graph = None;
@@ -70,9 +67,10 @@ pub fn is_listing(file: &Path) -> bool {
 /// [`Error::Usage`] for another end, what can't be written.
 pub fn write(file: &Path, title: &str, listing: &Listing) -> Result<()> {
     check_name(file)?;
-    match files::is(file, &["html"]) {
-        true => output::write(file, crate::compile::listing_html::page(title, listing))?,
-        false => output::write_with(file, |out| listing.write(out))?,
+    if files::is(file, &["html"]) {
+        output::write(file, crate::compile::listing_html::page(title, listing))?;
+    } else {
+        output::write_with(file, |out| listing.write(out))?;
     }
     Ok(())
 }

@@ -111,9 +111,10 @@ fn read(path: &Path, config: &Config, timing: Option<&str>) -> Result<(Cache, St
         [only] if timing.is_none() => Some(only),
         _ => None,
     };
-    let listed = match all.is_empty() {
-        true => "nothing".to_owned(),
-        false => all.join("; "),
+    let listed = if all.is_empty() {
+        "nothing".to_owned()
+    } else {
+        all.join("; ")
     };
     ensure!(
         found.is_some(),

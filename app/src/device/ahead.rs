@@ -1,15 +1,14 @@
 //! Devices that are opened ahead: on a thread of their own, while a network is read and compiled.
 
-use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
 
-use vta_driver::{Budget, Device};
-use vta_hw_opencl::Scopes;
+use vta_driver::Device;
 use vta_isa::Config;
 
-use crate::device::{self, Opening};
+use crate::device;
+use crate::device::kind::Opening;
 use crate::error::{Error, Result};
 
 /// Devices by name, and how long it took to open them.
@@ -29,50 +28,34 @@ struct State {
     took: Duration,
 }
 
-/// What a device is opened with, beside its name and configuration.
-#[derive(Clone, Debug)]
-pub(crate) struct Way {
-    pub bitstream: Option<PathBuf>,
-    pub scopes: Option<Scopes>,
-    pub threads: usize,
-    pub budget: Budget,
-}
-
-impl Way {
-    fn open(&self, name: &str, config: &Config) -> Result<Arc<dyn Device>> {
-        let opening = Opening {
-            bitstream: self.bitstream.as_ref(),
-            scopes: self.scopes,
-            threads: self.threads,
-            budget: self.budget,
-        };
-        device::device(name, config, opening)
-    }
+/// Opens a device.
+fn open(name: &str, config: &Config, way: &Opening) -> Result<Arc<dyn Device>> {
+    (device::kind(name)?.open)(name, config, way)
 }
 
 impl Ahead {
     /// Begins to open devices, one after the other. Where the system has no thread to give they
     /// are opened when they are asked for.
-    pub fn begin(&self, names: Vec<String>, config: &Config, way: Way) {
+    pub fn begin(&self, names: Vec<String>, config: &Config, way: Opening) {
         let mut state = self.state();
         state.config = config.clone();
         let config = config.clone();
-        let open = move || {
-            let open = |name: String| {
+        let begun = move || {
+            let opened = |name: String| {
                 let began = Instant::now();
-                let device = way.open(&name, &config);
+                let device = open(&name, &config, &way);
                 (name, device, began.elapsed())
             };
-            names.into_iter().map(open).collect()
+            names.into_iter().map(opened).collect()
         };
-        state.thread = Builder::new().name("open".to_owned()).spawn(open).ok();
+        state.thread = Builder::new().name("open".to_owned()).spawn(begun).ok();
     }
 
     /// A device: the one that was begun, if it was for this configuration, or a new one.
     ///
     /// # Errors
-    /// As for [`device::device`].
-    pub fn device(&self, name: &str, config: &Config, way: &Way) -> Result<Arc<dyn Device>> {
+    /// A name that is no device, what a device that can't be opened says.
+    pub fn device(&self, name: &str, config: &Config, way: &Opening) -> Result<Arc<dyn Device>> {
         let mut state = self.state();
         if let Some(thread) = state.thread.take() {
             state.opened = thread.join().map_err(|_| Error::thread())?;
@@ -88,7 +71,7 @@ impl Ahead {
         }
         drop(state);
         let began = Instant::now();
-        let device = way.open(name, config);
+        let device = open(name, config, way);
         self.state().took += began.elapsed();
         device
     }
@@ -117,12 +100,10 @@ impl Drop for Ahead {
 mod tests {
     use super::*;
 
-    fn way() -> Way {
-        Way {
-            bitstream: None,
-            scopes: None,
+    fn way() -> Opening {
+        Opening {
             threads: 1,
-            budget: Budget::default(),
+            ..Opening::default()
         }
     }
 

@@ -4,10 +4,10 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
-use vta_driver::{Budget, Program, Runner, WorkerDevice};
+use vta_driver::{Budget, DeviceInfo, Program, Runner, WorkerDevice};
 use vta_isa::{Config, Excess, Extension, Insn, MemType};
 use vta_sim::cycle::TimingConfig;
-use vta_sim::{Board, BoardError, Core, CycleLog, CycleMachine, Execution, SimDevice};
+use vta_sim::{Board, BoardError, Core, CycleLog, CycleMachine, Execution};
 
 use crate::error::{Context, Error, Result, ensure};
 use crate::files;
@@ -169,25 +169,25 @@ impl Machine {
         execution: Execution,
         log: CycleLog,
     ) -> Result<WorkerDevice> {
-        match &self.board {
-            Some(board) => Ok(SimDevice::cycle_on_within(
-                budget, board, config, execution, log,
-            )?),
-            None => Ok(SimDevice::cycle_within(
-                budget,
-                config,
-                self.timing.clone(),
-                execution,
-                log,
-            )),
-        }
+        let info = DeviceInfo {
+            name: "cycle".to_owned(),
+            config: config.clone(),
+        };
+        let runner = self.cycle_runner(budget, config, execution, log)?;
+        Ok(WorkerDevice::new(info, runner))
     }
 
     /// What [`Machine::cycle`]'s device runs batches with.
     ///
     /// # Errors
     /// As [`Machine::admit`].
-    pub fn cycle_runner(&self, budget: Budget, config: Config) -> Result<Runner> {
+    pub fn cycle_runner(
+        &self,
+        budget: Budget,
+        config: Config,
+        execution: Execution,
+        log: CycleLog,
+    ) -> Result<Runner> {
         self.admit(&config)?;
         let machine = CycleMachine {
             config,
@@ -195,7 +195,7 @@ impl Machine {
             core: self.core(),
             budget,
         };
-        Ok(machine.runner(Execution::Full, CycleLog::default()))
+        Ok(machine.runner(execution, log))
     }
 
     /// In words, why a program isn't one for the board whose timing is borrowed; `None` when it

@@ -1,120 +1,65 @@
-//! `--device cycle`: its options, and what its cycles add to the output of a run.
+//! The devices of a run as its options ask for them.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use vta_driver::{Budget, Device, Program};
-use vta_files::output;
-use vta_hw_opencl::Scopes;
 use vta_isa::{Config, MemType};
-use vta_sim::views::EnergyTable;
-use vta_sim::{CycleLog, Execution};
+use vta_sim::Execution;
 
-use crate::device;
-use crate::device::ahead::{Ahead, Way};
-use crate::device::is_rtl;
-use crate::device::machine::Machine;
-use crate::device::rtl::{Loop, Totals};
-use crate::device::trace::TraceFile;
-use crate::error::{Context, Result, ensure};
-use crate::files;
+use crate::device::ahead::Ahead;
+use crate::device::kind::Opening;
+use crate::device::rtl::Loop;
+use crate::device::views::Cycle;
+use crate::device::{self, Machine, Totals, is_opencl, is_rtl, opencl};
+use crate::error::{Result, ensure};
 use crate::options::names::{
     AGAINST, BITSTREAM, DEVICE, ENERGY, HOST_SPEED, REPORT, SCOPE, TIMING, TIMING_ONLY, TRACE, WAVE,
 };
 use crate::options::{DeviceOptions, ViewOptions};
-use crate::report::host_share::{HostShare, HostSpeed};
-use crate::report::html;
-use crate::report::timed::{Timed, leave_out_additions, merge};
+use crate::report::{HostShare, Timed, html, leave_out_additions, merge};
 use crate::room;
 
 /// The device of a run, and what is asked of it.
 pub struct Setup {
     name: String,
-    bitstream: Option<PathBuf>,
-    scopes: Option<Scopes>,
+    opening: Opening,
     machine: Machine,
-    budget: Budget,
     ahead: Ahead,
     cycle: Option<Cycle>,
     design: Option<Loop>,
 }
 
-/// Options of `--device cycle`, read and checked.
-struct Cycle {
-    execution: Execution,
-    log: CycleLog,
-    energy: EnergyTable,
-    speed: HostSpeed,
-    trace: Option<TraceFile>,
-    report: Option<PathBuf>,
-}
-
-impl Cycle {
-    fn read(views: &ViewOptions, title: &str) -> Result<Self> {
-        let energy = match &views.energy {
-            Some(path) => EnergyTable::from_toml(&files::read_text(path)?)
-                .with_context(|| path.display().to_string())?,
-            None => EnergyTable::default(),
-        };
-        let speed = match &views.host_speed {
-            Some(path) => HostSpeed::from_toml(&files::read_text(path)?)
-                .with_context(|| path.display().to_string())?,
-            None => HostSpeed::default(),
-        };
-        let trace = views.trace.as_deref().map(TraceFile::create).transpose()?;
-        let log = match &trace {
-            Some(trace) => CycleLog::with_trace(trace.writer(title)),
-            None => CycleLog::default(),
-        };
-        Ok(Self {
-            execution: match views.timing_only {
-                true => Execution::TimingOnly,
-                false => Execution::Full,
-            },
-            log,
-            energy,
-            speed,
-            trace,
-            report: views.report.clone(),
-        })
-    }
-}
-
 /// Options that the device named hasn't.
 fn refuse_others(args: &DeviceOptions, views: &ViewOptions) -> Result<()> {
     let name = &*args.device;
-    let alone = is_rtl(name) && !name.contains(',');
-    let (of_design, of_cycle, of_opencl) = (
-        [
-            (AGAINST, args.against.is_some()),
-            (WAVE, args.wave.is_some()),
-        ],
-        [
-            (TIMING, args.timing.is_some() && args.against.is_none()),
-            (TIMING_ONLY, views.timing_only),
-            (TRACE, views.trace.is_some()),
-            (REPORT, views.report.is_some()),
-            (ENERGY, views.energy.is_some()),
-            (HOST_SPEED, views.host_speed.is_some()),
-        ],
-        [
-            (BITSTREAM, args.bitstream.is_some()),
-            (SCOPE, args.scope.is_some()),
-        ],
-    );
-    for (option, given) in of_design {
-        ensure!(alone || !given, "{} needs {} rtl:LIB.so, not {}"; option, DEVICE, name);
+    let (alone, cycle) = (is_alone(name), name == "cycle");
+    let timing = args.timing.is_some() && args.against.is_none();
+    for (option, given, has, device) in [
+        (AGAINST, args.against.is_some(), alone, "rtl:LIB.so"),
+        (WAVE, args.wave.is_some(), alone, "rtl:LIB.so"),
+        (TIMING, timing, cycle, "cycle"),
+        (TIMING_ONLY, views.timing_only, cycle, "cycle"),
+        (TRACE, views.trace.is_some(), cycle, "cycle"),
+        (REPORT, views.report.is_some(), cycle, "cycle"),
+        (ENERGY, views.energy.is_some(), cycle, "cycle"),
+        (HOST_SPEED, views.host_speed.is_some(), cycle, "cycle"),
+    ] {
+        ensure!(has || !given, "{} needs {} {}, not {}"; option, DEVICE, device, name);
     }
-    for (option, given) in of_cycle {
-        let has = name == "cycle";
-        ensure!(has || !given, "{} needs {} cycle, not {}"; option, DEVICE, name);
-    }
-    for (option, given) in of_opencl {
-        let has = !alone && name != "cycle";
-        ensure!(has || !given, "{} is for OpenCL devices, not for {}"; option, name);
+    let opencl = device::device_names(name).into_iter().any(is_opencl);
+    for (option, given) in [
+        (BITSTREAM, args.bitstream.is_some()),
+        (SCOPE, args.scope.is_some()),
+    ] {
+        ensure!(opencl || !given, "{} is for OpenCL devices, not for {}"; option, name);
     }
     Ok(())
+}
+
+/// Whether a list of devices is a design.
+fn is_alone(list: &str) -> bool {
+    is_rtl(list) && !list.contains(',')
 }
 
 impl Setup {
@@ -125,10 +70,9 @@ impl Setup {
     pub fn new(args: &DeviceOptions, views: &ViewOptions, title: &str) -> Result<Self> {
         let name = args.device.clone();
         device::check_names(&name)?;
-        let scopes = args.scope.as_deref().map(str::parse).transpose()?;
+        opencl::scopes(args.scope.as_deref())?;
         refuse_others(args, views)?;
-        let alone = is_rtl(&name) && !name.contains(',');
-        let design = alone.then(|| Loop::new(args)).transpose()?;
+        let design = is_alone(&name).then(|| Loop::new(args)).transpose()?;
         let machine = Machine::read(args.machine())?;
         let cycle = match &*name {
             "cycle" => Some(Cycle::read(views, &format!("{title} on {}", machine.name))?),
@@ -136,10 +80,13 @@ impl Setup {
         };
         Ok(Self {
             name,
-            bitstream: args.bitstream.clone(),
-            scopes,
+            opening: Opening {
+                bitstream: args.bitstream.clone(),
+                scope: args.scope.clone(),
+                threads: 1,
+                budget: args.budget,
+            },
             machine,
-            budget: args.budget,
             ahead: Ahead::default(),
             cycle,
             design,
@@ -152,29 +99,13 @@ impl Setup {
     /// # Errors
     /// When there is no such device.
     pub fn device(&self, config: &Config, threads: usize) -> Result<Arc<dyn Device>> {
-        self.machine.admit(config)?;
-        // Two sets of scratchpads: a kernel has its own form of them.
-        let tiles = |mem: &MemType| (config.depth(*mem) * config.elem_bytes(*mem)) as u64;
-        let scratchpads: u64 = MemType::ALL.iter().map(tiles).sum();
-        room::ask(2 * scratchpads, || format!("device {}", self.name))?;
-        if let Some(design) = &self.design {
-            return Ok(Arc::new(design.device(&self.machine, config)?));
-        }
-        let Some(cycle) = &self.cycle else {
-            let way = self.way(&self.name, threads);
-            return self.ahead.device(&self.name, config, &way);
-        };
-        let log = cycle.log.clone();
-        let device =
-            self.machine
-                .cycle_within(self.budget, config.clone(), cycle.execution, log)?;
-        Ok(Arc::new(device))
+        self.device_named(&self.name, config, threads)
     }
 
     /// One of several devices, which may use so many threads for one batch.
     ///
     /// # Errors
-    /// As [`device::device`]; `cycle` keeps the cycles of one device only.
+    /// As [`Setup::device`]; `cycle` keeps the cycles of one device only.
     pub fn device_named(
         &self,
         name: &str,
@@ -182,7 +113,26 @@ impl Setup {
         threads: usize,
     ) -> Result<Arc<dyn Device>> {
         self.machine.admit(config)?;
-        self.ahead.device(name, config, &self.way(name, threads))
+        // Two sets of scratchpads: a kernel has its own form of them.
+        let tiles = |mem: &MemType| (config.depth(*mem) * config.elem_bytes(*mem)) as u64;
+        let scratchpads: u64 = MemType::ALL.iter().map(tiles).sum();
+        room::ask(2 * scratchpads, || format!("device {name}"))?;
+        if let Some(design) = &self.design {
+            return Ok(Arc::new(design.device(&self.machine, config)?));
+        }
+        if let Some(cycle) = &self.cycle {
+            let (budget, log) = (self.opening.budget, cycle.log.clone());
+            let config = config.clone();
+            let device = self
+                .machine
+                .cycle_within(budget, config, cycle.execution, log)?;
+            return Ok(Arc::new(device));
+        }
+        let way = Opening {
+            threads,
+            ..self.opening.clone()
+        };
+        self.ahead.device(name, config, &way)
     }
 
     /// Begins to open the OpenCL devices, on a thread of their own: most of that is waiting for
@@ -190,15 +140,12 @@ impl Setup {
     pub fn open_ahead(&self) {
         let names = self.names().into_iter();
         let names: Vec<String> = names
-            .filter(|name| device::is_opencl(name))
+            .filter(|name| is_opencl(name))
             .map(str::to_owned)
             .collect();
         let config = &self.machine.config;
-        if let Some(name) = names.first()
-            && self.machine.admit(config).is_ok()
-        {
-            let way = self.way(name, 1);
-            self.ahead.begin(names, config, way);
+        if !names.is_empty() && self.machine.admit(config).is_ok() {
+            self.ahead.begin(names, config, self.opening.clone());
         }
     }
 
@@ -207,21 +154,9 @@ impl Setup {
         self.ahead.took()
     }
 
-    /// Alone, any device gets the bitstream and the scopes, which are errors of those that take
-    /// none; of several they are for OpenCL.
-    fn way(&self, name: &str, threads: usize) -> Way {
-        let takes = name == self.name || device::is_opencl(name);
-        Way {
-            bitstream: self.bitstream.clone().filter(|_| takes),
-            scopes: self.scopes.filter(|_| takes),
-            threads,
-            budget: self.budget,
-        }
-    }
-
     /// What a batch may ask for.
     pub fn budget(&self) -> &Budget {
-        &self.budget
+        &self.opening.budget
     }
 
     /// The names of the devices, in order.
@@ -254,17 +189,11 @@ impl Setup {
         let (Some(cycle), Some(timed)) = (&self.cycle, self.timed(program, host)) else {
             return Ok(None);
         };
-        if let Some(trace) = &cycle.trace {
-            trace.finish(|| cycle.log.close_trace())?;
-        }
-        if let Some(path) = &cycle.report {
-            let page = html::page(&html::Input {
-                title,
-                program,
-                timed: &timed,
-            });
-            output::write(path, page)?;
-        }
+        cycle.finish(&html::Input {
+            title,
+            program,
+            timed: &timed,
+        })?;
         Ok(Some(timed))
     }
 

@@ -132,12 +132,13 @@ impl ImageArray {
     /// # Errors
     /// When the file can't be read any more.
     pub fn images(&self) -> Result<Images<'_>> {
-        let source = match self.array.fortran && self.count > 1 {
-            true => Rows::Blocks {
+        let source = if self.array.fortran && self.count > 1 {
+            Rows::Blocks {
                 first: 0,
                 images: Vec::new(),
-            },
-            false => Rows::InOrder(self.array.values()?),
+            }
+        } else {
+            Rows::InOrder(self.array.values()?)
         };
         Ok(Images {
             array: self,
@@ -331,9 +332,12 @@ impl RawImage {
     pub fn decode(self) -> Result<Pixels> {
         let [c, h, w] = self.chw;
         // Where the value stands that is at this place of the bytes.
-        let place = |at: usize| match self.fortran {
-            true => [at % c, at / c % h, at / (c * h)],
-            false => [at / (h * w), at / w % h, at % w],
+        let place = |at: usize| {
+            if self.fortran {
+                [at % c, at / c % h, at / (c * h)]
+            } else {
+                [at / (h * w), at / w % h, at % w]
+            }
         };
         let wrong = |at: usize, value: &dyn std::fmt::Display, rule: &str| {
             let ([c, y, x], index) = (place(at), self.index);

@@ -175,9 +175,10 @@ impl Place {
         let mut file = self.store.open()?;
         file.seek(SeekFrom::Start(self.start))?;
         let packed = BufReader::with_capacity(1 << 16, file.take(self.packed_bytes));
-        let data: Box<dyn Read + Send> = match self.deflated {
-            true => Box::new(BufReader::new(DeflateDecoder::new(packed))),
-            false => Box::new(packed),
+        let data: Box<dyn Read + Send> = if self.deflated {
+            Box::new(BufReader::new(DeflateDecoder::new(packed)))
+        } else {
+            Box::new(packed)
         };
         Ok(Stream {
             data,
@@ -274,9 +275,10 @@ impl Element {
     /// An element's bits, from the lowest.
     fn bits(&self, element: &[u8]) -> u64 {
         let step = |bits: u64, byte: &u8| bits << 8 | u64::from(*byte);
-        match self.big_endian {
-            true => element.iter().fold(0, step),
-            false => element.iter().rev().fold(0, step),
+        if self.big_endian {
+            element.iter().fold(0, step)
+        } else {
+            element.iter().rev().fold(0, step)
         }
     }
 
@@ -314,9 +316,10 @@ mod tests {
         let element = Element::of;
         let one = |name: &str, bytes: &[u8]| {
             let element = element(name).unwrap();
-            match element.is_float() {
-                true => element.floats(bytes).next().unwrap(),
-                false => element.integers(bytes).next().unwrap() as f64,
+            if element.is_float() {
+                element.floats(bytes).next().unwrap()
+            } else {
+                element.integers(bytes).next().unwrap() as f64
             }
         };
         assert_eq!(one("|u1", &[200]), 200.0);

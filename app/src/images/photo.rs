@@ -12,7 +12,7 @@ use zune_jpeg::zune_core::bytestream::ZCursor;
 use zune_jpeg::zune_core::colorspace::ColorSpace;
 use zune_jpeg::zune_core::options::DecoderOptions;
 
-use crate::error::{Context, Error, Result, bail_input as bail, ensure_input as ensure};
+use crate::error::{Context, Error, Result, bail_input as bail, ensure_input as ensure, from};
 use crate::files;
 use crate::room;
 
@@ -35,6 +35,8 @@ const EXTENSIONS: [(&str, ImageFormat); 7] = [
     ("tif", ImageFormat::Tiff),
     ("tiff", ImageFormat::Tiff),
 ];
+
+from!(Input: image::ImageError);
 
 const UNREADABLE: &str = "not a readable png, jpeg, webp, bmp or tiff image";
 
@@ -132,9 +134,10 @@ fn jpeg(bytes: &[u8]) -> Result<DynamicImage> {
     let strict = options.set_strict_mode(true);
     decoder.set_options(strict.jpeg_set_out_colorspace(space));
     let pixels = decoder.decode().map_err(fault)?;
-    let image = match grey {
-        true => ImageBuffer::from_raw(w, h, pixels).map(DynamicImage::ImageLuma8),
-        false => ImageBuffer::from_raw(w, h, pixels).map(DynamicImage::ImageRgb8),
+    let image = if grey {
+        ImageBuffer::from_raw(w, h, pixels).map(DynamicImage::ImageLuma8)
+    } else {
+        ImageBuffer::from_raw(w, h, pixels).map(DynamicImage::ImageRgb8)
     };
     let mut image = image.context(UNREADABLE)?;
     let exif = decoder.exif();

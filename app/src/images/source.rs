@@ -57,9 +57,10 @@ impl Source {
                 break;
             }
             let first = source.parts.len();
-            match path.is_dir() {
-                true => source.add_folder(path)?,
-                false => source.parts.push(file(path)?),
+            if path.is_dir() {
+                source.add_folder(path)?
+            } else {
+                source.parts.push(file(path)?)
             }
             let found = source.parts[first..].iter().map(Part::count);
             left = left.saturating_sub(found.sum());

@@ -2,13 +2,13 @@
 
 use serde_json::{Value, json};
 use vta_compiler::{lower, passes, zoo};
-use vta_hw_board::BoardFile;
-use vta_hw_opencl::{DeviceEntry, OpenClError, Structure, devices};
+use vta_hw_opencl::DeviceEntry;
 use vta_isa::{Extension, MemType};
 use vta_sim::Board;
 
 pub use vta_compiler::zoo::Outline;
 
+use crate::device::{board, opencl};
 use crate::error::{Context, Result};
 use crate::open::model;
 
@@ -87,24 +87,11 @@ impl Devices {
     /// # Errors
     /// [`crate::Error::Device`] for drivers of OpenCL that fail.
     pub fn find() -> Result<Self> {
-        let (opencl, missing) = match devices() {
-            Ok(entries) => (entries, None),
-            Err(error @ (OpenClError::NoLoader | OpenClError::NoPlatform)) => {
-                (Vec::new(), Some(error.to_string()))
-            }
-            Err(error) => return Err(error.into()),
-        };
-        let here = |name: &&'static str| Some((*name, BoardFile::named(name).ok()?));
-        let boards = BoardFile::PRESETS.iter().filter_map(here);
-        let boards = boards.filter(|(_, file)| file.memory.path.exists());
-        let row = |(name, file): (&str, BoardFile)| {
-            let what = format!("VTA behind registers at {:#x}", file.registers.offset);
-            (format!("board:{name}"), what)
-        };
+        let (opencl, missing) = opencl::found()?;
         let built_in = BUILT_IN.map(|(name, what)| (name.to_owned(), what.to_owned()));
         Ok(Self {
             built_in: built_in.into(),
-            boards: boards.map(row).collect(),
+            boards: board::found(),
             opencl,
             missing,
         })
@@ -114,18 +101,8 @@ impl Devices {
     pub fn json(&self) -> Value {
         let plain = self.built_in.iter().chain(&self.boards);
         let plain = plain.map(|(name, what)| json!({ "device": name, "name": what }));
-        plain.chain(self.opencl.iter().map(object)).collect()
+        plain
+            .chain(self.opencl.iter().map(opencl::object))
+            .collect()
     }
-}
-
-fn object(e: &DeviceEntry) -> Value {
-    let structures: Vec<&str> = e.structures().into_iter().map(Structure::name).collect();
-    json!({
-        "device": e.selector, "name": e.name(), "platform": e.platform(), "type": e.kind.name(),
-        "fpga": e.fpga, "version": e.version(), "driver": e.driver(),
-        "structure": e.structure.name(), "structures": structures,
-        "takes_source": e.compiles(), "compute_units": e.compute_units(),
-        "memory_bytes": e.global_bytes(), "max_buffer_bytes": e.max_alloc_bytes(),
-        "local_bytes": e.local_bytes(),
-    })
 }

@@ -17,18 +17,17 @@ use vta_driver::{BUNDLE_MAGIC, Bundle, HostKernel, MultiProgram, Program};
 use vta_files::printable;
 
 use crate::compile::{self, Compiled};
-use crate::device::device_names;
-use crate::device::machine::Machine;
+use crate::device::{Machine, device_names};
 use crate::error::{Context, Error, Result, bail, ensure};
 use crate::files;
 use crate::images::{self, Picture, Pixels, Source};
-use crate::open::preprocess::Preprocess;
-use crate::open::source;
+use crate::open::{Preprocess, source};
 use crate::options::hints;
 use crate::options::names::{EXEC, INPUT, INPUT_SHAPE, MODELS};
-use crate::options::{InputShape, Target};
+use crate::options::{InputShape, Preset, Target};
 use crate::quantize::calibrate;
 use crate::room;
+use crate::run::feeds::Feeds;
 use crate::watch::Watch;
 
 mod ports;
@@ -80,7 +79,7 @@ impl Model {
     /// As for [`Model::open`]; [`Error::Model`] for a shape that the file excludes, or of an input
     /// that it hasn't; [`Error::Usage`] for shapes of what is no ONNX file.
     pub fn open_with(name: &str, shapes: &[InputShape]) -> Result<Self> {
-        let form = load_with(name, shapes)?;
+        let form = load(name, shapes)?;
         let name = name.to_owned();
         Ok(Self { name, form })
     }
@@ -98,7 +97,8 @@ impl Model {
     /// # Errors
     /// As for [`Model::from_onnx`], and for a shape that the model excludes, or of an input that it hasn't.
     pub fn from_onnx_with(name: &str, bytes: Vec<u8>, shapes: &[InputShape]) -> Result<Self> {
-        let graph = of_bytes(bytes, name, None, shapes)?;
+        let graph = part_of_bytes(bytes, name, None, shapes)?.whole();
+        let graph = graph.with_context(|| name.to_owned())?;
         Ok(Self {
             name: name.to_owned(),
             form: Form::Graph(Box::new(graph)),
@@ -172,8 +172,13 @@ impl Model {
 
     /// How int32 sums become int8, over what the model says. A compiled network stays as it is.
     pub fn set_requant(&mut self, requant: Requant) {
+        self.tell(Requant::KEY, requant.name().to_owned());
+    }
+
+    /// Says more of the model, for what it is compiled to.
+    pub(crate) fn tell(&mut self, key: &str, value: String) {
         if let Form::Graph(graph) = &mut self.form {
-            choose_requant(graph, Some(requant));
+            graph.metadata.insert(key.to_owned(), value);
         }
     }
 
@@ -193,7 +198,16 @@ impl Model {
         let Form::Graph(graph) = &self.form else {
             bail!("{} is compiled already", self.name);
         };
-        let graph = calibrate::quantize(Cow::Borrowed(graph), pictures, preprocess, options, watch);
+        let inputs = inputs_of(graph);
+        ensure!(
+            inputs.len() == pictures.len(),
+            "{}: the network has {} inputs, and images are given for {}",
+            self.name,
+            inputs.len(),
+            pictures.len()
+        );
+        let images = Feeds::new(pictures, &inputs, preprocess, None);
+        let graph = calibrate::quantize(Cow::Borrowed(graph), &images, options, watch);
         let graph = graph.with_context(name)?.graph;
         Ok(Self {
             name: name(),
@@ -254,7 +268,7 @@ impl Model {
                 }
                 return compile::for_target(target, integer, &config).with_context(name);
             }
-            Form::Program(program) => Compiled::from(*program),
+            Form::Program(program) => Compiled::from(Arc::new(*program)),
             Form::Hosted(network) => Compiled::of_network(*network)?,
         };
         if target.device.config.is_some() {
@@ -292,19 +306,11 @@ pub enum Form {
 /// Why a bundle with layers of the host isn't taken.
 pub const NOT_ALONE: &str = "the host computes some of its layers, so that it can only be run";
 
-/// Resolves MODEL.
-///
-/// # Errors
-/// As for [`Model::open`].
-pub fn load(name: &str) -> Result<Form> {
-    load_with(name, &[])
-}
-
 /// Resolves MODEL with shapes that an ONNX file leaves open.
 ///
 /// # Errors
 /// As for [`Model::open_with`].
-pub fn load_with(name: &str, shapes: &[InputShape]) -> Result<Form> {
+fn load(name: &str, shapes: &[InputShape]) -> Result<Form> {
     let is_file = || name != "demo" && !name.starts_with("zoo:") && !is_bundle(Path::new(name));
     ensure!(
         shapes.is_empty() || is_file(),
@@ -348,14 +354,8 @@ pub(crate) fn demo() -> Result<Graph> {
     let mut graph = onnx::load(DEMO_MODEL)?;
     let labels = serde_json::to_string(&CIFAR10)?;
     graph.metadata.insert("labels".to_owned(), labels);
-    let preprocess = Preprocess {
-        scale: 1.0 / 255.0,
-        mean: vec![0.4914, 0.4822, 0.4465],
-        std: vec![0.2470, 0.2435, 0.2616],
-    };
-    graph
-        .metadata
-        .insert("preprocess".to_owned(), preprocess.to_json());
+    let recipe = Preprocess::preset(Preset::Cifar10).to_json();
+    graph.metadata.insert("preprocess".to_owned(), recipe);
     Ok(graph)
 }
 
@@ -373,7 +373,7 @@ pub fn layer_or_network(name: &str) -> Result<QGraph> {
         }
         Err(_) => {}
     }
-    match load(name)? {
+    match load(name, &[])? {
         Form::Program(_) | Form::Hosted(_) => {
             bail!("{name} is compiled already, so that it can't be varied")
         }
@@ -454,18 +454,7 @@ pub(crate) fn read_part(path: &Path, shapes: &[InputShape]) -> Result<Partial> {
     part_of_bytes(bytes, &path.display().to_string(), Some(folder), shapes)
 }
 
-/// Reads ONNX for which, and for compiling it, there is room.
-fn of_bytes(
-    bytes: Vec<u8>,
-    name: &str,
-    folder: Option<&Path>,
-    shapes: &[InputShape],
-) -> Result<Graph> {
-    let part = part_of_bytes(bytes, name, folder, shapes)?;
-    part.whole().with_context(|| name.to_owned())
-}
-
-/// [`read_part`] of bytes, whose external tensors lie in a folder.
+/// [`read_part`] of bytes, whose external tensors lie in a folder; for which, and for compiling it, there is room.
 pub(crate) fn part_of_bytes(
     bytes: Vec<u8>,
     name: &str,
@@ -492,14 +481,6 @@ pub fn is_quantized(graph: &Graph) -> bool {
         .nodes
         .iter()
         .any(|n| matches!(n.op, Op::QuantizeLinear { .. }))
-}
-
-/// Puts the wanted requantisation into the graph's metadata, over what the model says.
-pub fn choose_requant(graph: &mut Graph, requant: Option<Requant>) {
-    if let Some(requant) = requant {
-        let name = requant.name().to_owned();
-        graph.metadata.insert(Requant::KEY.to_owned(), name);
-    }
 }
 
 /// Images for a model that was given none: one of each class for the demo, a synthetic one

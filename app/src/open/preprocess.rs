@@ -21,7 +21,8 @@ pub struct Preprocess {
 }
 
 impl Preprocess {
-    fn preset(preset: Preset) -> Self {
+    /// A known recipe.
+    pub(crate) fn preset(preset: Preset) -> Self {
         let (scale, mean, std) = match preset {
             Preset::Imagenet => (1.0 / 255.0, [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]),
             Preset::Cifar10 => (

@@ -86,18 +86,6 @@ impl Source {
         })
     }
 
-    /// What `.out` says, with the byte of the space where it begins; [`Self::case`] has checked it.
-    pub fn expected(&self, config: &Config) -> Vec<(u64, &[u8])> {
-        let elem = config.elem_bytes(MemType::Out) as u64;
-        let (mut next, mut expected) = (0, Vec::new());
-        for line in self.lines.iter().filter(|l| l.mem == MemType::Out) {
-            let first = line.element.map_or(next, |element| element * elem);
-            next = first + line.bytes.len() as u64;
-            expected.push((first, &line.bytes[..]));
-        }
-        expected
-    }
-
     /// A message about instructions of [`Self::case`], with `dram_base` as the file has it.
     pub fn as_written(&self, message: &str, case: &Case) -> String {
         let mut text = message.to_owned();

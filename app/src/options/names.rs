@@ -160,10 +160,9 @@ impl Said {
         pieces.collect()
     }
 
-    /// With words in front.
-    pub(crate) fn after(mut self, text: String) -> Self {
+    /// Puts words in front.
+    pub(crate) fn begin(&mut self, text: String) {
         self.0.insert(0, Piece::Text(text));
-        self
     }
 }
 

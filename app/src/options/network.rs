@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use vta_compiler::semantics::Requant;
 
 use super::names::{self, Front, Name};
-use super::{InputShape, Target};
+use super::{BundleOptions, InputShape, Target};
 use crate::device::machine::ConfigSource;
 use crate::error::Result;
 use crate::open::model::Model;
@@ -97,6 +97,24 @@ impl NetworkOptions {
             model.set_requant(requant);
         }
         Ok(model)
+    }
+}
+
+impl BundleOptions {
+    /// How it is opened and compiled.
+    pub fn network(&self) -> NetworkOptions {
+        let mut target = Target {
+            tiles: self.tiles.clone(),
+            allow_host: self.allow_host,
+            ..Target::default()
+        };
+        target.device.config.clone_from(&self.config);
+        target.device.board.clone_from(&self.board);
+        NetworkOptions {
+            target,
+            shapes: self.input_shape.clone(),
+            requant: self.requant,
+        }
     }
 }
 

@@ -13,7 +13,7 @@ use crate::error::{Error, Result, ensure_input};
 /// of EfficientNet-B0, ViT-Tiny and Swin-T, with a bus that copies a gigabyte a second. In TOML every key is optional and overrides its default:
 ///
 /// ```
-/// use vta_app::host_share::HostSpeed;
+/// use vta_app::report::HostSpeed;
 ///
 /// let slow = HostSpeed::from_toml("gmacs = 0.5  # an embedded core")?;
 /// assert_eq!((slow.gmacs, slow.gbytes), (0.5, 1.0));

@@ -119,9 +119,10 @@ fn tiles(input: &Input<'_>, rows: &[Row<'_>], total: &LayerCycles) -> Markup {
     let ms = timed.device_ms();
     let images = input.program.config.batch() as f64;
     let hosted = !timed.host.layers.is_empty();
-    let cycles = match hosted {
-        true => format!("{}, {ms:.2} ms", grouped(total.cycles)),
-        false => grouped(total.cycles),
+    let cycles = if hosted {
+        format!("{}, {ms:.2} ms", grouped(total.cycles))
+    } else {
+        grouped(total.cycles)
     };
     let a_second = |ms: f64| format!("{:.1} images a second", images * 1e3 / ms.max(1e-9));
     let macs: u64 = rows.iter().map(|r| r.macs).sum();

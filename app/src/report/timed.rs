@@ -4,11 +4,13 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
-use vta_driver::{GemmSteps, Layer};
+use vta_driver::{Budget, GemmSteps, Layer};
+use vta_isa::{Config, Module};
 use vta_sim::TimedRun;
-use vta_sim::cycle::{Client, StallReason, TimingConfig, Unit};
+use vta_sim::cycle::{Client, Listener, Run, StallReason, TimingConfig, Unit, simulate_within};
 use vta_sim::views::{EnergyTable, LayerCycles, Spend, Verdict};
 
+use crate::error::Result;
 use crate::report::host_share::{HostShare, HostSpeed};
 
 /// What a cycle device measured in one pass over a program.
@@ -108,6 +110,12 @@ impl Timed {
         self.layers.iter().map(|l| l.bound.cycles()).sum()
     }
 
+    /// The keys that cycles add to the JSON of a layer: see [`cycles_json`]; none for one that took none.
+    pub fn layer_json(&self, name: &str, macs: u64, passes: u64) -> Map<String, Value> {
+        let keys = |cycles| cycles_json(cycles, &self.steps_of(name), macs, passes, &self.energy);
+        self.layer(name).map(keys).unwrap_or_default()
+    }
+
     /// The keys that cycles add to the JSON of a whole run: `pass_ms` is the device's share, and
     /// `pass_with_host_ms` adds an estimate of the host's. The run is of `passes` passes, `macs` useful
     /// multiply-adds in all.
@@ -126,6 +134,43 @@ impl Timed {
         object.insert("pass_with_host_ms".into(), json!(self.pass_ms()));
         object
     }
+}
+
+/// When an instruction ran.
+#[derive(Clone, Copy, Default)]
+pub struct Time {
+    /// The first cycle.
+    pub start: u64,
+    /// The cycle behind the last; `None` for FINISH, with which the run ends.
+    pub done: Option<u64>,
+}
+
+/// Notes when instructions start and end.
+struct Times(Vec<Time>);
+
+impl Listener for Times {
+    fn insn_start(&mut self, _: Module, insn: usize, cycle: u64) {
+        self.0[insn].start = cycle;
+    }
+
+    fn insn_done(&mut self, _: Module, insn: usize, cycle: u64) {
+        self.0[insn].done = Some(cycle);
+    }
+}
+
+/// When each instruction of a run starts and ends.
+///
+/// # Errors
+/// A run over its budget, or one that the model can't count.
+pub fn insn_times(
+    budget: &Budget,
+    timing: &TimingConfig,
+    config: &Config,
+    run: Run<'_>,
+) -> Result<Vec<Time>> {
+    let mut times = Times(vec![Time::default(); run.insns.len()]);
+    simulate_within(budget, timing, config, run, &mut times)?;
+    Ok(times.0)
 }
 
 /// The keys that cycles add to the JSON of a layer: totals over `passes` passes. `gemm_uops` are
@@ -172,6 +217,13 @@ pub fn cycles_json(
     match object {
         Value::Object(object) => object,
         _ => Map::new(),
+    }
+}
+
+/// Adds keys to an object, in place of those of the same name.
+pub fn add_keys(object: &mut Value, keys: Map<String, Value>) {
+    if let Value::Object(object) = object {
+        object.extend(keys);
     }
 }
 

@@ -18,17 +18,6 @@ pub struct Load {
     pub threads: usize,
     /// Runs in flight at most.
     pub in_flight: usize,
-    /// Which tensors can be read after a run.
-    pub keep: Keep,
-}
-
-/// Which tensors can be read after a run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Keep {
-    /// Outputs; those inside the network share memory.
-    Outputs,
-    /// Every layer's output, to be compared.
-    All,
 }
 
 /// A network loaded on devices of its own.
@@ -57,13 +46,16 @@ impl Engine {
     /// A name that is no device; what a device can't load.
     pub fn open(network: &Compiled, setup: &Setup, load: Load) -> Result<Self> {
         let (config, limits) = (&network.program.config, QueueLimits::default());
+        // Every layer's output can be read after a run then; otherwise those inside the network share memory.
+        let compared = network.compared().is_some();
         let programs = network.programs().into_iter();
         // Device memory, and the constants in plans.
         let each = programs.map(|program| {
             let plan = DramPlan::of(program);
-            let scratch = match load.keep {
-                Keep::Outputs => plan.scratch_bytes,
-                Keep::All => plan.unshared_bytes,
+            let scratch = if compared {
+                plan.unshared_bytes
+            } else {
+                plan.scratch_bytes
             };
             let in_flight = (scratch + plan.io_bytes).saturating_mul(load.in_flight as u64);
             in_flight.saturating_add(2 * plan.constant_bytes)
@@ -73,9 +65,10 @@ impl Engine {
         let Some(split) = &network.split else {
             let device = setup.device(config, load.threads)?;
             let (program, on) = (Arc::clone(&network.program), Arc::clone(&device));
-            let session = match load.keep {
-                Keep::All => Session::keeping_tensors(program, on, limits)?,
-                Keep::Outputs => Session::new(program, on, limits)?,
+            let session = if compared {
+                Session::keeping_tensors(program, on, limits)?
+            } else {
+                Session::new(program, on, limits)?
             };
             return Ok(Self {
                 form: Form::One(session),

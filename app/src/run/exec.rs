@@ -4,23 +4,21 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 use vta_driver::{
-    Batch, Budget, Device, DriverError, Layer, LayerMark, PhysAddr, Program, RunReport, Work,
-    WorkDone,
+    Batch, Device, DriverError, Layer, LayerMark, PhysAddr, Program, RunReport, Work, WorkDone,
 };
 use vta_isa::resolve::stored_bytes;
-use vta_isa::{Config, Insn, MemType, Module};
+use vta_isa::{Config, Insn, MemType};
 use vta_replay::{Case, spaces};
-use vta_sim::cycle::{self, Listener, TimingConfig};
+use vta_sim::cycle;
 
 use crate::check;
-use crate::device::rtl::Totals;
-use crate::device::setup::Setup;
+use crate::device::{Setup, Totals};
 use crate::error::{Context, Result, ensure};
 use crate::open::source::Source;
 use crate::options::RunOptions;
 use crate::options::names::{DEVICE, Said, TIMING_ONLY};
 use crate::report::host_share::HostShare;
-use crate::report::timed::Timed;
+use crate::report::timed::{Time, Timed, insn_times};
 
 /// The name of the whole as a layer, in reports and traces.
 const PROGRAM: &str = "program";
@@ -76,7 +74,7 @@ pub fn exec(args: &RunOptions) -> Result<Done> {
         misfit,
         program: args.model.clone(),
         device: args.target.device.device.clone(),
-        wrong: wrong(&source, &out, &config),
+        wrong: wrong(&case, &out),
         expected: case.after.iter().map(|region| region.bytes.len()).sum(),
         design: setup.design(),
         times: timed
@@ -162,17 +160,16 @@ pub struct Wrong {
 }
 
 /// Every expected value that isn't there.
-fn wrong(source: &Source, out: &Stored, config: &Config) -> Vec<Wrong> {
-    let elem = config.elem_bytes(MemType::Out) as u64;
+fn wrong(case: &Case, out: &Stored) -> Vec<Wrong> {
+    let elem = case.config.elem_bytes(MemType::Out) as u64;
     let found = |byte: u64| {
         let at = out.partition_point(|(first, _)| first * elem <= byte);
         let (first, bytes) = out.get(at.checked_sub(1)?)?;
         bytes.get((byte - first * elem) as usize).map(|b| *b as i8)
     };
-    let expected = source.expected(config);
-    let values = expected.iter().flat_map(|(first, bytes)| {
-        let at = move |(i, byte): (usize, &u8)| (first + i as u64, *byte as i8);
-        bytes.iter().enumerate().map(at)
+    let values = case.after.iter().flat_map(|region| {
+        let first = u64::from(region.addr.0) - u64::from(spaces::address(MemType::Out, 0).0);
+        (first..).zip(region.bytes.iter().map(|byte| *byte as i8))
     });
     values
         .filter(|(byte, expected)| found(*byte) != Some(*expected))
@@ -183,43 +180,6 @@ fn wrong(source: &Source, out: &Stored, config: &Config) -> Vec<Wrong> {
             expected,
         })
         .collect()
-}
-
-/// When an instruction ran.
-#[derive(Clone, Copy, Default)]
-pub struct Time {
-    /// The first cycle.
-    pub start: u64,
-    /// The cycle behind the last; `None` for FINISH, with which the run ends.
-    pub done: Option<u64>,
-}
-
-/// Notes when instructions start and end.
-struct Times(Vec<Time>);
-
-impl Listener for Times {
-    fn insn_start(&mut self, _: Module, insn: usize, cycle: u64) {
-        self.0[insn].start = cycle;
-    }
-
-    fn insn_done(&mut self, _: Module, insn: usize, cycle: u64) {
-        self.0[insn].done = Some(cycle);
-    }
-}
-
-/// When each instruction of a run starts and ends.
-///
-/// # Errors
-/// A run over its budget, or one that the model can't count.
-pub fn insn_times(
-    budget: &Budget,
-    timing: &TimingConfig,
-    config: &Config,
-    run: cycle::Run<'_>,
-) -> Result<Vec<Time>> {
-    let mut times = Times(vec![Time::default(); run.insns.len()]);
-    cycle::simulate_within(budget, timing, config, run, &mut times)?;
-    Ok(times.0)
 }
 
 /// A program that has run.

@@ -2,8 +2,9 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rayon::prelude::*;
 use vta_compiler::graph::{Data, Element};
@@ -11,13 +12,10 @@ use vta_compiler::host::Ends;
 
 use crate::error::{Context, Error, Result, bail, ensure};
 use crate::images::{Item, Reader, Source};
-use crate::open::model::Tensor;
-use crate::open::preprocess::{Preprocess, to_int8};
+use crate::open::{Preprocess, Tensor, to_int8};
 use crate::options::names::INPUT;
-use crate::run::supply::Images;
-
-/// How many images are in memory at once while the host computes what is behind the network.
-const CHUNK: usize = 32;
+use crate::quantize::calibrate::Calibration;
+use crate::run::supply::{Images, Inputs};
 
 /// The images of each input, in the inputs' order: as many of each.
 ///
@@ -34,10 +32,8 @@ pub fn open(paths: &[PathBuf], limit: Option<usize>, inputs: &[Tensor]) -> Resul
         let text = path.to_string_lossy();
         let named = |input: &Tensor| text.strip_prefix(&*input.name)?.strip_prefix('=');
         let mut all = inputs.iter().enumerate();
-        let found = match path.exists() {
-            true => None,
-            false => all.find_map(|(at, input)| Some((at, named(input)?))),
-        };
+        let mut found = || all.find_map(|(at, input)| Some((at, named(input)?)));
+        let found = if path.exists() { None } else { found() };
         match (found, inputs.len()) {
             (Some((at, file)), _) => files[at].push(file.into()),
             (None, 1) => files[0].push(path.clone()),
@@ -74,12 +70,15 @@ pub struct Feeds<'a> {
     preprocess: &'a Preprocess,
     ends: Option<Arc<Ends>>,
     reading: Mutex<Reading<'a>>,
+    /// For what the host computes behind the network.
+    again: Mutex<Reading<'a>>,
 }
 
 /// Names and true classes of images.
 pub type Facts = BTreeMap<usize, (String, Option<usize>)>;
 
 /// How far images are read.
+#[derive(Default)]
 struct Reading<'a> {
     readers: Vec<Reader<'a>>,
     /// Those that were passed over, because a thread asked for a later one first: at most one run
@@ -91,14 +90,22 @@ struct Reading<'a> {
     fault: Option<(usize, Error)>,
 }
 
-impl Reading<'_> {
+impl<'a> Reading<'a> {
+    fn new(sources: &'a [Source]) -> Self {
+        Self {
+            readers: sources.iter().map(Source::reader).collect(),
+            ..Self::default()
+        }
+    }
+
     fn items(&mut self, index: usize) -> Result<Vec<Item>> {
         let items = loop {
             if let Some(items) = self.ahead.remove(&index) {
                 break items;
             }
-            let next = next(&mut self.readers)?;
-            let items = next.context("there is no such image")?;
+            let next = self.readers.iter_mut().map(Reader::next_item);
+            let items: Option<Vec<Item>> = next.collect::<Result<_>>()?;
+            let items = items.context("there is no such image")?;
             let number = items.first().map_or(index, |item| item.index);
             self.ahead.insert(number, items);
         };
@@ -109,9 +116,9 @@ impl Reading<'_> {
     }
 }
 
-/// The next image of each input.
-fn next(readers: &mut [Reader<'_>]) -> Result<Option<Vec<Item>>> {
-    readers.iter_mut().map(Reader::next_item).collect()
+fn lock<'g, 'a>(reading: &'g Mutex<Reading<'a>>) -> MutexGuard<'g, Reading<'a>> {
+    // Whoever panicked left whole items.
+    reading.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl<'a> Feeds<'a> {
@@ -122,18 +129,13 @@ impl<'a> Feeds<'a> {
         preprocess: &'a Preprocess,
         ends: Option<Arc<Ends>>,
     ) -> Self {
-        let reading = Reading {
-            readers: sources.iter().map(Source::reader).collect(),
-            ahead: BTreeMap::new(),
-            facts: BTreeMap::new(),
-            fault: None,
-        };
         Self {
             sources,
             inputs,
             preprocess,
             ends,
-            reading: Mutex::new(reading),
+            reading: Mutex::new(Reading::new(sources)),
+            again: Mutex::new(Reading::new(sources)),
         }
     }
 
@@ -142,7 +144,7 @@ impl<'a> Feeds<'a> {
     /// # Errors
     /// The first image's error, whichever thread had one first.
     pub fn facts(&self) -> Result<Facts> {
-        let mut reading = self.reading.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut reading = lock(&self.reading);
         match reading.fault.take() {
             Some((_, error)) => Err(error),
             None => Ok(std::mem::take(&mut reading.facts)),
@@ -151,12 +153,9 @@ impl<'a> Feeds<'a> {
 
     /// Keeps the error of the first image, and says that there is one.
     fn fail(&self, index: usize, error: Error) -> Error {
-        let mut reading = self.reading.lock().unwrap_or_else(PoisonError::into_inner);
-        let first = reading
-            .fault
-            .as_ref()
-            .is_none_or(|(first, _)| index < *first);
-        if first {
+        let mut reading = lock(&self.reading);
+        let fault = reading.fault.as_ref();
+        if fault.is_none_or(|(first, _)| index < *first) {
             reading.fault = Some((index, error));
         }
         Error::Cancelled
@@ -164,14 +163,13 @@ impl<'a> Feeds<'a> {
 
     /// The program's inputs of an image.
     fn enter(&self, items: Vec<Item>) -> Result<Vec<i8>> {
-        let with = items.into_iter().zip(self.inputs);
         if let Some(ends) = &self.ends
             && ends.inputs().is_some()
         {
-            return Ok(ends.enter(self.data(with)?)?);
+            return Ok(ends.enter(self.hosted(items)?)?);
         }
         let mut all = Vec::new();
-        for (item, input) in with {
+        for (item, input) in items.into_iter().zip(self.inputs) {
             let values = self.preprocess.apply(&item.decode()?, input.chw)?;
             all.extend(to_int8(&values, input.scale.unwrap_or(1.0), input.zero));
         }
@@ -179,38 +177,46 @@ impl<'a> Feeds<'a> {
     }
 
     /// Values as the host takes them.
-    fn data<'t>(&self, items: impl Iterator<Item = (Item, &'t Tensor)>) -> Result<Vec<Data>> {
+    fn hosted(&self, items: Vec<Item>) -> Result<Vec<Data>> {
         let data = |(item, input): (Item, &Tensor)| match input.element {
             Element::F32 => Ok(Data::F32(self.preprocess.shaped(&item.decode()?, input)?)),
             element => item.integers(element, input.len()),
         };
-        items.map(data).collect()
+        items.into_iter().zip(self.inputs).map(data).collect()
+    }
+}
+
+impl Inputs for Feeds<'_> {
+    fn data(&self, index: usize) -> Result<Vec<Data>> {
+        let items = lock(&self.again).items(index)?;
+        self.hosted(items)
+    }
+}
+
+impl Calibration for Feeds<'_> {
+    fn count(&self) -> usize {
+        Images::count(self)
     }
 
-    /// What the host makes of what the program gave for each image, in order: by image, the outputs of
-    /// the network's exit.
-    ///
-    /// # Errors
-    /// What the host can't compute; where the exit reads inputs, images that can't be read any more.
-    pub fn leave(&self, ends: &Ends, found: &[Vec<&[i8]>]) -> Result<Vec<Vec<Data>>> {
-        let mut readers: Vec<Reader<'_>> = match ends.reads_inputs() {
-            true => self.sources.iter().map(Source::reader).collect(),
-            false => Vec::new(),
-        };
-        let mut all = Vec::with_capacity(found.len());
-        for chunk in found.chunks(CHUNK) {
-            let mut items = Vec::with_capacity(chunk.len());
-            for _ in chunk {
-                items.push(next(&mut readers)?.context("there is no such image")?);
+    fn read(&self, range: Range<usize>) -> Result<Vec<Vec<f32>>> {
+        let items: Vec<Vec<Item>> = {
+            let mut again = lock(&self.again);
+            let position = again.readers.first().map_or(0, Reader::position);
+            if position > range.start {
+                *again = Reading::new(self.sources);
             }
-            let one = |(tensors, items): (&Vec<&[i8]>, Vec<Item>)| {
-                let inputs = self.data(items.into_iter().zip(self.inputs))?;
-                Ok(ends.leave(tensors, &inputs)?)
-            };
-            let made: Result<Vec<_>> = chunk.par_iter().zip(items).map(one).collect();
-            all.extend(made?);
-        }
-        Ok(all)
+            range
+                .map(|index| again.items(index))
+                .collect::<Result<_>>()?
+        };
+        let values = |items: Vec<Item>| -> Result<Vec<f32>> {
+            let data = self.hosted(items)?;
+            let reals: Vec<Vec<f32>> = data.iter().map(real).collect::<Result<_>>()?;
+            Ok(reals.concat())
+        };
+        // The first of several errors, whichever thread finds its own first.
+        let values: Vec<Result<Vec<f32>>> = items.into_par_iter().map(values).collect();
+        values.into_iter().collect()
     }
 }
 
@@ -221,13 +227,14 @@ impl Images for Feeds<'_> {
 
     fn image(&self, index: usize) -> Result<Cow<'_, [i8]>> {
         let items = {
-            let mut reading = self.reading.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut reading = lock(&self.reading);
             // Images before the first one with an error are read nevertheless, so that it doesn't
             // depend on threads which one is told.
             let fault = reading.fault.as_ref();
-            match fault.is_some_and(|(first, _)| *first < index) {
-                true => Err(Error::Cancelled),
-                false => reading.items(index),
+            if fault.is_some_and(|(first, _)| *first < index) {
+                Err(Error::Cancelled)
+            } else {
+                reading.items(index)
             }
         };
         let entered = items.and_then(|items| self.enter(items));
@@ -240,16 +247,23 @@ impl Images for Feeds<'_> {
 /// # Errors
 /// Integers that float32 doesn't hold.
 pub fn real(data: &Data) -> Result<Vec<f32>> {
-    let integers = match data {
-        Data::F32(values) => return Ok(values.clone()),
-        other => other.integers().unwrap_or_default(),
-    };
-    let real = |value: i64| {
+    match data {
+        Data::F32(values) => Ok(values.clone()),
+        other => reals(&other.integers().unwrap_or_default()),
+    }
+}
+
+/// Whole numbers as floats.
+///
+/// # Errors
+/// Integers that float32 doesn't hold.
+pub fn reals(integers: &[i64]) -> Result<Vec<f32>> {
+    let real = |&value: &i64| {
         ensure!(
             value.unsigned_abs() <= 1 << f32::MANTISSA_DIGITS,
             "an output of {value}: whole numbers up to 2^24 are given"
         );
         Ok(value as f32)
     };
-    integers.into_iter().map(real).collect()
+    integers.iter().map(real).collect()
 }

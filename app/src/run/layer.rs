@@ -3,25 +3,20 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use vta_compiler::layer::{self, LayerSpec};
 use vta_compiler::qgraph::QGraph;
 use vta_compiler::reference;
 use vta_driver::{Program, QueueLimits, Session, Traffic};
-use vta_isa::MemType;
 
-use crate::compile::Compiled;
-use crate::compile::dump::{self, Plans};
-use crate::compile::tiles;
-use crate::device::device_names;
-use crate::device::machine::Machine;
-use crate::device::rtl::Totals;
-use crate::device::setup::Setup;
+use crate::compile::{Compiled, Plans, dump, tiles};
+use crate::device::{Machine, Setup, Totals, device_names};
 use crate::error::{Error, Result};
 use crate::options::LayerOptions;
 use crate::report::host_share::HostShare;
-use crate::report::timed::{Timed, cycles_json, utilization};
+use crate::report::timed::{Timed, add_keys, cycles_json, utilization};
 use crate::room;
+use crate::run::json::bytes_json;
 use crate::watch::Watch;
 
 /// A layer that has run.
@@ -59,14 +54,9 @@ impl LayerOutcome {
 
     /// The object of `vta layer --json`.
     pub fn json(&self) -> Value {
-        let bytes = |m: MemType| self.traffic.bytes[m.code() as usize];
-        let by_type: Map<_, _> = MemType::ALL
-            .into_iter()
-            .map(|m| (m.name().to_owned(), json!(bytes(m))))
-            .collect();
         let mut object = json!({
             "layer": self.layer, "device": self.device, "macs": self.macs,
-            "insns": self.traffic.insns, "gemm_uops": self.traffic.gemm_steps, "bytes": by_type,
+            "insns": self.traffic.insns, "gemm_uops": self.traffic.gemm_steps, "bytes": bytes_json(&self.traffic),
             "submissions": self.submissions, "wall_ms": self.wall.as_secs_f64() * 1e3,
             "utilization": self.utilization, "max_abs_error": self.max_abs_error,
         });
@@ -75,9 +65,7 @@ impl LayerOutcome {
             let mut keys = cycles_json(&total, &steps, self.macs, self.passes, &timed.energy);
             keys.insert("timing".into(), json!(timed.board));
             keys.insert("timing_only".into(), json!(self.max_abs_error.is_none()));
-            for (key, value) in keys {
-                object[key] = value;
-            }
+            add_keys(&mut object, keys);
         }
         if let Some(design) = &self.design {
             object["rtl"] = design.json();
@@ -138,14 +126,10 @@ pub fn run(args: &LayerOptions, watch: &dyn Watch) -> Result<LayerOutcome> {
 /// As for [`run`] and [`dump::plans`].
 pub fn plans(args: &LayerOptions) -> Result<Plans> {
     let lowered = lower(args, &Machine::read(args.device.machine())?)?;
-    let compiled = Compiled {
-        program: lowered.program,
-        split: None,
-        graph: None,
-        unfused: None,
-        ends: None,
-    };
-    dump::plans(&compiled, &device_names(&args.device.device))
+    dump::plans(
+        &Compiled::from(lowered.program),
+        &device_names(&args.device.device),
+    )
 }
 
 fn lower(args: &LayerOptions, machine: &Machine) -> Result<Lowered> {

@@ -1,22 +1,16 @@
-//! What a run has found, and its JSON.
+//! What a run has found.
 
 use std::collections::{BTreeMap, HashMap};
-use std::io::{self, Write};
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde::ser::{Serialize, SerializeMap, Serializer};
-use serde_json::{Map, Value, json};
-use vta_driver::{
-    Counters, DeviceCounters, DramPlan, FlushReason, NodeInfo, Program, RunReport, Traffic,
-};
-use vta_isa::MemType;
+use vta_compiler::graph::Element;
+use vta_driver::{Counters, DeviceCounters, Program, RunReport, Traffic};
 
-use crate::device::rtl::Totals;
+use crate::device::totals::Totals;
 use crate::open::model::Tensor;
 use crate::report::host_share::HostShare;
-use crate::report::timed::{Timed, cycles_json};
-use vta_compiler::graph::Element;
+use crate::report::timed::Timed;
 
 /// A finished run of some images.
 pub struct Outcome {
@@ -34,8 +28,8 @@ pub struct Outcome {
     pub reference: Option<Vec<usize>>,
     /// What layers took over all runs and devices, by name.
     pub marks: Marks,
-    /// One for each device that ran side by side.
-    pub counters: Vec<Counters>,
+    /// Of all devices.
+    pub counters: Counters,
     /// By the names of the devices that launch kernels.
     pub devices: BTreeMap<String, DeviceCounters>,
     /// Whether layers were compared with the reference interpreter.
@@ -138,9 +132,12 @@ impl Marks {
 pub fn rank(logits: &[f32], are_confidences: bool, top: usize) -> Vec<(usize, f32)> {
     let largest = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
     let sum: f32 = logits.iter().map(|l| (l - largest).exp()).sum();
-    let confidence = |l: f32| match are_confidences {
-        true => l,
-        false => (l - largest).exp() / sum,
+    let confidence = |l: f32| {
+        if are_confidences {
+            l
+        } else {
+            (l - largest).exp() / sum
+        }
     };
     let all = logits.iter().enumerate();
     let mut ranking: Vec<_> = all.map(|(c, &l)| (c, confidence(l))).collect();
@@ -220,10 +217,6 @@ impl Outcome {
 
     /// Counters of all devices together, and each layer over all runs in program order.
     pub fn totals(&self) -> (Counters, Vec<LayerRow>) {
-        let mut total = Counters::default();
-        for c in &self.counters {
-            total.add(c);
-        }
         let row = |l: &vta_driver::Layer| LayerRow {
             name: l.name.clone(),
             kind: l.kind.clone(),
@@ -243,7 +236,7 @@ impl Outcome {
                 row.wall += *wall;
             }
         }
-        (total, rows)
+        (self.counters.clone(), rows)
     }
 
     /// Images whose label is the reference's, and the reference's right answers.
@@ -254,250 +247,5 @@ impl Outcome {
         let known = self.images.iter().all(|image| image.truth.is_some());
         let right = pairs().filter(|(a, b)| a.truth == Some(**b)).count();
         Some((same, known.then_some(right)))
-    }
-}
-
-fn bytes_json(traffic: &Traffic) -> Value {
-    let entry = |m: MemType| (m.name().to_owned(), json!(traffic.bytes[m.code() as usize]));
-    Value::Object(MemType::ALL.into_iter().map(entry).collect::<Map<_, _>>())
-}
-
-/// Device memory that a session takes, but for instructions and micro-ops.
-fn memory_json(plan: &DramPlan) -> Value {
-    json!({
-        "peak_bytes": plan.total_bytes(),
-        "scratch_bytes": plan.scratch_bytes,
-        "unshared_scratch_bytes": plan.unshared_bytes,
-        "constant_bytes": plan.constant_bytes,
-        "io_bytes": plan.io_bytes,
-    })
-}
-
-fn ms(time: Duration) -> f64 {
-    (time.as_secs_f64() * 1e6).round() / 1e3
-}
-
-/// The run as one JSON object, in which images are made as they are written: there may be many.
-pub struct Json<'a> {
-    outcome: &'a Outcome,
-    /// All but the images.
-    object: Map<String, Value>,
-}
-
-/// The key of the images.
-const IMAGES: &str = "outputs";
-
-impl Serialize for Json<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut map = serializer.serialize_map(Some(self.object.len()))?;
-        for (key, value) in &self.object {
-            match key.as_str() {
-                IMAGES => map.serialize_entry(key, &Images(self.outcome))?,
-                _ => map.serialize_entry(key, value)?,
-            }
-        }
-        map.end()
-    }
-}
-
-impl Json<'_> {
-    /// Writes it over many lines.
-    ///
-    /// # Errors
-    /// What the writer says.
-    pub fn write_pretty(&self, mut out: impl Write) -> io::Result<()> {
-        serde_json::to_writer_pretty(&mut out, self)?;
-        writeln!(out)
-    }
-}
-
-/// The images of a run as JSON.
-struct Images<'a>(&'a Outcome);
-
-impl Serialize for Images<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let shown = match self.0.timing_only {
-            true => &[][..],
-            false => &self.0.images,
-        };
-        let image = |image: &ImageOutcome| {
-            let top = image.ranking.iter().map(|&(class, confidence)| {
-                json!({"class": class, "label": self.0.label(class), "confidence": confidence})
-            });
-            let top: Vec<_> = top.collect();
-            json!({"image": image.name, "true_class": image.truth, "top": top})
-        };
-        serializer.collect_seq(shown.iter().map(image))
-    }
-}
-
-/// The run as one JSON object.
-pub fn json(outcome: &Outcome) -> Json<'_> {
-    let object = match facts(outcome) {
-        Value::Object(object) => object,
-        _ => Map::new(),
-    };
-    Json { outcome, object }
-}
-
-/// An output: its name, dimensions of one image, and what a step means.
-fn output_json(tensor: &Tensor) -> Value {
-    let mut output = json!({
-        "name": tensor.name,
-        "shape": tensor.shape,
-        "element": tensor.element.name(),
-    });
-    if let Some(scale) = tensor.scale {
-        output["scale"] = json!(scale);
-        output["zero_point"] = json!(tensor.zero);
-    }
-    output
-}
-
-/// All but the images.
-fn facts(outcome: &Outcome) -> Value {
-    let (total, rows) = outcome.totals();
-    let runs = outcome.passes().max(1);
-    let (images, passes) = (outcome.images.len() as u64, outcome.passes());
-    let layers = outcome.program.layers.iter();
-    let nodes: HashMap<&str, &[NodeInfo]> = layers
-        .filter(|l| !l.nodes.is_empty())
-        .map(|l| (&l.name[..], &l.nodes[..]))
-        .collect();
-    let speed = outcome.timed.as_ref().map(|timed| &timed.speed);
-    let layer = |r: &LayerRow| {
-        let mut object = json!({
-            "name": r.name,
-            "kind": r.kind,
-            "macs": r.macs,
-            "insns": r.traffic.insns,
-            "bytes": bytes_json(&r.traffic),
-            "wall_ms": ms(r.wall),
-            "utilization": r.utilization(&outcome.program, runs),
-        });
-        if let Some(nodes) = nodes.get(&r.name[..]) {
-            object["nodes"] = json!(nodes);
-        }
-        if let Some(host) = outcome.host.layer(&r.name) {
-            object["host"] = host.json(speed);
-        }
-        if let Some(timed) = &outcome.timed
-            && let Some(cycles) = timed.layer(&r.name)
-        {
-            let steps = timed.steps_of(&r.name);
-            let keys = cycles_json(cycles, &steps, r.macs * images, passes, &timed.energy);
-            merge(&mut object, keys);
-        }
-        object
-    };
-    let flush = |r: FlushReason| (r.name().to_owned(), json!(total.flushed(r)));
-    let macs = outcome.program.layers.iter().map(|l| l.macs).sum::<u64>();
-    let mut object = json!({
-        "device": outcome.device,
-        "images": outcome.images.len(),
-        "macs": macs,
-        "insns": total.traffic.insns,
-        "submissions": total.submissions,
-        "flush_reasons": FlushReason::ALL.into_iter().map(flush).collect::<Map<_, _>>(),
-        "encoded_batches": total.encoded_batches,
-        "replayed_batches": total.replayed_batches,
-        "host_ops": outcome.host.ops(),
-        "output_tensors": outcome.outputs.iter().map(output_json).collect::<Vec<_>>(),
-        "host_segments": outcome.host.layers.len(),
-        "bytes": bytes_json(&total.traffic),
-        "memory": memory_json(&DramPlan::of(&outcome.program)),
-        "compile_ms": ms(outcome.prepared),
-        "wall_ms": ms(outcome.wall),
-        "start": start_json(outcome),
-        IMAGES: [],
-        "layers": rows.iter().map(layer).collect::<Vec<_>>(),
-    });
-    if !outcome.host.layers.is_empty() {
-        object["host"] = outcome.host.json(speed);
-    }
-    if !outcome.devices.is_empty() {
-        let counted = |(name, c): (&String, &DeviceCounters)| (name.clone(), counters_json(c));
-        let all: Map<_, _> = outcome.devices.iter().map(counted).collect();
-        object["device_counters"] = Value::Object(all);
-    }
-    match &outcome.timed {
-        Some(timed) => {
-            object["timing_only"] = json!(outcome.timing_only);
-            merge(&mut object, timed.json(macs * images, passes));
-        }
-        None => {
-            if let Some(cycles) = outcome.marks.cycles() {
-                object["device_cycles"] = json!(cycles);
-            }
-        }
-    }
-    if let Some(design) = &outcome.design {
-        object["rtl"] = design.json();
-    }
-    add_accuracy(outcome, &mut object);
-    if outcome.verified {
-        object["mismatches"] = json!(outcome.mismatches);
-    }
-    if let Some(hazards) = &outcome.hazards {
-        object["hazards"] = json!(hazards);
-    }
-    object
-}
-
-/// Where the first second of a run goes.
-fn start_json(outcome: &Outcome) -> Value {
-    let Start {
-        opening,
-        loading,
-        first,
-    } = outcome.start;
-    let mut object = json!({
-        "opening_ms": ms(opening),
-        "loading_ms": ms(loading),
-        "first_results_ms": ms(first),
-    });
-    if !outcome.devices.is_empty() {
-        let ns = outcome.devices.values().map(|counted| counted.plan_ns);
-        object["planning_ms"] = json!(ms(Duration::from_nanos(ns.sum())));
-    }
-    object
-}
-
-/// A device's counters by name.
-pub fn counters_json(counted: &DeviceCounters) -> Value {
-    let mut object = json!({
-        "batches": counted.batches,
-        "launches": counted.launches,
-        "waits": counted.waits,
-        "stalls": counted.stalls,
-        "copies": counted.copies,
-        "scope_copies": counted.scope_copies,
-        "bytes_to_device": counted.bytes_to_device,
-        "bytes_from_device": counted.bytes_from_device,
-        "plans": counted.plans,
-        "plan_ns": counted.plan_ns,
-    });
-    if let Some(ns) = counted.kernel_ns {
-        object["kernel_ns"] = json!(ns);
-    }
-    object
-}
-
-/// Shares of right labels and of those that agree with the reference.
-fn add_accuracy(outcome: &Outcome, object: &mut Value) {
-    let images = outcome.images.len() as f64;
-    if let Some((right, of)) = outcome.correct() {
-        object["top1"] = json!(right as f64 / of as f64);
-    }
-    if let Some((same, right)) = outcome.agreement() {
-        object["agreement"] = json!(same as f64 / images);
-        object["reference_top1"] = json!(right.map(|r| r as f64 / images));
-    }
-}
-
-/// Adds keys to an object, in place of those of the same name.
-fn merge(object: &mut Value, keys: Map<String, Value>) {
-    if let Value::Object(object) = object {
-        object.extend(keys);
     }
 }

@@ -31,9 +31,10 @@ pub fn save(path: &Path, outputs: &[Tensor], images: &[ImageOutcome]) -> Result<
     for (index, tensor) in outputs.iter().enumerate() {
         // Names of values may be paths; that of an entry leads nowhere else.
         let plain = tensor.name.trim_start_matches('/').replace("..", "__");
-        let name = match names.insert(plain.clone()) {
-            true => plain,
-            false => format!("{plain}.{index}"),
+        let name = if names.insert(plain.clone()) {
+            plain
+        } else {
+            format!("{plain}.{index}")
         };
         let stored = FileOptions::default().compression_method(CompressionMethod::Stored);
         let stored = stored.large_file(true);

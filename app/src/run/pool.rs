@@ -7,20 +7,20 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread::ScopedJoinHandle;
 use std::time::{Duration, Instant};
 
-use vta_compiler::passes::Unfused;
 use vta_compiler::qgraph::QGraph;
-use vta_compiler::reference;
 use vta_driver::{Counters, DeviceCounters, MultiSession, RunOutput, Session};
 
 use crate::compile::Compiled;
-use crate::device::setup::Setup;
-use crate::device::{is_opencl, is_single};
+use crate::device::{Setup, is_opencl, is_single};
 use crate::error::{Context, Error, Result};
 use crate::open::model::Tensor;
+use crate::options::Target;
 use crate::room;
-use crate::run::engine::{Engine, Form, Keep, Load};
+use crate::run::engine::{Engine, Form, Load};
 use crate::run::outcome::{Marks, Start};
 use crate::run::supply::{Images, Supply, Taken};
+use crate::run::values::{Output, Outputs};
+use crate::run::verify;
 use crate::watch::Watch;
 
 /// How long the thread that began a run waits between two looks at its watch.
@@ -28,31 +28,17 @@ const WAIT: Duration = Duration::from_millis(50);
 
 /// A network on as many devices as run side by side. They stay from one run to the next.
 pub struct Pool {
-    network: Compiled,
-    setup: Setup,
-    checks: Checks,
-    abreast: Abreast,
-    seats: Vec<Seat>,
-    start: Start,
-}
-
-/// What is compared while it runs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Checks {
-    /// Nothing.
-    None,
-    /// Every layer of every image with the reference interpreter, where the network's graph is
-    /// known.
-    Layers,
-}
-
-/// What happens at once.
-#[derive(Clone, Copy, Debug)]
-pub struct Abreast {
+    /// What it runs.
+    pub network: Compiled,
+    /// The devices' options and measurements.
+    pub setup: Setup,
     /// Threads in all, at least 1; `None` is one for each core.
-    pub threads: Option<usize>,
+    threads: Option<usize>,
     /// Runs in flight on each device, at least 1; `None` is 1, and 2 where one is an OpenCL device.
-    pub in_flight: Option<usize>,
+    in_flight: Option<usize>,
+    seats: Vec<Seat>,
+    /// Where the time before the last run's first results went.
+    pub start: Start,
 }
 
 /// A device's place. It is opened by the thread that uses it first.
@@ -61,7 +47,8 @@ struct Seat {
     engine: Option<Engine>,
 }
 
-/// What one device found.
+/// What one device found, or all of them.
+#[derive(Default)]
 pub struct Share {
     /// First image, and by output the values of each image, of each run.
     pub outputs: Vec<(usize, Vec<Vec<Vec<i8>>>)>,
@@ -75,10 +62,35 @@ pub struct Share {
     pub mismatches: Vec<String>,
 }
 
+impl Share {
+    /// Adds what another device found.
+    fn add(mut self, other: Self) -> Self {
+        self.outputs.extend(other.outputs);
+        self.marks.add_all(&other.marks);
+        self.counters.add(&other.counters);
+        for (name, counted) in &other.devices {
+            self.devices.entry(name.clone()).or_default().add(counted);
+        }
+        self.mismatches.extend(other.mismatches);
+        self
+    }
+
+    /// With what the model gives.
+    pub fn with(self, outputs: Vec<Output>) -> Outputs {
+        Outputs {
+            outputs,
+            mismatches: self.mismatches,
+            counters: self.counters,
+            devices: self.devices,
+        }
+    }
+}
+
 /// What is shared by the threads of one call.
 struct Job<'a> {
     network: &'a Compiled,
     setup: &'a Setup,
+    /// What every layer is compared with.
     graph: Option<&'a QGraph>,
     in_flight: usize,
     images: &'a dyn Images,
@@ -94,54 +106,36 @@ struct Job<'a> {
 
 impl Pool {
     /// A pool whose devices are opened when they are first used.
-    pub fn new(network: Compiled, setup: Setup, checks: Checks, abreast: Abreast) -> Self {
+    pub fn new(network: Compiled, setup: Setup, target: &Target) -> Self {
         Self {
             network,
             setup,
-            checks,
-            abreast,
+            threads: target.threads,
+            in_flight: target.batch,
             seats: Vec::new(),
             start: Start::default(),
         }
     }
 
-    /// What it runs.
-    pub fn network(&self) -> &Compiled {
-        &self.network
-    }
-
-    /// The devices' options and measurements.
-    pub fn setup(&self) -> &Setup {
-        &self.setup
-    }
-
-    /// Where the time before the last run's first results went.
-    pub fn start(&self) -> Start {
-        self.start
-    }
-
     /// Runs all images, each on a device with one thread or more; results don't depend on how
-    /// many. A share for each device.
+    /// many.
     ///
     /// # Errors
     /// A device that can't be opened or fails, an image that can't be had, a watch that cancels.
-    pub fn run(&mut self, images: &dyn Images, watch: &dyn Watch) -> Result<Vec<Share>> {
+    pub fn run(&mut self, images: &dyn Images, watch: &dyn Watch) -> Result<Share> {
         let (count, batch) = (images.count(), self.network.program.config.batch());
         let runs = count.div_ceil(batch);
         let inputs = self.network.inputs()?;
         let image_bytes = inputs.iter().map(Tensor::len).sum();
         self.seat(runs);
         let loaders = self.loaders().min(count);
-        let in_flight = self.abreast.in_flight;
-        let in_flight = in_flight.unwrap_or_else(|| 1 + usize::from(self.on_opencl()));
+        let in_flight = self
+            .in_flight
+            .unwrap_or_else(|| 1 + usize::from(self.on_opencl()));
         let job = Job {
             network: &self.network,
             setup: &self.setup,
-            graph: self
-                .network
-                .graph
-                .as_deref()
-                .filter(|_| self.checks == Checks::Layers),
+            graph: self.network.compared(),
             in_flight: in_flight.clamp(1, runs.max(1)),
             images,
             supply: Supply::new(images, image_bytes, batch, loaders),
@@ -162,12 +156,11 @@ impl Pool {
             room::ask(bytes, || "the reference interpreter".to_owned())?;
         }
         let (job, seats) = (&job, &mut self.seats);
-        let shares: Result<Vec<Share>> = match &mut seats[..] {
+        let share = match &mut seats[..] {
             // Nothing can stop a run that has begun, so that nobody need look whether to.
-            [seat] if runs <= 1 && loaders == 0 => job.work_here(seat).map(|share| vec![share]),
-            seats => job.work_aside(seats, loaders),
+            [seat] if runs <= 1 && loaders == 0 => job.work_here(seat)?,
+            seats => job.work_aside(seats, loaders)?,
         };
-        let shares = shares?;
         self.start = Start {
             opening: self.setup.opening(),
             loading: Duration::from_nanos(job.loaded.load(Ordering::Relaxed)),
@@ -179,7 +172,7 @@ impl Pool {
         if job.done.load(Ordering::Relaxed) < count {
             return Err(Error::Cancelled);
         }
-        Ok(shares)
+        Ok(share)
     }
 
     /// Whether a device uses all its cores by itself: the threads then prepare its images.
@@ -189,17 +182,19 @@ impl Pool {
 
     /// Threads that decode images ahead.
     fn loaders(&self) -> usize {
-        match self.on_opencl() {
-            true => self.abreast.threads.unwrap_or_else(cores),
-            false => 0,
+        if self.on_opencl() {
+            self.threads.unwrap_or_else(cores)
+        } else {
+            0
         }
     }
 
     /// Devices for so many runs; those of the last call, when it had as many.
     fn seat(&mut self, runs: usize) {
-        let threads = match self.setup.names().into_iter().any(is_single) {
-            true => vec![1],
-            false => shares(self.abreast.threads.unwrap_or_else(cores), runs),
+        let threads = if self.setup.names().into_iter().any(is_single) {
+            vec![1]
+        } else {
+            shares(self.threads.unwrap_or_else(cores), runs)
         };
         if !self
             .seats
@@ -237,7 +232,7 @@ impl Job<'_> {
     }
 
     /// On a thread for each seat, with others that load images; the one that calls looks at the watch.
-    fn work_aside(&self, seats: &mut [Seat], loaders: usize) -> Result<Vec<Share>> {
+    fn work_aside(&self, seats: &mut [Seat], loaders: usize) -> Result<Share> {
         std::thread::scope(|scope| {
             let few = "the system gives no more threads; a run with fewer needs fewer";
             let _stop = self.supply.stop();
@@ -264,7 +259,8 @@ impl Job<'_> {
             let join = |w: ScopedJoinHandle<'_, Result<Share>>| {
                 w.join().unwrap_or_else(|_| Err(Error::thread()))
             };
-            workers.into_iter().map(join).collect()
+            let mut shares = workers.into_iter().map(join);
+            shares.try_fold(Share::default(), |all, share| Ok(all.add(share?)))
         })
     }
 
@@ -273,23 +269,13 @@ impl Job<'_> {
         let load = Load {
             threads: seat.threads,
             in_flight: self.in_flight,
-            keep: match self.graph {
-                Some(_) => Keep::All,
-                None => Keep::Outputs,
-            },
         };
         let engine = match &mut seat.engine {
             Some(engine) => engine,
             none => none.insert(Engine::open(self.network, self.setup, load)?),
         };
         self.loaded.fetch_max(self.elapsed_ns(), Ordering::Relaxed);
-        let mut share = Share {
-            outputs: Vec::new(),
-            marks: Marks::default(),
-            counters: Counters::default(),
-            devices: BTreeMap::new(),
-            mismatches: Vec::new(),
-        };
+        let mut share = Share::default();
         match (self.graph, &mut engine.form) {
             (None, Form::One(session)) if self.in_flight > 1 => {
                 self.in_flight(session, &mut share)?;
@@ -320,12 +306,9 @@ impl Job<'_> {
             let refs: Vec<&[i8]> = images.iter().map(|image| &**image).collect();
             let out = engine.run(&refs)?;
             if let Some(graph) = graph {
-                let expected = references(graph, &refs)?;
-                verify(engine, &expected, first, &mut share.mismatches)?;
-                if let Some(unfused) = self.network.unfused.as_deref() {
-                    let found = fusions(graph, unfused, &expected, first)?;
-                    share.mismatches.extend(found);
-                }
+                let unfused = self.network.unfused.as_deref();
+                let found = verify::mismatches(engine, graph, unfused, &refs, first)?;
+                share.mismatches.extend(found);
             }
             self.add(share, first, out);
         }
@@ -377,10 +360,10 @@ impl Job<'_> {
     /// The next images that make a run, and the index of the first; `None` when all are taken or
     /// nobody wants more.
     fn take(&self) -> Result<Option<Taken<'_>>> {
-        match self.watch.cancelled() {
-            true => Ok(None),
-            false => self.supply.take(),
+        if self.watch.cancelled() {
+            return Ok(None);
         }
+        self.supply.take()
     }
 
     /// Since the beginning.
@@ -399,57 +382,6 @@ impl Job<'_> {
         share.outputs.push((first, out.outputs));
         out.reports.iter().for_each(|r| share.marks.add_report(r));
     }
-}
-
-/// Every tensor of each image, as the reference interpreter has it.
-type References = Vec<Vec<Vec<i8>>>;
-
-fn references(graph: &QGraph, images: &[&[i8]]) -> Result<References> {
-    let all = images.iter().map(|x| reference::run(graph, x));
-    Ok(all.collect::<Result<_, _>>()?)
-}
-
-/// Compares the interpreter's values with those of the model without fusions, of which it knows the same as the
-/// devices.
-fn fusions(
-    graph: &QGraph,
-    unfused: &Unfused,
-    values: &References,
-    first: usize,
-) -> Result<Vec<String>> {
-    let mut mismatches = Vec::new();
-    for (image, values) in (first..).zip(values) {
-        let told = reference::compare(graph, values, unfused)?
-            .into_iter()
-            .map(|found| {
-                let (name, at, a, b) = (found.node, found.at, found.found, found.expected);
-                format!("image {image}, layer {name}, value {at}: {a}, and without fusions {b}")
-            });
-        mismatches.extend(told);
-    }
-    Ok(mismatches)
-}
-
-/// Compares every layer's output with the reference interpreter's.
-fn verify(
-    engine: &mut Engine,
-    expected: &References,
-    first: usize,
-    mismatches: &mut Vec<String>,
-) -> Result<()> {
-    for (name, tensor, got) in engine.outputs()? {
-        for (i, (got, expected)) in got.iter().zip(expected).enumerate() {
-            let expected = &expected[tensor];
-            if let Some(at) = got.iter().zip(expected).position(|(a, b)| a != b) {
-                let image = first + i;
-                let (a, b) = (got[at], expected[at]);
-                mismatches.push(format!(
-                    "image {image}, layer {name}, value {at}: {a}, not {b}"
-                ));
-            }
-        }
-    }
-    Ok(())
 }
 
 #[cfg(test)]

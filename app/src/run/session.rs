@@ -1,28 +1,19 @@
 //! A network loaded on its devices, for arrays and images.
 
-use std::borrow::Cow;
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use vta_compiler::graph::Data;
-use vta_compiler::host::{EndOutput, Ends};
-use vta_driver::{Counters, DeviceCounters, Program};
+use vta_driver::Program;
 
-use crate::compile::Compiled;
-use crate::compile::dump::{self, Plans};
-use crate::device::check_names;
-use crate::device::rtl::Totals;
-use crate::device::setup::Setup;
-use crate::error::{Context, Error, Result, ensure};
+use crate::compile::{Compiled, Plans, dump};
+use crate::device::{Setup, Totals, check_names};
+use crate::error::{Error, Result, ensure};
 use crate::open::model::{Model, Ports, Tensor};
-use crate::open::preprocess::to_int8;
 use crate::options::Target;
-use crate::report::Report;
-use crate::report::host_share::HostShare;
-use crate::report::timed::Timed;
+use crate::report::{HostShare, Report, Timed};
 use crate::run::outcome::Start;
-use crate::run::pool::{Abreast, Checks, Pool, Share};
-use crate::run::supply::Images;
+use crate::run::pool::{Pool, Share};
+use crate::run::supply::{Images, Inputs};
+use crate::run::values::{self, Arrays, Feed, Output, Outputs, Values};
 use crate::watch::Watch;
 
 /// A network loaded on its devices. Constants are written once; every run takes any number of
@@ -35,121 +26,6 @@ pub struct Session {
     pool: Pool,
 }
 
-/// Values of one input for some images, one image behind the other, each in CHW order.
-#[derive(Clone, Debug)]
-pub struct Feed<'a> {
-    /// The input's name.
-    pub name: &'a str,
-    /// A whole number of images.
-    pub values: Values<'a>,
-}
-
-impl<'a> Feed<'a> {
-    /// An image of zeros, where no value matters.
-    fn blank(input: &'a Tensor) -> Self {
-        Self {
-            name: &input.name,
-            values: Values::Whole(vec![0; input.len()].into()),
-        }
-    }
-}
-
-/// Real values, or steps of the input's scale.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Values<'a> {
-    /// Rounded to the nearest step, ties to even, and clamped to int8.
-    Real(Cow<'a, [f32]>),
-    /// As the device reads them.
-    Int8(Cow<'a, [i8]>),
-    /// Whole numbers, as the host takes them; of an input of floats they are its real values.
-    Whole(Cow<'a, [i64]>),
-}
-
-impl Values<'_> {
-    /// How many there are.
-    pub fn len(&self) -> usize {
-        match self {
-            Self::Real(values) => values.len(),
-            Self::Int8(values) => values.len(),
-            Self::Whole(values) => values.len(),
-        }
-    }
-
-    /// Whether there are none.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    /// One image's data behind the other's.
-    fn joined<'d>(images: impl Iterator<Item = &'d Data>) -> Values<'static> {
-        let (mut real, mut whole) = (Vec::new(), Vec::new());
-        for data in images {
-            match (data, data.integers()) {
-                (Data::F32(values), _) => real.extend_from_slice(values),
-                (_, values) => whole.extend(values.unwrap_or_default()),
-            }
-        }
-        match whole.is_empty() {
-            true => Values::Real(real.into()),
-            false => Values::Whole(whole.into()),
-        }
-    }
-}
-
-/// Values of one output for all images of a run.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Output {
-    /// Its name, shape and scale.
-    pub tensor: Tensor,
-    /// How many images there are.
-    pub images: usize,
-    /// `images` times [`Tensor::len`] values, each image in CHW order: int8, or what the host gave.
-    pub values: Values<'static>,
-}
-
-impl Output {
-    /// The values in the output's own unit.
-    pub fn real(&self) -> Vec<f32> {
-        let scale = self.tensor.scale.unwrap_or(1.0);
-        let zero = f32::from(self.tensor.zero);
-        let real = |&v: &i8| (f32::from(v) - zero) * scale;
-        match &self.values {
-            Values::Int8(values) => values.iter().map(real).collect(),
-            Values::Real(values) => values.to_vec(),
-            Values::Whole(values) => values.iter().map(|&v| v as f32).collect(),
-        }
-    }
-
-    /// The values as the device gave them; `None` for what the host computed.
-    pub fn int8(&self) -> Option<&[i8]> {
-        match &self.values {
-            Values::Int8(values) => Some(values),
-            Values::Real(_) | Values::Whole(_) => None,
-        }
-    }
-}
-
-/// What a run has computed.
-#[derive(Clone, Debug)]
-pub struct Outputs {
-    /// In the model's order.
-    pub outputs: Vec<Output>,
-    /// Layers whose output isn't the reference interpreter's, a line each; empty for a session that
-    /// compares nothing.
-    pub mismatches: Vec<String>,
-    /// Totals of all devices since the session was opened.
-    pub counters: Counters,
-    /// Likewise by the names of the devices that launch kernels.
-    pub devices: BTreeMap<String, DeviceCounters>,
-}
-
-impl Outputs {
-    /// An output by name.
-    pub fn get(&self, name: &str) -> Option<&Output> {
-        self.outputs.iter().find(|o| o.tensor.name == name)
-    }
-}
-
 impl Session {
     /// Compiles a model for a target. Devices are opened by the first run. `watch` hears why the
     /// program isn't one for the board whose timing is borrowed, and may cancel between two steps.
@@ -159,7 +35,7 @@ impl Session {
     /// [`Error::Input`] for their files, [`Error::Float`] for a float model, [`Error::Model`] for
     /// what can't be compiled, [`Error::Cancelled`] when `watch` says so.
     pub fn open(model: Model, target: &Target, watch: &dyn Watch) -> Result<Self> {
-        Self::checking(model, target, Checks::None, watch)
+        Self::compiling(model, target, watch, Model::compile)
     }
 
     /// As [`Self::open`]; every run compares each layer with the reference interpreter.
@@ -177,10 +53,15 @@ impl Session {
             !target.views.timing_only,
             "a device that only counts cycles computes nothing to compare"
         );
-        Self::checking(model, target, Checks::Layers, watch)
+        Self::compiling(model, target, watch, Model::compile_to_compare)
     }
 
-    fn checking(model: Model, target: &Target, checks: Checks, watch: &dyn Watch) -> Result<Self> {
+    fn compiling(
+        model: Model,
+        target: &Target,
+        watch: &dyn Watch,
+        compile: fn(Model, &Target, &dyn Watch) -> Result<Compiled>,
+    ) -> Result<Self> {
         check_names(&target.device.device)?;
         ensure!(target.threads != Some(0), "there must be a thread at least");
         ensure!(
@@ -192,14 +73,11 @@ impl Session {
             return Err(Error::Cancelled);
         }
         let setup = Setup::new(&target.device, &target.views, &title)?;
-        let compiled = match checks {
-            Checks::Layers => model.compile_to_compare(target, watch)?,
-            Checks::None => model.compile(target, watch)?,
-        };
+        let compiled = compile(model, target, watch)?;
         if let Some(text) = setup.machine().misfit(&compiled.program) {
             watch.note(&text);
         }
-        Self::load(compiled, setup, target, checks, &title)
+        Self::load(compiled, setup, target, &title)
     }
 
     /// A session of what is compiled and set up already.
@@ -210,18 +88,13 @@ impl Session {
         compiled: Compiled,
         setup: Setup,
         target: &Target,
-        checks: Checks,
         title: &str,
     ) -> Result<Self> {
-        let abreast = Abreast {
-            threads: target.threads,
-            in_flight: target.batch,
-        };
         Ok(Self {
             title: title.to_owned(),
             program: Arc::clone(&compiled.program),
             host: compiled.host_share()?,
-            pool: Pool::new(compiled, setup, checks, abreast),
+            pool: Pool::new(compiled, setup, target),
         })
     }
 
@@ -230,7 +103,7 @@ impl Session {
     /// # Errors
     /// [`Error::Model`] for a program that contradicts itself.
     pub fn inputs(&self) -> Result<Vec<Tensor>> {
-        self.pool.network().inputs()
+        self.pool.network.inputs()
     }
 
     /// What the network gives, in the model's order.
@@ -238,7 +111,7 @@ impl Session {
     /// # Errors
     /// [`Error::Model`] for a program that contradicts itself.
     pub fn outputs(&self) -> Result<Vec<Tensor>> {
-        self.pool.network().outputs()
+        self.pool.network.outputs()
     }
 
     /// What the network takes and gives as its model says it, in the order of [`Self::inputs`] and
@@ -266,7 +139,7 @@ impl Session {
     /// # Errors
     /// As for [`dump::plans`].
     pub fn plans(&self) -> Result<Plans> {
-        dump::plans(self.pool.network(), &self.pool.setup().names())
+        dump::plans(&self.pool.network, &self.pool.setup.names())
     }
 
     /// Runs the network on arrays: one [`Feed`] for each input; a target that only counts cycles needs none.
@@ -286,58 +159,27 @@ impl Session {
             }
             feeds => feeds,
         };
-        for feed in feeds {
-            let known = inputs.iter().any(|input| input.name == feed.name);
-            let names: Vec<&str> = inputs.iter().map(|i| &*i.name).collect();
-            let wrong = || format!("no input '{}' (there is {})", feed.name, names.join(", "));
-            known.then_some(()).with_context(wrong)?;
-        }
-        let ends = self.pool.network().ends.clone();
-        let arrays = Arrays::new(&inputs, feeds, ends.clone())?;
-        let (int8, mut all) = self.run_int8(&arrays, watch)?;
-        let Some(ends) = ends else {
-            let with = self.outputs()?.into_iter().zip(int8);
-            let int8 = with.map(|(tensor, values)| Output {
-                tensor,
-                images: arrays.count,
-                values: Values::Int8(values.into()),
-            });
-            all.outputs = int8.collect();
-            return Ok(all);
-        };
-        all.outputs = self.left(&ends, &arrays, &int8)?;
-        Ok(all)
+        let arrays = Arrays::new(&inputs, feeds, self.pool.network.ends.clone())?;
+        let (outputs, share) = self.run_inputs(&arrays, watch)?;
+        Ok(share.with(outputs))
     }
 
-    /// The model's outputs of what the program gave, by output, for all images.
-    fn left(&self, ends: &Ends, arrays: &Arrays<'_>, int8: &[Vec<i8>]) -> Result<Vec<Output>> {
-        let images = arrays.count;
-        let len = |values: &Vec<i8>| values.len() / images.max(1);
-        let mut left: Vec<Vec<Data>> = Vec::with_capacity(images);
-        for image in 0..images {
-            let of_image = |values: &'_ Vec<i8>| image * len(values)..(image + 1) * len(values);
-            let tensors = int8.iter().map(|values| &values[of_image(values)]);
-            let inputs = match ends.reads_inputs() {
-                true => arrays.data(image)?,
-                false => Vec::new(),
-            };
-            left.push(ends.leave(&tensors.collect::<Vec<_>>(), &inputs)?);
-        }
-        let output = |(tensor, output): (Tensor, &EndOutput)| {
-            let values = match *output {
-                EndOutput::Tensor(at) => Values::Int8(int8[at].clone().into()),
-                EndOutput::Value { index, .. } => {
-                    Values::joined(left.iter().map(|data| &data[index]))
-                }
-            };
-            Output {
-                tensor,
-                images,
-                values,
-            }
+    /// Runs the network on inputs, with what the host computes around it.
+    ///
+    /// # Errors
+    /// As for [`Self::run_images`], and what the host can't compute.
+    pub(crate) fn run_inputs(
+        &mut self,
+        inputs: &dyn Inputs,
+        watch: &dyn Watch,
+    ) -> Result<(Vec<Output>, Share)> {
+        let (int8, share) = self.run_int8(inputs, watch)?;
+        let tensors = self.outputs()?;
+        let outputs = match &self.pool.network.ends {
+            Some(ends) => values::leave(ends, inputs, tensors, &int8)?,
+            None => given(tensors, int8, inputs.count()),
         };
-        let outputs = self.outputs()?.into_iter().zip(ends.outputs());
-        Ok(outputs.map(output).collect())
+        Ok((outputs, share))
     }
 
     /// Runs the network's program on images, each of which is asked for when it is needed: what the
@@ -347,72 +189,45 @@ impl Session {
     /// # Errors
     /// As for [`Self::run`], and what the images say.
     pub fn run_images(&mut self, images: &dyn Images, watch: &dyn Watch) -> Result<Outputs> {
-        let (int8, mut all) = self.run_int8(images, watch)?;
-        let indices = self.program.outputs.iter();
-        let tensors = indices.map(|index| Tensor::of_program(&self.program, *index));
-        let tensors: Vec<Tensor> = tensors.collect::<Result<_>>()?;
-        let output = |(tensor, values): (Tensor, Vec<i8>)| Output {
-            tensor,
-            images: images.count(),
-            values: Values::Int8(values.into()),
-        };
-        all.outputs = tensors.into_iter().zip(int8).map(output).collect();
-        Ok(all)
+        let (int8, share) = self.run_int8(images, watch)?;
+        let tensors = self.pool.network.int8_outputs()?;
+        Ok(share.with(given(tensors, int8, images.count())))
     }
 
     /// What the program gives, by output, for all images; and what a run tells beside it.
-    fn run_int8(
+    pub(crate) fn run_int8(
         &mut self,
         images: &dyn Images,
         watch: &dyn Watch,
-    ) -> Result<(Vec<Vec<i8>>, Outputs)> {
-        let shares = self.shares(images, watch)?;
-        let indices = self.program.outputs.iter();
-        let lens = indices.map(|index| Ok(self.program.tensor(*index)?.image_len()));
-        let lens: Vec<usize> = lens.collect::<Result<_>>()?;
+    ) -> Result<(Vec<Vec<i8>>, Share)> {
+        let mut share = self.pool.run(images, watch)?;
+        let tensors = self.pool.network.int8_outputs()?;
+        let lens: Vec<usize> = tensors.iter().map(Tensor::len).collect();
         let room = lens.iter().map(|len| vec![0; len * images.count()]);
         let mut outputs: Vec<Vec<i8>> = room.collect();
-        let mut all = Outputs {
-            outputs: Vec::new(),
-            mismatches: Vec::new(),
-            counters: Counters::default(),
-            devices: BTreeMap::new(),
-        };
-        for share in shares {
-            for (first, found) in &share.outputs {
-                for ((output, images), len) in outputs.iter_mut().zip(found).zip(&lens) {
-                    for (image, values) in (*first..).zip(images) {
-                        output[image * len..][..*len].copy_from_slice(values);
-                    }
+        for (first, found) in share.outputs.drain(..) {
+            for ((output, images), len) in outputs.iter_mut().zip(&found).zip(&lens) {
+                for (image, values) in (first..).zip(images) {
+                    output[image * len..][..*len].copy_from_slice(values);
                 }
             }
-            all.mismatches.extend(share.mismatches);
-            all.counters.add(&share.counters);
-            for (name, counted) in share.devices {
-                all.devices.entry(name).or_default().add(&counted);
-            }
         }
-        Ok((outputs, all))
-    }
-
-    /// Runs images; what each device found.
-    pub(crate) fn shares(&mut self, images: &dyn Images, watch: &dyn Watch) -> Result<Vec<Share>> {
-        self.pool.run(images, watch)
+        Ok((outputs, share))
     }
 
     /// Where the time before the last run's first results went.
     pub(crate) fn start(&self) -> Start {
-        self.pool.start()
+        self.pool.start
     }
 
     /// Whether outputs mean nothing, because the device only counts cycles.
     pub fn timing_only(&self) -> bool {
-        self.pool.setup().timing_only()
+        self.pool.setup.timing_only()
     }
 
     /// The cycles of one pass over the program, if the device counts them and a run was made.
     pub fn report(&self) -> Option<Report> {
-        let timed = self.pool.setup().timed(&self.program, self.host.clone())?;
+        let timed = self.pool.setup.timed(&self.program, self.host.clone())?;
         (!timed.runs.is_empty()).then(|| Report {
             title: self.title.clone(),
             program: Arc::clone(&self.program),
@@ -422,7 +237,7 @@ impl Session {
 
     /// What was found of a design so far, if the device is one.
     pub(crate) fn design(&self) -> Option<Totals> {
-        self.pool.setup().design()
+        self.pool.setup.design()
     }
 
     /// After the last run: ends the trace and writes the report that the target names.
@@ -430,108 +245,17 @@ impl Session {
     /// # Errors
     /// [`Error::Io`] when they can't be written.
     pub fn finish(&self) -> Result<Option<Timed>> {
-        let setup = self.pool.setup();
+        let setup = &self.pool.setup;
         setup.finish(&self.program, self.host.clone(), &self.title)
     }
 }
 
-/// Arrays of each input, for the images that they hold.
-struct Arrays<'a> {
-    /// In the inputs' order.
-    values: Vec<(&'a Tensor, &'a Values<'a>)>,
-    count: usize,
-    ends: Option<Arc<Ends>>,
-}
-
-impl<'a> Arrays<'a> {
-    fn new(inputs: &'a [Tensor], feeds: &'a [Feed<'a>], ends: Option<Arc<Ends>>) -> Result<Self> {
-        let mut values = Vec::with_capacity(inputs.len());
-        let mut count = None;
-        for input in inputs {
-            let feed = feeds.iter().find(|feed| feed.name == input.name);
-            let feed = feed.with_context(|| format!("input '{}' isn't given", input.name))?;
-            let (found, len) = (feed.values.len(), input.len());
-            if len == 0 || !found.is_multiple_of(len) {
-                return Err(Error::input(format!(
-                    "input '{}': {found} values; an image has {len}",
-                    feed.name
-                )));
-            }
-            if let Values::Real(values) = &feed.values
-                && let Some(at) = values.iter().position(|v| !v.is_finite())
-            {
-                let text = format!("input '{}', value {at}: {}", feed.name, values[at]);
-                return Err(Error::input(text));
-            }
-            let images = found / len;
-            let first = *count.get_or_insert(images);
-            if first != images {
-                let name = &input.name;
-                let text = format!("{images} images of input '{name}', but {first} of the first");
-                return Err(Error::input(text));
-            }
-            values.push((input, &feed.values));
-        }
-        Ok(Self {
-            values,
-            count: count.unwrap_or(0),
-            ends,
-        })
-    }
-
-    /// The model's inputs of an image, as the host takes them.
-    fn data(&self, image: usize) -> Result<Vec<Data>> {
-        let data = |(input, values): &(&Tensor, &Values<'_>)| {
-            let range = image * input.len()..(image + 1) * input.len();
-            let data = match values {
-                Values::Real(v) => Data::F32(v[range].to_vec()),
-                Values::Int8(v) => Data::I8(v[range].to_vec()),
-                Values::Whole(v) => {
-                    return whole(&v[range], input);
-                }
-            };
-            let (name, takes) = (&input.name, input.element);
-            let wrong = || format!("input '{name}' takes {}", takes.name());
-            (data.element() == takes)
-                .then_some(data)
-                .with_context(wrong)
-        };
-        self.values.iter().map(data).collect()
-    }
-}
-
-/// Whole numbers of an input's type.
-fn whole(values: &[i64], input: &Tensor) -> Result<Data> {
-    let wrong = |value: i64| {
-        let (name, element) = (&input.name, input.element.name());
-        Error::input(format!("input '{name}': {value} is no {element}"))
+/// What a program gave for so many images, as outputs.
+fn given(tensors: Vec<Tensor>, int8: Vec<Vec<i8>>, images: usize) -> Vec<Output> {
+    let output = |(tensor, values): (Tensor, Vec<i8>)| Output {
+        tensor,
+        images,
+        values: Values::Int8(values.into()),
     };
-    Data::of_integers(input.element, values).map_err(wrong)
-}
-
-impl Images for Arrays<'_> {
-    fn count(&self) -> usize {
-        self.count
-    }
-
-    fn image(&self, index: usize) -> Result<Cow<'_, [i8]>> {
-        if let Some(ends) = &self.ends
-            && ends.inputs().is_some()
-        {
-            return Ok(ends.enter(self.data(index)?)?.into());
-        }
-        let one = |(input, values): &(&Tensor, &'_ Values<'_>)| -> Vec<i8> {
-            let range = index * input.len()..(index + 1) * input.len();
-            let to_int8 = |values: &[f32]| to_int8(values, input.scale.unwrap_or(1.0), input.zero);
-            match values {
-                Values::Int8(v) => v[range].to_vec(),
-                Values::Real(v) => to_int8(&v[range]),
-                Values::Whole(v) => {
-                    let real: Vec<f32> = v[range].iter().map(|&v| v as f32).collect();
-                    to_int8(&real)
-                }
-            }
-        };
-        Ok(self.values.iter().flat_map(one).collect::<Vec<_>>().into())
-    }
+    tensors.into_iter().zip(int8).map(output).collect()
 }

@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
+use vta_compiler::graph::Data;
+
 use crate::error::{Context, Error, Result};
 
 /// Images by number. Several threads ask, for each image once.
@@ -18,6 +20,15 @@ pub trait Images: Sync {
     /// # Errors
     /// When it can't be read or doesn't fit the network.
     fn image(&self, index: usize) -> Result<Cow<'_, [i8]>>;
+}
+
+/// Images whose inputs the host may ask for again, when the program has run.
+pub trait Inputs: Images {
+    /// The model's inputs of an image, as the host takes them.
+    ///
+    /// # Errors
+    /// As for [`Images::image`].
+    fn data(&self, index: usize) -> Result<Vec<Data>>;
 }
 
 impl Images for Vec<Vec<i8>> {

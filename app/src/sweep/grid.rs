@@ -114,9 +114,10 @@ impl Grid {
     /// A key that no file knows would make every point fail: name it at once.
     fn check_keys(&self) -> Result<()> {
         for axis in &self.axes {
-            let known = match is_config(&axis.key) {
-                true => self.config.contains_key(&axis.key),
-                false => self.timing.has(&axis.key),
+            let known = if is_config(&axis.key) {
+                self.config.contains_key(&axis.key)
+            } else {
+                self.timing.has(&axis.key)
             };
             if !known {
                 let config = self.config.iter().filter(|(_, v)| v.is_number());

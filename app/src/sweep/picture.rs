@@ -1,5 +1,7 @@
 //! Cycles against area, with the points that no other beats in both.
 
+use std::collections::HashSet;
+
 use maud::{Markup, PreEscaped, html};
 
 use super::row::{Measured, Row};
@@ -102,9 +104,10 @@ impl Axis {
 
     /// 0 to 1.
     fn place(&self, value: f64) -> f64 {
-        match self.log {
-            true => (value / self.low).ln() / (self.high / self.low).ln(),
-            false => (value - self.low) / (self.high - self.low),
+        if self.log {
+            (value / self.low).ln() / (self.high / self.low).ln()
+        } else {
+            (value - self.low) / (self.high - self.low)
         }
     }
 }
@@ -156,6 +159,65 @@ fn numbered(points: &[(f64, f64)]) -> Vec<Option<(f64, f64)>> {
     points.iter().map(place).collect()
 }
 
+/// The points of the front, with what is told of them below the picture.
+struct Listed<'a> {
+    /// Each with the lines of what differs from others.
+    machines: Vec<(&'a Measured, Vec<String>)>,
+    /// What all have in common, where there are several.
+    common: Vec<String>,
+}
+
+impl<'a> Listed<'a> {
+    fn new(keys: &[&str], best: &[(&Row, &'a Measured)]) -> Self {
+        let first = best.first().map(|(row, _)| *row);
+        let differs = |at: usize| {
+            let mut others = best.iter();
+            others.any(|(row, _)| first.is_some_and(|first| row.values[at] != first.values[at]))
+        };
+        let alone = best.len() == 1;
+        let machine = |&(row, m): &(&Row, &'a Measured)| {
+            (m, lines(&words(keys, row, |at| alone || differs(at))))
+        };
+        let common = first.filter(|_| !alone);
+        let common = common.map(|first| words(keys, first, |at| !differs(at)));
+        let common = common.filter(|words| !words.is_empty());
+        Self {
+            machines: best.iter().take(MAX_LISTED).map(machine).collect(),
+            common: common.map(|words| lines(&words)).unwrap_or_default(),
+        }
+    }
+
+    /// Where the list ends.
+    fn bottom(&self) -> f64 {
+        let lines: usize = self.machines.iter().map(|(_, lines)| lines.len()).sum();
+        LIST + LINE * (lines + self.common.len()) as f64
+    }
+
+    fn markup(&self) -> Markup {
+        let mut y = LIST;
+        let mut next = |lines: &[String]| {
+            let at = y;
+            y += LINE * lines.len() as f64;
+            at
+        };
+        html! {
+            @for (n, (m, lines)) in self.machines.iter().enumerate() {
+                @let y = next(lines);
+                text.b x=(LEFT) y=(format!("{y:.1}")) text-anchor="end" { (n + 1) }
+                text x=(LEFT + 12.0) y=(format!("{y:.1}")) {
+                    (format!("{:.0} cycles, {:.2} mm²", m.cycles_per_image(), m.area_mm2))
+                }
+                (block(y, lines))
+            }
+            @if !self.common.is_empty() {
+                @let y = next(&self.common);
+                text x=(LEFT + 12.0) y=(format!("{y:.1}")) { "all of these" }
+                (block(y, &self.common))
+            }
+        }
+    }
+}
+
 /// A self-contained SVG of machines, whose values are of these keys.
 pub fn pareto(model: &str, keys: &[&str], rows: &[Row]) -> String {
     let measured = || rows.iter().filter_map(|r| r.outcome.as_ref().ok());
@@ -169,58 +231,30 @@ pub fn pareto(model: &str, keys: &[&str], rows: &[Row]) -> String {
         (x, y)
     };
     let front = front(rows);
-    let best: Vec<(&Row, &Measured)> = front
-        .iter()
-        .filter_map(|&i| Some((&rows[i], rows[i].outcome.as_ref().ok()?)))
+    let best = front.iter().map(|&i| &rows[i]);
+    let best: Vec<(&Row, &Measured)> = best
+        .filter_map(|row| Some((row, row.outcome.as_ref().ok()?)))
         .collect();
     let places: Vec<(f64, f64)> = best.iter().map(|(_, m)| at(m)).collect();
-    let line: Vec<String> = places
-        .iter()
-        .map(|(x, y)| format!("{x:.1},{y:.1}"))
-        .collect();
-    let others = {
-        let mut others = vec![true; rows.len()];
-        front.iter().for_each(|&i| others[i] = false);
-        others
-    };
+    let line = places.iter().map(|(x, y)| format!("{x:.1},{y:.1}"));
+    let line: Vec<String> = line.collect();
+    let on_front: HashSet<usize> = front.iter().copied().collect();
+    let others = (0..rows.len()).filter(|i| !on_front.contains(i));
     let text = |row: &Row| words(keys, row, |_| true).join(", ");
-    // What differs among the best, and what doesn't.
-    let differs = |at: usize| {
-        best.iter()
-            .any(|(row, _)| row.values[at] != best[0].0.values[at])
-    };
-    let common = match best.as_slice() {
-        [] | [_] => Vec::new(),
-        [(first, _), ..] => words(keys, first, |at| !differs(at)),
-    };
-    let alone = best.len() == 1;
-    let mut y = LIST;
-    let mut listed = Vec::new();
-    for (row, m) in best.iter().take(MAX_LISTED) {
-        let lines = lines(&words(keys, row, |at| alone || differs(at)));
-        let height = LINE * lines.len() as f64;
-        listed.push((y, m, lines));
-        y += height;
-    }
-    let all = lines(&common);
-    let height =
-        y + if common.is_empty() {
-            0.0
-        } else {
-            LINE * all.len() as f64
-        } + 16.0;
+    let listed = Listed::new(keys, &best);
     let (small, large) = if rows.len() > MANY {
         (3.0, 4.0)
     } else {
         (5.5, 5.5)
     };
     let markup = html! {
-        svg xmlns="http://www.w3.org/2000/svg" viewBox=(format!("0 0 920 {height}")) {
+        svg xmlns="http://www.w3.org/2000/svg"
+            viewBox=(format!("0 0 920 {}", listed.bottom() + 16.0)) {
             title { "vta sweep of " (model) }
             style { (PreEscaped(STYLE)) }
             text.b x=(LEFT) y="26" { (model) ": cycles an image against area" }
             (axes(&xs, &ys))
-            @for (row, _) in rows.iter().zip(&others).filter(|(_, other)| **other) {
+            @for row in others.map(|i| &rows[i]) {
                 @if let Ok(m) = &row.outcome {
                     (dot("p", at(m), small, &text(row), m))
                 }
@@ -234,17 +268,7 @@ pub fn pareto(model: &str, keys: &[&str], rows: &[Row]) -> String {
                     text x=(format!("{x:.1}")) y=(format!("{y:.1}")) text-anchor="end" { (n + 1) }
                 }
             }
-            @for (n, (y, m, lines)) in listed.iter().enumerate() {
-                text.b x=(LEFT) y=(format!("{y:.1}")) text-anchor="end" { (n + 1) }
-                text x=(LEFT + 12.0) y=(format!("{y:.1}")) {
-                    (format!("{:.0} cycles, {:.2} mm²", m.cycles_per_image(), m.area_mm2))
-                }
-                (block(*y, lines))
-            }
-            @if !common.is_empty() {
-                text x=(LEFT + 12.0) y=(format!("{y:.1}")) { "all of these" }
-                (block(y, &all))
-            }
+            (listed.markup())
         }
     };
     markup.into_string()

@@ -44,9 +44,10 @@ impl Measured {
 
     /// Multiply-adds that the matrix unit could have done.
     pub(super) fn most_macs(&self) -> f64 {
-        match self.utilization > 0.0 {
-            true => self.macs as f64 / self.utilization,
-            false => 0.0,
+        if self.utilization > 0.0 {
+            self.macs as f64 / self.utilization
+        } else {
+            0.0
         }
     }
 
@@ -214,9 +215,10 @@ fn parse(record: &StringRecord, keys: usize) -> Result<(Row, String)> {
         "the row isn't as it was written: its check is '{told}', and its cells give {found}; remove the \
          line, and the point is computed again"
     );
-    let outcome = match error.is_empty() {
-        true => Ok(StringRecord::from(figures.to_vec()).deserialize(None)?),
-        false => Err((*error).to_owned()),
+    let outcome = if error.is_empty() {
+        Ok(StringRecord::from(figures.to_vec()).deserialize(None)?)
+    } else {
+        Err((*error).to_owned())
     };
     let values = values.iter().map(|value| (*value).to_owned()).collect();
     Ok((Row { values, outcome }, (*label).to_owned()))

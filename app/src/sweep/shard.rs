@@ -3,11 +3,9 @@
 use std::fmt::{self, Display, Formatter};
 use std::str::FromStr;
 
+use super::grid::MAX_POINTS;
 use crate::error::Error;
 use crate::options::names::said;
-
-/// The most parts; no grid has more points.
-const MOST: usize = 100_000;
 
 /// `I/N`: the points of a grid whose number, from 1, leaves the remainder of I when divided by N. So
 /// neighbours, which often take equally long, are in different shards.
@@ -31,11 +29,11 @@ impl FromStr for Shard {
         let numbers = text.split_once('/');
         let numbers = numbers.and_then(|(i, n)| Some((i.parse().ok()?, n.parse().ok()?)));
         match numbers {
-            Some((index, of)) if (1..=MOST).contains(&of) && (1..=of).contains(&index) => {
+            Some((index, of)) if (1..=MAX_POINTS).contains(&of) && (1..=of).contains(&index) => {
                 Ok(Self { index, of })
             }
             _ => Err(Error::Usage(said!(
-                "'{text}' is no shard: write I/N with I from 1 to N and N from 1 to {MOST}"
+                "'{text}' is no shard: write I/N with I from 1 to N and N from 1 to {MAX_POINTS}"
             ))),
         }
     }

@@ -13,7 +13,7 @@ use vta_files::output::{self, FileError, FileLock};
 use super::grid::Grid;
 use super::labels::Labels;
 use super::row::{Line, Row, head, line, read};
-use crate::error::{Context, Result, bail_input as bail, ensure_input as ensure};
+use crate::error::{Context, Result, ensure_input as ensure};
 use crate::files;
 
 const ANOTHER: &str = "not the table of this sweep: give another file or remove it";
@@ -59,9 +59,10 @@ impl Table {
         );
         let head = head(grid.keys())?;
         let lock = FileLock::now(path)?;
-        let mut bytes = match path.exists() {
-            true => files::read_file(path)?,
-            false => Vec::new(),
+        let mut bytes = if path.exists() {
+            files::read_file(path)?
+        } else {
+            Vec::new()
         };
         // A torn line may end within a character.
         let whole = bytes
@@ -69,10 +70,12 @@ impl Table {
             .rposition(|b| *b == b'\n')
             .map_or(0, |end| end + 1);
         let torn = bytes.split_off(whole);
-        let rows = match bytes.is_empty() {
-            true if head.as_bytes().starts_with(&torn) => HashMap::new(),
-            true => bail!("{}: {ANOTHER}", name()),
-            false => rows(path, &bytes, &labels, grid)?,
+        let rows = if bytes.is_empty() {
+            let begun = head.as_bytes().starts_with(&torn);
+            ensure!(begun, "{}: {ANOTHER}", name());
+            HashMap::new()
+        } else {
+            rows(path, &bytes, &labels, grid)?
         };
         let mut file = OpenOptions::new()
             .append(true)

@@ -100,8 +100,7 @@ impl Topology {
     /// A file that can't be read or isn't such a table: the file, the line and what is expected there; and as
     /// for [`new`](Self::new).
     pub fn read(path: &Path) -> Result<Self> {
-        let text = String::from_utf8(files::read_file(path)?);
-        let text = text.with_context(|| format!("{}: not a text file", path.display()))?;
+        let text = files::read_text(path)?;
         let layers = parse(&text, &path.display().to_string())?;
         let topology = Self::new(&files::name(&path.display().to_string()), layers)?;
         Ok(Self {
@@ -131,9 +130,10 @@ impl Shape {
     /// A size of 0 or above [`MAX_ELEMENTS`], a filter larger than the input.
     pub fn check(&self) -> Result<()> {
         let [[h, w], [k, l]] = [self.input, self.filter];
-        let [rows, columns, channels, filters] = match self.dense {
-            true => ["rows", "M", "K", "N"],
-            false => ["input rows", "input columns", "channels", "filters"],
+        let [rows, columns, channels, filters] = if self.dense {
+            ["rows", "M", "K", "N"]
+        } else {
+            ["input rows", "input columns", "channels", "filters"]
         };
         let sizes = [
             (rows, h),
@@ -262,9 +262,10 @@ impl Head {
             let number = cell.parse().ok();
             *size = number.with_context(|| format!("'{cell}' is no whole number"))?;
         }
-        let shape = match self.sizes == GEMM.len() {
-            true => Shape::gemm([sizes[0], sizes[1], sizes[2]]),
-            false => Shape {
+        let shape = if self.sizes == GEMM.len() {
+            Shape::gemm([sizes[0], sizes[1], sizes[2]])
+        } else {
+            Shape {
                 input: [sizes[0], sizes[1]],
                 filter: [sizes[2], sizes[3]],
                 channels: sizes[4],
@@ -272,7 +273,7 @@ impl Head {
                 stride: sizes[6],
                 depthwise: name.contains("DP"),
                 dense: false,
-            },
+            }
         };
         shape.check()?;
         Ok(((*name).to_owned(), shape))

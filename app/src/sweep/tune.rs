@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use vta_compiler::lower::{self, LowerOptions, Tiles};
+use vta_compiler::lower::{self, LowerOptions};
 use vta_compiler::qgraph::QGraph;
 use vta_compiler::tune::{self, Cache, Job, Subject};
 use vta_driver::{Program, QueueLimits, Session};
@@ -38,34 +38,50 @@ pub fn tune(
     watch: &dyn Watch,
 ) -> Result<Tuned> {
     let options = LowerOptions::default();
-    let job = Job {
-        graph,
-        config: &machine.config,
-        options: &options,
-        timing: &machine.name,
-        candidates,
-    };
-    let total = |tiles: &Tiles| {
-        let program = lower::compile_with(graph, &machine.config, &options, tiles)?;
-        cycles(&program, machine)
-    };
-    let untuned_cycles = total(&Tiles::default())?;
-    let measure = |program: &Program| match watch.cancelled() {
-        true => Err(Error::Cancelled.to_string()),
-        false => cycles(program, machine).map_err(|e| e.to_string()),
+    let job = job(graph, machine, candidates, &options);
+    let untuned_cycles = total(graph, machine, &Cache::new())?;
+    let measure = |program: &Program| {
+        if watch.cancelled() {
+            return Err(Error::Cancelled.to_string());
+        }
+        cycles(program, machine).map_err(|e| e.to_string())
     };
     let mut observe = |done, all| watch.progress(done, all);
     let measured = tune::tune(&job, cache, &measure, &mut observe);
     if watch.cancelled() {
         return Err(Error::Cancelled);
     }
-    let measured = measured?;
-    let tiles = tune::tiles(cache, graph, &machine.config, &options, &machine.name)?;
     Ok(Tuned {
-        measured,
+        measured: measured?,
         untuned_cycles,
-        cycles: total(&tiles)?,
+        cycles: total(graph, machine, cache)?,
     })
+}
+
+fn job<'a>(
+    graph: &'a QGraph,
+    machine: &'a Machine,
+    candidates: usize,
+    options: &'a LowerOptions,
+) -> Job<'a> {
+    Job {
+        graph,
+        config: &machine.config,
+        options,
+        timing: &machine.name,
+        candidates,
+    }
+}
+
+/// Cycles of a pass with a cache's tiles; with those of the search alone for an empty one.
+fn total(graph: &QGraph, machine: &Machine, cache: &Cache) -> Result<u64> {
+    let options = LowerOptions::default();
+    let (config, name) = (&machine.config, &machine.name);
+    let tiles = tune::tiles(cache, graph, config, &options, name)?;
+    cycles(
+        &lower::compile_with(graph, config, &options, &tiles)?,
+        machine,
+    )
 }
 
 /// The same in pieces, which may be measured side by side and anywhere: one for each distinct
@@ -95,13 +111,7 @@ impl Tuner {
     }
 
     fn job<'a>(&'a self, options: &'a LowerOptions) -> Job<'a> {
-        Job {
-            graph: &self.graph,
-            config: &self.machine.config,
-            options,
-            timing: &self.machine.name,
-            candidates: self.candidates,
-        }
+        job(&self.graph, &self.machine, self.candidates, options)
     }
 
     /// How many pieces there are.
@@ -130,11 +140,7 @@ impl Tuner {
     /// # Errors
     /// What can't be lowered or measured.
     pub fn total(&self, cache: &Cache) -> Result<u64> {
-        let options = LowerOptions::default();
-        let (config, name) = (&self.machine.config, &self.machine.name);
-        let tiles = tune::tiles(cache, &self.graph, config, &options, name)?;
-        let program = lower::compile_with(&self.graph, config, &options, &tiles)?;
-        cycles(&program, &self.machine)
+        total(&self.graph, &self.machine, cache)
     }
 }
 

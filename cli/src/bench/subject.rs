@@ -11,7 +11,7 @@ use vta_isa::Config;
 
 /// A network for a configuration; a bundle is for its own.
 pub fn program(network: &str, config: &Config) -> Result<Arc<Program>> {
-    Ok(match open::load(network)? {
+    Ok(match open::Model::open(network)?.into_form() {
         Form::Graph(graph) => {
             ensure!(
                 open::is_quantized(&graph),

@@ -179,7 +179,10 @@ fn one_module_names_the_engine_of_the_host() {
     let [only] = &naming[..] else {
         panic!("{naming:?} name it");
     };
-    assert!(only.ends_with("compiler/src/engine/library.rs"), "{naming:?}");
+    assert!(
+        only.ends_with("compiler/src/engine/library.rs"),
+        "{naming:?}"
+    );
 }
 
 #[test]

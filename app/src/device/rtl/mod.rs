@@ -2,32 +2,43 @@
 
 mod compare;
 mod search;
-mod serial;
 mod slice;
 mod tail;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use serde_json::{Value, json};
-use vta_driver::{Batch, Budget, DeviceInfo, DeviceMemory, RunReport, Runner, WorkerDevice};
-use vta_hw_rtl::{Moved, Options, Rtl, stores_else};
+use vta_driver::{
+    Batch, Budget, Device, DeviceInfo, DeviceMemory, RunReport, Runner, WorkerDevice,
+};
+use vta_hw_rtl::{Moved, Options, Rtl, RtlDevice, RtlError, stores_else};
 use vta_isa::{Config, INSN_BYTES, Insn};
 use vta_sim::cycle::TimingConfig;
+use vta_sim::{CycleLog, Execution};
 
-pub use self::serial::chain as in_a_row;
 pub use vta_hw_rtl::end_on_abort;
 
 use self::compare::{Byte, Two, copy};
 use self::search::{Search, named};
+use crate::device::kind::{Kind, Opening};
 use crate::device::machine::Machine;
-use crate::device::rtl_library;
-use crate::error::{Result, ensure};
+use crate::device::totals::{AGAINST, Totals};
+use crate::error::{Result, bail, ensure, from};
 use crate::options::DeviceOptions;
 use crate::options::names;
 
-/// What designs are compared with.
-const AGAINST: &str = "cycle";
+pub(super) const KIND: Kind = Kind {
+    name: "rtl",
+    then: &[':'],
+    form: "rtl:LIB.so",
+    meant: &[],
+    single: true,
+    check: |name| library(name).map(drop),
+    open,
+};
+
+from!(Device: RtlError);
+
 /// Lines of differences that are kept.
 const MAX_LINES: usize = 16;
 
@@ -41,58 +52,22 @@ pub struct Loop {
     log: Log,
 }
 
-/// What was found of all runs so far.
-#[derive(Clone, Debug, Default)]
-pub struct Totals {
-    /// Runs.
-    pub batches: u64,
-    /// Of the design's counter.
-    pub cycles: u64,
-    /// Of the cycle model, where the design is compared with it.
-    pub compared_cycles: Option<u64>,
-    /// Runs whose cycles differ, a line each as far as they are kept.
-    pub differences: Vec<String>,
-    /// All runs whose cycles differ.
-    pub differing: u64,
+fn open(name: &str, config: &Config, opening: &Opening) -> Result<Arc<dyn Device>> {
+    let (path, options) = (library(name)?, Options::default());
+    let device = RtlDevice::open(path, config.clone(), opening.budget, &options)?;
+    Ok(Arc::new(device))
 }
 
-impl Totals {
-    /// As one object.
-    pub fn json(&self) -> Value {
-        let mut object = json!({"batches": self.batches, "cycles": self.cycles});
-        if let Some(cycles) = self.compared_cycles {
-            object["against"] = json!({
-                "device": AGAINST,
-                "cycles": cycles,
-                "differing_batches": self.differing,
-                "differences": self.differences,
-            });
+/// The library of a name.
+///
+/// # Errors
+/// When it names none.
+fn library(name: &str) -> Result<&Path> {
+    match name.strip_prefix("rtl:").filter(|path| !path.is_empty()) {
+        Some(path) => Ok(Path::new(path)),
+        None => {
+            bail!("{} rtl:LIB.so names the library of a design, as docs/rtl.md says"; names::DEVICE)
         }
-        object
-    }
-
-    /// In a few lines.
-    pub fn text(&self) -> String {
-        let (batches, cycles) = (self.batches, self.cycles);
-        let plural = if batches == 1 { "batch" } else { "batches" };
-        let mut text = format!("{cycles} cycles by the design's counter, {batches} {plural}\n");
-        let Some(model) = self.compared_cycles else {
-            return text;
-        };
-        if self.differing == 0 {
-            text.push_str(&format!("every byte and every cycle is {AGAINST}'s\n"));
-            return text;
-        }
-        let more = 100.0 * (cycles as f64 / model.max(1) as f64 - 1.0);
-        text.push_str(&format!(
-            "every byte is {AGAINST}'s; {} of {batches} {plural} take other cycles: {cycles}, by {AGAINST} \
-             {model} ({more:+.2} %)\n",
-            self.differing
-        ));
-        for line in &self.differences {
-            text.push_str(&format!("  {line}\n"));
-        }
-        text
     }
 }
 
@@ -118,7 +93,7 @@ impl Loop {
             );
         }
         Ok(Self {
-            library: rtl_library(&args.device)?.to_owned(),
+            library: library(&args.device)?.to_owned(),
             name: args.device.clone(),
             wave: args.wave.clone(),
             compared: args.against.is_some(),
@@ -137,10 +112,9 @@ impl Loop {
             max_clocks: Some(self.budget.cycles),
             ..Options::default()
         };
-        let reference = match self.compared {
-            true => Some(machine.cycle_runner(self.budget, config.clone())?),
-            false => None,
-        };
+        let (execution, log) = (Execution::Full, CycleLog::default());
+        let reference = || machine.cycle_runner(self.budget, config.clone(), execution, log);
+        let reference = self.compared.then(reference).transpose()?;
         let mut bench = Bench {
             rtl: Rtl::open(&self.library, &options)?,
             config: config.clone(),

@@ -11,12 +11,13 @@ use vta_driver::{Batch, DeviceMemory, LayerMark, PAGE_BYTES, PhysAddr};
 use vta_isa::resolve::TileSet;
 use vta_isa::tokens::{At, pops, pushes};
 use vta_isa::{Config, INSN_BYTES, Insn, Module};
-use vta_sim::cycle::{Listener, Run, simulate_within};
+use vta_sim::cycle::Run;
 
 use super::compare::{Found, Two, copy, differences, regions};
-use super::serial::{chain, idle, settle};
 use super::slice::{Brought, Slice};
 use super::tail::{ELEM_BYTES, Tail, Way, reachable};
+use crate::device::serial::{chain, idle, settle};
+use crate::report::timed::insn_times;
 
 /// A batch whose prefixes run again.
 pub struct Search<'s, 't> {
@@ -251,9 +252,10 @@ impl<'s, 't> Search<'s, 't> {
         let (mut same, mut other) = (0, count);
         while other - same > 1 {
             let middle = same + (other - same) / 2;
-            match differs(self, middle)? {
-                true => other = middle,
-                false => same = middle,
+            if differs(self, middle)? {
+                other = middle;
+            } else {
+                same = middle;
             }
         }
         Ok(Some(same))
@@ -324,15 +326,6 @@ impl<'s, 't> Search<'s, 't> {
     }
 }
 
-/// When instructions start.
-struct Starts(Vec<u64>);
-
-impl Listener for Starts {
-    fn insn_start(&mut self, _: Module, insn: usize, cycle: u64) {
-        self.0[insn] = cycle;
-    }
-}
-
 /// The order in which a batch's instructions start by the model, which tokens allow: what runs before an instruction
 /// is the same then, whether those behind it run or not.
 fn order(two: &Two<'_>, batch: &Batch) -> Result<Vec<u32>, String> {
@@ -343,11 +336,10 @@ fn order(two: &Two<'_>, batch: &Batch) -> Result<Vec<u32>, String> {
         insns: &batch.insns,
         insn_addr: batch.insn_addr.0,
     };
-    let mut starts = Starts(vec![0; batch.insns.len()]);
-    let timed = simulate_within(two.budget, two.timing, two.config, run, &mut starts);
-    timed.map_err(|error| error.to_string())?;
+    let times = insn_times(two.budget, two.timing, two.config, run);
+    let times = times.map_err(|error| error.to_string())?;
     // Stable: what starts in one cycle stays in the order of the tokens.
-    order.sort_by_key(|&index| starts.0[index as usize]);
+    order.sort_by_key(|&index| times[index as usize].start);
     Ok(order)
 }
 

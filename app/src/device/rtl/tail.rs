@@ -143,8 +143,8 @@ pub fn reachable(config: &Config) -> TileSet {
 
 #[cfg(test)]
 mod tests {
-    use super::super::serial::chain;
     use super::*;
+    use crate::device::serial::chain;
 
     #[test]
     fn every_way_is_a_legal_program_that_the_original_runs_too() {

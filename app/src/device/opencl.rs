@@ -1,0 +1,71 @@
+//! `--device opencl[:SEL]`.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+use vta_driver::Device;
+use vta_hw_opencl::{
+    DeviceEntry, OpenClDevice, OpenClError, Options, Scopes, Selector, Structure, devices,
+};
+use vta_isa::Config;
+
+use super::kind::{Kind, Opening};
+use crate::error::{Result, from};
+
+pub(super) const KIND: Kind = Kind {
+    name: "opencl",
+    then: &[':', '+'],
+    form: "opencl[:SEL]",
+    meant: &["opencl"],
+    single: true,
+    check: |name| Ok(name.parse::<Selector>().map(drop)?),
+    open,
+};
+
+from!(Device: OpenClError);
+
+fn open(name: &str, config: &Config, opening: &Opening) -> Result<Arc<dyn Device>> {
+    let options = Options {
+        bitstream: opening.bitstream.clone(),
+        scopes: scopes(opening.scope.as_deref())?,
+        max_steps: opening.budget.steps,
+        ..Options::from_env()
+    };
+    let device = OpenClDevice::open(&name.parse()?, config.clone(), options)?;
+    Ok(Arc::new(device))
+}
+
+/// What weights and inputs are read as.
+///
+/// # Errors
+/// Text that names no scopes.
+pub(super) fn scopes(text: Option<&str>) -> Result<Option<Scopes>> {
+    Ok(text.map(str::parse).transpose()?)
+}
+
+/// The devices of this machine, or why there are none.
+///
+/// # Errors
+/// Drivers that fail.
+pub(crate) fn found() -> Result<(Vec<DeviceEntry>, Option<String>)> {
+    match devices() {
+        Ok(entries) => Ok((entries, None)),
+        Err(error @ (OpenClError::NoLoader | OpenClError::NoPlatform)) => {
+            Ok((Vec::new(), Some(error.to_string())))
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// A device of `vta devices --json`.
+pub(crate) fn object(e: &DeviceEntry) -> Value {
+    let structures: Vec<&str> = e.structures().into_iter().map(Structure::name).collect();
+    json!({
+        "device": e.selector, "name": e.name(), "platform": e.platform(), "type": e.kind.name(),
+        "fpga": e.fpga, "version": e.version(), "driver": e.driver(),
+        "structure": e.structure.name(), "structures": structures,
+        "takes_source": e.compiles(), "compute_units": e.compute_units(),
+        "memory_bytes": e.global_bytes(), "max_buffer_bytes": e.max_alloc_bytes(),
+        "local_bytes": e.local_bytes(),
+    })
+}

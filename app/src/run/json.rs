@@ -1,0 +1,259 @@
+//! What a run has found, as JSON.
+
+use std::collections::HashMap;
+use std::io::{self, Write};
+use std::time::Duration;
+
+use serde::ser::{Serialize, SerializeMap, Serializer};
+use serde_json::{Map, Value, json};
+use vta_driver::{DeviceCounters, DramPlan, FlushReason, NodeInfo, Traffic};
+use vta_isa::MemType;
+
+use crate::open::model::Tensor;
+use crate::report::timed::add_keys;
+use crate::run::outcome::{ImageOutcome, LayerRow, Outcome, Start};
+
+/// Bytes by memory type.
+pub(super) fn bytes_json(traffic: &Traffic) -> Value {
+    let entry = |m: MemType| (m.name().to_owned(), json!(traffic.bytes[m.code() as usize]));
+    Value::Object(MemType::ALL.into_iter().map(entry).collect::<Map<_, _>>())
+}
+
+/// Device memory that a session takes, but for instructions and micro-ops.
+fn memory_json(plan: &DramPlan) -> Value {
+    json!({
+        "peak_bytes": plan.total_bytes(),
+        "scratch_bytes": plan.scratch_bytes,
+        "unshared_scratch_bytes": plan.unshared_bytes,
+        "constant_bytes": plan.constant_bytes,
+        "io_bytes": plan.io_bytes,
+    })
+}
+
+fn ms(time: Duration) -> f64 {
+    (time.as_secs_f64() * 1e6).round() / 1e3
+}
+
+/// The run as one JSON object, in which images are made as they are written: there may be many.
+pub struct Json<'a> {
+    outcome: &'a Outcome,
+    /// All but the images.
+    object: Map<String, Value>,
+}
+
+/// The key of the images.
+const IMAGES: &str = "outputs";
+
+impl Serialize for Json<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(Some(self.object.len()))?;
+        for (key, value) in &self.object {
+            match key.as_str() {
+                IMAGES => map.serialize_entry(key, &Images(self.outcome))?,
+                _ => map.serialize_entry(key, value)?,
+            }
+        }
+        map.end()
+    }
+}
+
+impl Json<'_> {
+    /// Writes it over many lines.
+    ///
+    /// # Errors
+    /// What the writer says.
+    pub fn write_pretty(&self, mut out: impl Write) -> io::Result<()> {
+        serde_json::to_writer_pretty(&mut out, self)?;
+        writeln!(out)
+    }
+}
+
+/// The images of a run as JSON.
+struct Images<'a>(&'a Outcome);
+
+impl Serialize for Images<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let shown = if self.0.timing_only {
+            &[][..]
+        } else {
+            &self.0.images
+        };
+        let image = |image: &ImageOutcome| {
+            let top = image.ranking.iter().map(|&(class, confidence)| {
+                json!({"class": class, "label": self.0.label(class), "confidence": confidence})
+            });
+            let top: Vec<_> = top.collect();
+            json!({"image": image.name, "true_class": image.truth, "top": top})
+        };
+        serializer.collect_seq(shown.iter().map(image))
+    }
+}
+
+/// The run as one JSON object.
+pub fn json(outcome: &Outcome) -> Json<'_> {
+    let object = match facts(outcome) {
+        Value::Object(object) => object,
+        _ => Map::new(),
+    };
+    Json { outcome, object }
+}
+
+/// An output: its name, dimensions of one image, and what a step means.
+fn output_json(tensor: &Tensor) -> Value {
+    let mut output = json!({
+        "name": tensor.name,
+        "shape": tensor.shape,
+        "element": tensor.element.name(),
+    });
+    if let Some(scale) = tensor.scale {
+        output["scale"] = json!(scale);
+        output["zero_point"] = json!(tensor.zero);
+    }
+    output
+}
+
+/// Each layer, over all runs.
+fn layers_json(outcome: &Outcome, rows: &[LayerRow]) -> Vec<Value> {
+    let (images, passes) = (outcome.images.len() as u64, outcome.passes());
+    let layers = outcome.program.layers.iter();
+    let nodes: HashMap<&str, &[NodeInfo]> = layers
+        .filter(|l| !l.nodes.is_empty())
+        .map(|l| (&l.name[..], &l.nodes[..]))
+        .collect();
+    let speed = outcome.timed.as_ref().map(|timed| &timed.speed);
+    let layer = |r: &LayerRow| {
+        let mut object = json!({
+            "name": r.name,
+            "kind": r.kind,
+            "macs": r.macs,
+            "insns": r.traffic.insns,
+            "bytes": bytes_json(&r.traffic),
+            "wall_ms": ms(r.wall),
+            "utilization": r.utilization(&outcome.program, passes.max(1)),
+        });
+        if let Some(nodes) = nodes.get(&r.name[..]) {
+            object["nodes"] = json!(nodes);
+        }
+        if let Some(host) = outcome.host.layer(&r.name) {
+            object["host"] = host.json(speed);
+        }
+        if let Some(timed) = &outcome.timed {
+            add_keys(
+                &mut object,
+                timed.layer_json(&r.name, r.macs * images, passes),
+            );
+        }
+        object
+    };
+    rows.iter().map(layer).collect()
+}
+
+/// All but the images.
+fn facts(outcome: &Outcome) -> Value {
+    let (total, rows) = outcome.totals();
+    let (images, passes) = (outcome.images.len() as u64, outcome.passes());
+    let speed = outcome.timed.as_ref().map(|timed| &timed.speed);
+    let flush = |r: FlushReason| (r.name().to_owned(), json!(total.flushed(r)));
+    let macs = outcome.program.layers.iter().map(|l| l.macs).sum::<u64>();
+    let mut object = json!({
+        "device": outcome.device,
+        "images": outcome.images.len(),
+        "macs": macs,
+        "insns": total.traffic.insns,
+        "submissions": total.submissions,
+        "flush_reasons": FlushReason::ALL.into_iter().map(flush).collect::<Map<_, _>>(),
+        "encoded_batches": total.encoded_batches,
+        "replayed_batches": total.replayed_batches,
+        "host_ops": outcome.host.ops(),
+        "output_tensors": outcome.outputs.iter().map(output_json).collect::<Vec<_>>(),
+        "host_segments": outcome.host.layers.len(),
+        "bytes": bytes_json(&total.traffic),
+        "memory": memory_json(&DramPlan::of(&outcome.program)),
+        "compile_ms": ms(outcome.prepared),
+        "wall_ms": ms(outcome.wall),
+        "start": start_json(outcome),
+        IMAGES: [],
+        "layers": layers_json(outcome, &rows),
+    });
+    if !outcome.host.layers.is_empty() {
+        object["host"] = outcome.host.json(speed);
+    }
+    if !outcome.devices.is_empty() {
+        let counted = |(name, c): (&String, &DeviceCounters)| (name.clone(), counters_json(c));
+        let all: Map<_, _> = outcome.devices.iter().map(counted).collect();
+        object["device_counters"] = Value::Object(all);
+    }
+    match &outcome.timed {
+        Some(timed) => {
+            object["timing_only"] = json!(outcome.timing_only);
+            add_keys(&mut object, timed.json(macs * images, passes));
+        }
+        None => {
+            if let Some(cycles) = outcome.marks.cycles() {
+                object["device_cycles"] = json!(cycles);
+            }
+        }
+    }
+    if let Some(design) = &outcome.design {
+        object["rtl"] = design.json();
+    }
+    add_accuracy(outcome, &mut object);
+    if outcome.verified {
+        object["mismatches"] = json!(outcome.mismatches);
+    }
+    if let Some(hazards) = &outcome.hazards {
+        object["hazards"] = json!(hazards);
+    }
+    object
+}
+
+/// Where the first second of a run goes.
+fn start_json(outcome: &Outcome) -> Value {
+    let Start {
+        opening,
+        loading,
+        first,
+    } = outcome.start;
+    let mut object = json!({
+        "opening_ms": ms(opening),
+        "loading_ms": ms(loading),
+        "first_results_ms": ms(first),
+    });
+    if !outcome.devices.is_empty() {
+        let ns = outcome.devices.values().map(|counted| counted.plan_ns);
+        object["planning_ms"] = json!(ms(Duration::from_nanos(ns.sum())));
+    }
+    object
+}
+
+/// A device's counters by name.
+pub fn counters_json(counted: &DeviceCounters) -> Value {
+    let mut object = json!({
+        "batches": counted.batches,
+        "launches": counted.launches,
+        "waits": counted.waits,
+        "stalls": counted.stalls,
+        "copies": counted.copies,
+        "scope_copies": counted.scope_copies,
+        "bytes_to_device": counted.bytes_to_device,
+        "bytes_from_device": counted.bytes_from_device,
+        "plans": counted.plans,
+        "plan_ns": counted.plan_ns,
+    });
+    if let Some(ns) = counted.kernel_ns {
+        object["kernel_ns"] = json!(ns);
+    }
+    object
+}
+
+/// Shares of right labels and of those that agree with the reference.
+fn add_accuracy(outcome: &Outcome, object: &mut Value) {
+    let images = outcome.images.len() as f64;
+    if let Some((right, of)) = outcome.correct() {
+        object["top1"] = json!(right as f64 / of as f64);
+    }
+    if let Some((same, right)) = outcome.agreement() {
+        object["agreement"] = json!(same as f64 / images);
+        object["reference_top1"] = json!(right.map(|r| r as f64 / images));
+    }
+}
