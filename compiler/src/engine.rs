@@ -26,7 +26,7 @@ use rten_tensor::TensorView;
 use rten_tensor::prelude::*;
 use thiserror::Error;
 
-use crate::graph::Data;
+use crate::graph::{Data, Element};
 
 pub use model::model;
 
@@ -186,16 +186,11 @@ impl Engine {
     /// The model's inputs and outputs come first: a node may have the name of a value.
     fn id(&self, name: &str) -> Result<NodeId, EngineError> {
         let ends = self.model.input_ids().iter().chain(self.model.output_ids());
-        let named = |id: &&NodeId| {
-            let info = self.model.node_info(**id);
+        let named = |id: &NodeId| {
+            let info = self.model.node_info(*id);
             info.and_then(|info| info.name()) == Some(name)
         };
-        let id = ends
-            .copied()
-            .collect::<Vec<_>>()
-            .iter()
-            .find(named)
-            .copied();
+        let id = ends.copied().find(named);
         let id = id.or_else(|| self.model.find_node(name));
         id.ok_or_else(|| EngineError::Name(name.to_owned()))
     }
@@ -294,6 +289,15 @@ fn tensor(value: Value) -> Result<Tensor, EngineError> {
         }
     };
     Ok(Tensor { shape, data })
+}
+
+/// What the library, whose integers have 32 bits, gives as int64 or as truth values.
+pub(crate) fn widened(data: Data, element: Element) -> Data {
+    match (data, element) {
+        (Data::I32(v), Element::I64) => Data::I64(v.into_iter().map(i64::from).collect()),
+        (Data::I32(v), Element::Bool) => Data::Bool(v.into_iter().map(|x| x != 0).collect()),
+        (data, _) => data,
+    }
 }
 
 #[cfg(test)]

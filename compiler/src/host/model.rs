@@ -5,7 +5,7 @@ use std::fmt;
 use vta_program::HostWork;
 
 use crate::engine::{self, Engine, Tensor};
-use crate::graph::{Data, Element, Graph};
+use crate::graph::{Data, Graph};
 use crate::onnx::{self, Port};
 
 use super::error::HostError;
@@ -97,22 +97,13 @@ impl HostModel {
         let names: Vec<&str> = self.outputs.iter().map(|port| &port.name[..]).collect();
         let made = self.engine.run(&named, &names)?;
         let output = |(port, tensor): (&Port, Tensor)| {
-            let data = widened(tensor.data, port.element);
+            let data = engine::widened(tensor.data, port.element);
             let whole = data.element() == port.element && Some(data.len()) == values(port);
             whole
                 .then_some(data)
                 .ok_or_else(|| HostError::Output(port.name.clone()))
         };
         self.outputs.iter().zip(made).map(output).collect()
-    }
-}
-
-/// What the engine, whose integers have 32 bits, gives as int64 or as truth values.
-fn widened(data: Data, element: Element) -> Data {
-    match (data, element) {
-        (Data::I32(v), Element::I64) => Data::I64(v.into_iter().map(i64::from).collect()),
-        (Data::I32(v), Element::Bool) => Data::Bool(v.into_iter().map(|x| x != 0).collect()),
-        (data, _) => data,
     }
 }
 

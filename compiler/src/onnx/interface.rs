@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use prost::Message;
 
-use super::{OnnxError, proto};
+use super::{OnnxError, element, proto};
 use crate::graph::Element;
 
 /// An input or output of a model.
@@ -53,15 +53,7 @@ fn port(info: &proto::ValueInfo) -> Result<Port, OnnxError> {
     };
     let tensor = info.r#type.as_ref().and_then(|t| t.tensor_type.as_ref());
     let tensor = tensor.ok_or_else(|| fail("it has no type"))?;
-    let element = match tensor.elem_type {
-        proto::FLOAT => Element::F32,
-        proto::INT8 => Element::I8,
-        proto::UINT8 => Element::U8,
-        proto::INT32 => Element::I32,
-        proto::INT64 => Element::I64,
-        proto::BOOL => Element::Bool,
-        other => return Err(fail(&format!("elements of type {other}"))),
-    };
+    let element = element(tensor.elem_type).map_err(|e| fail(&e))?;
     let shape = tensor.shape.as_ref().ok_or_else(|| fail("no shape"))?;
     let size = |d: &proto::Dimension| d.dim_value.and_then(|d| usize::try_from(d).ok());
     let shape = shape.dim.iter().map(size).collect::<Option<_>>();

@@ -64,29 +64,15 @@ impl Import<'_> {
             return Ok(read);
         }
         let list = |data: Data| (vec![data.len()], data);
-        let found = [
-            (
-                "value_float",
-                node.find("value_float")
-                    .map(|a| (vec![], Data::F32(vec![a.f]))),
-            ),
-            (
-                "value_int",
-                node.find("value_int")
-                    .map(|a| (vec![], Data::I64(vec![a.i]))),
-            ),
-            (
-                "value_floats",
-                node.find("value_floats")
-                    .map(|a| list(Data::F32(a.floats.clone()))),
-            ),
-            (
-                "value_ints",
-                node.find("value_ints")
-                    .map(|a| list(Data::I64(a.ints.clone()))),
-            ),
-        ];
-        let found = found.into_iter().find_map(|(_, value)| value);
+        let found = node.0.attribute.iter().find_map(|a| {
+            Some(match &a.name[..] {
+                "value_float" => (vec![], Data::F32(vec![a.f])),
+                "value_int" => (vec![], Data::I64(vec![a.i])),
+                "value_floats" => list(Data::F32(a.floats.clone())),
+                "value_ints" => list(Data::I64(a.ints.clone())),
+                _ => return None,
+            })
+        });
         found.ok_or_else(|| node_error(node.0, "its value is neither numbers nor a tensor".into()))
     }
 }

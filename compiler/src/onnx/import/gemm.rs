@@ -5,6 +5,7 @@
 
 use std::collections::HashSet;
 
+use super::order::{fresh, names};
 use crate::onnx::proto::{ATTRIBUTE_INTS, Attribute, Graph, Node};
 
 const TURNED: &str = "transA";
@@ -37,25 +38,12 @@ pub(super) fn turn(graph: &mut Graph) {
     graph.node = nodes;
 }
 
-/// All names of values.
-fn names(graph: &Graph) -> HashSet<String> {
-    let nodes = graph.node.iter();
-    let nodes = nodes.flat_map(|node| node.input.iter().chain(&node.output));
-    let tensors = graph.initializer.iter().map(|tensor| &tensor.name);
-    let ends = graph.input.iter().chain(&graph.output);
-    let ends = ends.map(|info| &info.name);
-    nodes.chain(tensors).chain(ends).cloned().collect()
-}
-
 /// The Transpose of a Gemm's first operand, with a name that nothing has yet.
 fn transpose(node: &Node, names: &mut HashSet<String>) -> Option<Node> {
     let given = |name: &&String| !name.is_empty();
     let operand = node.input.first().filter(given)?;
     let output = node.output.first().filter(given)?;
-    let mut name = format!("{output}/transposed");
-    while !names.insert(name.clone()) {
-        name.push('\'');
-    }
+    let name = fresh(names, format!("{output}/transposed"));
     Some(Node {
         input: vec![operand.clone()],
         output: vec![name.clone()],

@@ -1,7 +1,7 @@
 //! The nodes of a file: their names, uses and order.
 
 use std::borrow::Cow;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 use vta_files::printable;
 
@@ -33,6 +33,24 @@ pub(super) fn escape_names(graph: &mut proto::Graph) {
         .for_each(|t| escape(&mut t.name));
     let ends = graph.input.iter_mut().chain(&mut graph.output);
     ends.for_each(|info| escape(&mut info.name));
+}
+
+/// All names of values.
+pub(super) fn names(graph: &proto::Graph) -> HashSet<String> {
+    let nodes = graph.node.iter();
+    let nodes = nodes.flat_map(|node| node.input.iter().chain(&node.output));
+    let tensors = graph.initializer.iter().map(|tensor| &tensor.name);
+    let ends = graph.input.iter().chain(&graph.output);
+    let ends = ends.map(|info| &info.name);
+    nodes.chain(tensors).chain(ends).cloned().collect()
+}
+
+/// A name that nothing has yet.
+pub(super) fn fresh(names: &mut HashSet<String>, mut name: String) -> String {
+    while !names.insert(name.clone()) {
+        name.push('\'');
+    }
+    name
 }
 
 /// How often nodes and the outputs name each value.
@@ -103,12 +121,9 @@ pub(super) fn sorted<'a>(
 
 /// What is wrong with a node, by its name or its output's.
 pub(super) fn node_error(node: &proto::Node, reason: String) -> OnnxError {
-    let name = if node.name.is_empty() {
-        node.output.first()
-    } else {
-        Some(&node.name)
-    };
-    let node_name = name.cloned().unwrap_or_default();
+    let mut names = std::iter::once(&node.name).chain(&node.output);
+    let node_name = names.find(|name| !name.is_empty());
+    let node_name = node_name.cloned().unwrap_or_default();
     OnnxError::Node {
         node: node_name,
         op: node.op_type.clone(),

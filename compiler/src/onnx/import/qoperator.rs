@@ -10,6 +10,7 @@
 
 use std::collections::{HashMap, HashSet};
 
+use super::order::{fresh, names};
 use crate::onnx::proto::{ATTRIBUTE_INT, Attribute, FLOAT, Graph, Node, Tensor};
 
 const MICROSOFT: &str = "com.microsoft";
@@ -56,20 +57,6 @@ fn readers(graph: &Graph) -> HashMap<String, usize> {
     alone
         .filter_map(|(name, at)| Some((name.clone(), at?)))
         .collect()
-}
-
-fn names(graph: &Graph) -> HashSet<String> {
-    let nodes = graph
-        .node
-        .iter()
-        .flat_map(|n| n.input.iter().chain(&n.output));
-    let tensors = graph.initializer.iter().map(|t| &t.name);
-    let ends = graph
-        .input
-        .iter()
-        .chain(&graph.output)
-        .map(|info| &info.name);
-    nodes.chain(tensors).chain(ends).cloned().collect()
 }
 
 /// The names of a scale and of a zero point, which may be left out.
@@ -142,11 +129,7 @@ impl Expansion {
 
     /// A name that nothing has yet.
     fn fresh(&mut self, base: &str, what: &str) -> String {
-        let mut name = format!("{base}/{what}");
-        while !self.names.insert(name.clone()) {
-            name.push('\'');
-        }
-        name
+        fresh(&mut self.names, format!("{base}/{what}"))
     }
 
     fn push(&mut self, name: String, op: &str, input: Vec<String>, output: String, axis: i64) {

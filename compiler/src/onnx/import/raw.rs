@@ -14,14 +14,14 @@ use crate::operators::operator::{Operator, Size};
 /// Up to so many elements or multiply-adds an operator is computed once to see that the host's engine can.
 const MAX_CHECKED: u64 = 1 << 22;
 
-impl<'a> Import<'a> {
+impl Import<'_> {
     /// Keeps a node as it stands, for the reason that it isn't read in another way.
     ///
     /// # Errors
     /// An operator that nothing computes, or one that isn't sound.
     pub(super) fn raw(
         &mut self,
-        node: &'a proto::Node,
+        node: &proto::Node,
         name: &str,
         mut arguments: Arguments,
         reason: String,
@@ -73,7 +73,7 @@ impl<'a> Import<'a> {
     /// As for [`Import::raw`].
     pub(super) fn fold(
         &mut self,
-        node: &'a proto::Node,
+        node: &proto::Node,
         mut arguments: Arguments,
     ) -> Result<(), OnnxError> {
         let fail = |text: String| node_error(node, text);
@@ -121,8 +121,8 @@ impl<'a> Import<'a> {
         let all = node.output.iter().enumerate();
         let mut wanted: Vec<usize> = all.filter(|(_, n)| read(n)).map(|(i, _)| i).collect();
         // What nobody reads is dropped later, by its first output's name.
-        if wanted.is_empty() && node.output.first().is_some_and(|n| !n.is_empty()) {
-            wanted.push(0);
+        if wanted.is_empty() {
+            wanted.extend(node.output.iter().position(|name| !name.is_empty()));
         }
         wanted
     }
@@ -131,7 +131,7 @@ impl<'a> Import<'a> {
     /// before.
     fn onnx_op(
         &mut self,
-        node: &'a proto::Node,
+        node: &proto::Node,
         arguments: &mut Arguments,
         reason: String,
     ) -> Result<(Operator, OnnxOp), String> {
@@ -153,7 +153,8 @@ impl<'a> Import<'a> {
             older.windows(kind, rank.saturating_sub(2));
         }
         for (argument, suffix, shape, data) in older.constants {
-            let output = node.output.first().map_or("", String::as_str);
+            let output = node.output.iter().find(|output| !output.is_empty());
+            let output = output.map_or("", String::as_str);
             let name = format!("{output}.{suffix}");
             let id = self
                 .define(&name, shape, Some(data))
@@ -374,14 +375,11 @@ fn run(
     tensors.into_iter().zip(outputs).map(typed).collect()
 }
 
-/// The engine's data as the type that ONNX says: it has one width of integers.
+/// The engine's data, which must be of the type that ONNX says.
 fn typed(data: Data, element: Element) -> Result<Data, String> {
+    let data = engine::widened(data, element);
     if data.element() == element {
         return Ok(data);
     }
-    match (data, element) {
-        (Data::I32(v), Element::I64) => Ok(Data::I64(v.into_iter().map(i64::from).collect())),
-        (Data::I32(v), Element::Bool) => Ok(Data::Bool(v.into_iter().map(|x| x != 0).collect())),
-        (data, _) => Err(format!("it gives {:?}, not {element:?}", data.element())),
-    }
+    Err(format!("it gives {:?}, not {element:?}", data.element()))
 }
