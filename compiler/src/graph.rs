@@ -42,6 +42,44 @@ impl Value {
     }
 }
 
+/// `len` entries of a dimension: `start`, `start + step` ..
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Entries {
+    /// The dimension.
+    pub axis: usize,
+    /// The first entry.
+    pub start: usize,
+    /// How many.
+    pub len: usize,
+    /// From one to the next.
+    pub step: usize,
+}
+
+impl Entries {
+    /// Neighbouring entries.
+    pub const fn run(axis: usize, start: usize, len: usize) -> Self {
+        let step = 1;
+        Self {
+            axis,
+            start,
+            len,
+            step,
+        }
+    }
+
+    /// The entry behind the last one.
+    pub const fn end(&self) -> usize {
+        self.start + self.len.saturating_sub(1) * self.step + 1
+    }
+}
+
+impl From<Entries> for Op {
+    fn from(entries: Entries) -> Self {
+        let entries = vec![entries];
+        Self::Slice { entries }
+    }
+}
+
 /// An operator, with the semantics of ONNX opset 13 and later.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Op {
@@ -130,16 +168,10 @@ pub enum Op {
         /// The dimension that grows.
         axis: usize,
     },
-    /// `len` entries of a dimension: `start`, `start + step` ..
+    /// Entries of some dimensions, each dimension at most once.
     Slice {
-        /// The dimension.
-        axis: usize,
-        /// The first entry.
-        start: usize,
-        /// How many.
-        len: usize,
-        /// From one to the next.
-        step: usize,
+        /// Those that are taken.
+        entries: Vec<Entries>,
     },
     /// Inputs x and a constant list of entries (int64, not negative, one dimension): those of x
     /// along a dimension, in the list's order. A shuffle of channels is one.

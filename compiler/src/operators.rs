@@ -24,6 +24,7 @@ mod reshape;
 mod resize;
 
 use crate::graph::Op;
+use crate::passes::import::affine::Arithmetic;
 use operator::{Facts, Operator};
 
 /// All operators, by families.
@@ -68,10 +69,10 @@ impl Op {
             Self::PRelu => activation::prelu(),
             Self::HardSigmoid { alpha, beta } => activation::hard_sigmoid(*alpha, *beta),
             Self::HardSwish => activation::hard_swish(),
-            Self::Add => arithmetic::add(),
-            Self::Sub => arithmetic::sub(),
-            Self::Mul => arithmetic::mul(),
-            Self::Div => arithmetic::div(),
+            Self::Add => arithmetic::pair("Add", Arithmetic::Add),
+            Self::Sub => arithmetic::pair("Sub", Arithmetic::Sub),
+            Self::Mul => arithmetic::pair("Mul", Arithmetic::Mul),
+            Self::Div => arithmetic::pair("Div", Arithmetic::Div),
             Self::Gemm { trans_b } => dense::gemm(*trans_b),
             Self::MatMul { form } => dense::mat_mul(*form),
             Self::MaxPool { window } => pool::max(window),
@@ -87,12 +88,7 @@ impl Op {
             Self::Identity => reshape::identity(),
             Self::Pad { pads } => pad::pad(*pads),
             Self::Concat { axis } => moves::concat(*axis),
-            Self::Slice {
-                axis,
-                start,
-                len,
-                step,
-            } => moves::slice([*axis, *start, *len, *step]),
+            Self::Slice { entries } => moves::slice(entries),
             Self::Gather { axis } => moves::gather(*axis),
             Self::DepthToSpace { block, mode } => moves::depth_to_space(*block, *mode),
             Self::SpaceToDepth { block } => moves::space_to_depth(*block),

@@ -163,6 +163,8 @@ pub struct Spread {
     pub up: [usize; 2],
     /// Rows and columns that are left out in front.
     pub skip: [usize; 2],
+    /// Rows and columns from one that is taken to the next; 1 where inputs are enlarged.
+    pub step: [usize; 2],
 }
 
 impl Spread {
@@ -170,6 +172,7 @@ impl Spread {
     pub const NONE: Self = Self {
         up: [1, 1],
         skip: [0, 0],
+        step: [1, 1],
     };
 
     /// Phases of positions.
@@ -179,21 +182,23 @@ impl Spread {
 
     /// The input position of an output position of an axis.
     pub const fn position(&self, axis: usize, at: usize) -> usize {
-        (at + self.skip[axis]) / self.up[axis]
+        (at * self.step[axis] + self.skip[axis]) / self.up[axis]
     }
 
     /// Its phase.
     pub const fn phase(&self, axis: usize, at: usize) -> usize {
-        (at + self.skip[axis]) % self.up[axis]
+        (at * self.step[axis] + self.skip[axis]) % self.up[axis]
     }
 
     /// Whether an input of some rows and columns has all that an output needs.
     pub fn fits(&self, input: [usize; 2], output: [usize; 2]) -> bool {
         (0..2).all(|axis| {
             let last = output[axis].saturating_sub(1);
-            let last = last.checked_add(self.skip[axis]);
+            let last = last.checked_mul(self.step[axis]);
+            let last = last.and_then(|last| last.checked_add(self.skip[axis]));
             let at = last.and_then(|last| last.checked_div(self.up[axis]));
-            at.is_some_and(|at| at < input[axis])
+            let whole = self.step[axis] == 1 || self.up[axis] == 1;
+            at.is_some_and(|at| whole && self.step[axis] > 0 && at < input[axis])
         })
     }
 }

@@ -13,7 +13,7 @@ use std::collections::BTreeSet;
 use builder::Builder;
 use check::{Rng, check, config};
 use proptest::prelude::*;
-use vta_compiler::graph::{Data, DepthMode, MatMulForm, OnnxAttribute, Op, ValueId};
+use vta_compiler::graph::{Data, DepthMode, Entries, MatMulForm, OnnxAttribute, Op, ValueId};
 use vta_compiler::qgraph::{QGraph, QOp, Window};
 use vta_compiler::quantize::{self, Mode};
 use vta_compiler::{onnx, passes};
@@ -214,13 +214,8 @@ impl Chain {
             }
             Link::Mask => {
                 let op = [Op::Add, Op::Sub, Op::Mul][self.rng.next() as usize % 3].clone();
-                let first = Op::Slice {
-                    axis: 1,
-                    start: c - 1,
-                    len: 1,
-                    step: 1,
-                };
-                let mask = self.net.push(first, &[x], &[1, 1, h, w]);
+                let first = Entries::run(1, c - 1, 1);
+                let mask = self.net.push(first.into(), &[x], &[1, 1, h, w]);
                 let inputs = match self.rng.next() % 2 {
                     0 => [x, mask],
                     _ => [mask, x],
@@ -245,29 +240,23 @@ impl Chain {
                 let start = self.rng.next() as usize % (c - 1);
                 let (axis, step) = (1, 1 + c % 2);
                 let len = (c - start).div_ceil(step);
-                let op = Op::Slice {
+                let of = Entries {
                     axis,
                     start,
                     len,
                     step,
                 };
-                self.push(op, &[x], [len, h, w]);
+                self.push(of.into(), &[x], [len, h, w]);
             }
-            // As a Slice of rows from the second on and of every second column is read.
             Link::Steps if h > 1 && w > 1 => {
-                let op = Op::Slice {
-                    axis: 2,
-                    start: 1,
-                    len: h - 1,
-                    step: 1,
+                let columns = Entries {
+                    axis: 3,
+                    start: 0,
+                    len: w.div_ceil(2),
+                    step: 2,
                 };
-                self.push(op, &[x], [c, h - 1, w]);
-                let (x, _) = self.last();
-                let window = Window {
-                    stride: [1, 2],
-                    ..Window::whole([1, 1])
-                };
-                self.push(Op::MaxPool { window }, &[x], [c, h - 1, w.div_ceil(2)]);
+                let entries = vec![Entries::run(2, 1, h - 1), columns];
+                self.push(Op::Slice { entries }, &[x], [c, h - 1, w.div_ceil(2)]);
             }
             Link::Turn => {
                 let list = Data::I64((0..c as i64).rev().collect());

@@ -10,8 +10,8 @@ use std::sync::Arc;
 use proptest::prelude::*;
 use vta_compiler::lower::{self, LowerOptions};
 use vta_compiler::qgraph::{ChannelOf, LaneOp, QGraph, QOp, Spread, TensorId, Window};
-use vta_driver::{QueueLimits, Session};
-use vta_isa::{Extension, Extensions};
+use vta_driver::{QueueLimits, RunReport, Session};
+use vta_isa::{Extension, Extensions, MemType};
 use vta_sim::cycle::TimingConfig;
 use vta_sim::{CycleLog, Execution, SimDevice};
 
@@ -143,18 +143,19 @@ proptest! {
     #[test]
     fn channels_become_positions(
         depth in 1usize..90, channels in 1usize..60, plane in [1usize..12, 1usize..12], up in [1usize..5, 1usize..5],
-        cut in prop::array::uniform4(0usize..6), kind in 0usize..3, same in any::<bool>(), c in 0usize..6, seed in any::<u64>(),
+        cut in prop::array::uniform4(0usize..6), by in [1usize..4, 1usize..4], kind in 0usize..3, same in any::<bool>(),
+        c in 0usize..6, seed in any::<u64>(),
     ) {
         let mut graph = QGraph::default();
         let mut rng = Rng(seed);
         let [h, w] = plane;
         let skip = [cut[0].min(h * up[0] - 1), cut[1].min(w * up[1] - 1)];
-        let spread = Spread { up, skip };
-        // Channels that lie where they did have the output's plane.
-        let out = match spread {
-            Spread::NONE => plane,
-            _ => [0, 1].map(|a| (plane[a] * up[a] - skip[a]).saturating_sub(cut[2 + a]).max(1)),
-        };
+        let by = [0, 1].map(|a| if up[a] == 1 { by[a] } else { 1 });
+        let spread = Spread { up, skip, step: by };
+        let out = [0, 1].map(|a| {
+            let most = (plane[a] * up[a] - skip[a]).div_ceil(by[a]);
+            most.saturating_sub(cut[2 + a]).max(1)
+        });
         let input = tensor(&mut graph, [depth, h, w]);
         graph.inputs = vec![input];
         let from = step(&mut graph, input, 1);
@@ -357,8 +358,8 @@ fn chains_that_join_all_before_copy_nothing() {
     assert_eq!(again, program);
 }
 
-/// Cycles of the first layer of a network, and what its stores take at least: 3 for each tile.
-fn share(graph: &QGraph) -> f64 {
+/// What the first layer of a network takes.
+fn ran(graph: &QGraph) -> RunReport {
     let config = config(0);
     let program = lower::compile(graph, &config, &LowerOptions::default()).unwrap();
     let device = SimDevice::cycle(
@@ -370,10 +371,52 @@ fn share(graph: &QGraph) -> f64 {
     let mut session =
         Session::new(Arc::new(program), Arc::new(device), QueueLimits::default()).unwrap();
     let len = graph.tensors[graph.inputs[0].0].chw.iter().product();
-    let out = session.run(&[&vec![1; len]]).unwrap();
+    let mut out = session.run(&[&vec![1; len]]).unwrap();
+    out.reports.remove(0)
+}
+
+/// What part of its cycles the stores of such a layer take at least: 3 for each tile.
+fn share(graph: &QGraph) -> f64 {
     let [c, h, w] = graph.tensors[graph.outputs[0].0].chw;
     let stores = 3 * c.div_ceil(16) * h * w;
-    stores as f64 / out.reports[0].cycles.unwrap() as f64
+    stores as f64 / ran(graph).cycles.unwrap() as f64
+}
+
+/// Rows and columns of whole blocks are loaded from where they lie: nothing else is loaded, and nothing computed.
+#[test]
+fn rows_and_columns_are_taken_by_addresses() {
+    for (step, skip) in [
+        ([2, 2], [0, 0]),
+        ([1, 2], [0, 1]),
+        ([3, 1], [1, 0]),
+        ([1, 1], [2, 3]),
+    ] {
+        let mut graph = QGraph::default();
+        let input = tensor(&mut graph, [32, 12, 12]);
+        let [h, w] = [0, 1].map(|a| (12 - skip[a]) / step[a]);
+        let of = |channel| Some(ChannelOf { input: 0, channel });
+        let op = QOp::Channels {
+            inputs: vec![input],
+            map: (0..32).map(of).collect(),
+            spread: Spread {
+                step,
+                skip,
+                ..Spread::NONE
+            },
+            gain: 1,
+            ops: vec![],
+        };
+        let last = push(&mut graph, op, [32, h, w]);
+        (graph.inputs, graph.outputs) = (vec![input], vec![last]);
+        let traffic = ran(&graph).traffic;
+        let steps = [traffic.gemm_steps, traffic.reset_steps, traffic.alu_steps];
+        assert_eq!(steps, [0; 3], "{step:?} {skip:?}");
+        let bytes = (32 * h * w) as u64;
+        for mem in [MemType::Acc8, MemType::Out] {
+            assert_eq!(traffic.bytes[mem.code() as usize], bytes, "{mem:?}");
+        }
+        assert_eq!(traffic.total_bytes(), 2 * bytes, "{step:?} {skip:?}");
+    }
 }
 
 /// What part of a layer's cycles its stores alone would take.
@@ -388,7 +431,11 @@ fn layers_that_move_values_come_near_their_stores() {
     .concat();
     let twice = Spread {
         up: [2, 2],
-        skip: [0, 0],
+        ..Spread::NONE
+    };
+    let half = Spread {
+        step: [2, 2],
+        ..Spread::NONE
     };
     let shuffled = (0..128).map(|c| of(c % 2 * 64 + c / 2)).collect();
     let four = |channel: &dyn Fn(usize, usize) -> usize| -> Vec<_> {
@@ -399,6 +446,7 @@ fn layers_that_move_values_come_near_their_stores() {
         ("slice from a lane", Spread::NONE, from(64, 8), vec![], 0.55),
         ("change of scale", Spread::NONE, from(128, 0), scaled, 0.37),
         ("shuffle", Spread::NONE, shuffled, vec![], 0.6),
+        ("slice with steps", half, from(128, 0), vec![], 0.3),
         ("resize", twice, from(128, 0).repeat(4), vec![], 0.79),
         ("DCR", twice, four(&|phase, c| phase * 32 + c), vec![], 0.74),
         ("CRD", twice, four(&|phase, c| c * 4 + phase), vec![], 0.44),
@@ -407,8 +455,8 @@ fn layers_that_move_values_come_near_their_stores() {
         let input = tensor(&mut graph, [128, 28, 28]);
         let out = [
             map.len() / spread.phases(),
-            28 * spread.up[0],
-            28 * spread.up[1],
+            28 * spread.up[0] / spread.step[0],
+            28 * spread.up[1] / spread.step[1],
         ];
         let inputs = vec![input];
         let op = QOp::Channels {

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 
 use proptest::prelude::*;
 use vta_compiler::float::FloatNetwork;
-use vta_compiler::graph::{Data, DepthMode, Graph, Node, Op, Value, ValueId};
+use vta_compiler::graph::{Data, DepthMode, Entries, Graph, Node, Op, Value, ValueId};
 use vta_compiler::qgraph::{QGraph, QOp, QTensor, Window};
 use vta_compiler::quantize::{self, Mode};
 use vta_compiler::{onnx, passes, reference};
@@ -166,12 +166,47 @@ proptest! {
         let joined = net.push(Op::Concat { axis: 1 }, &[bounded, x, bounded], &[1, 3 * c, h, w]);
         let start = start.min(3 * c - 1);
         let len = (3 * c - start).div_ceil(step);
-        let slice = Op::Slice { axis: 1, start, len, step };
-        let slice = net.push(slice, &[joined], &[1, len, h, w]);
+        let slice = Entries { axis: 1, start, len, step };
+        let slice = net.push(slice.into(), &[joined], &[1, len, h, w]);
         let list: Vec<i64> = (0..len as i64).rev().chain([0]).collect();
         let list = net.value("list", &[len + 1], Some(Data::I64(list)));
         let last = net.push(Op::Gather { axis: 1 }, &[slice, list], &[1, len + 1, h, w]);
         let off = net.compare(last, &image(c * h * w, seed, 2.0));
+        prop_assert!(off <= BOUND, "{}", off);
+    }
+
+    #[test]
+    fn entries_of_all_dimensions_keep_their_values(
+        sizes in [1usize..40, 1usize..12, 1usize..12], start in [0usize..40, 0usize..6, 0usize..6],
+        step in [1usize..4, 1usize..4, 1usize..4], cut in [0usize..3, 0usize..3, 0usize..3], pad in 0usize..20,
+        twice in any::<bool>(), seed in 1u64..1000,
+    ) {
+        let [c, h, w] = sizes;
+        let shape = [1, c, h, w];
+        let (mut net, x) = Net::new(&shape);
+        let bounded = net.push(Op::Clip { min: -0.7, max: 1.5 }, &[x], &shape);
+        let of = |axis: usize| {
+            let start = start[axis].min(sizes[axis] - 1);
+            let len = (sizes[axis] - start).div_ceil(step[axis]);
+            Entries { axis: axis + 1, start, len: len.saturating_sub(cut[axis]).max(1), step: step[axis] }
+        };
+        let entries = [of(0), of(1), of(2)];
+        let [c, rows, columns] = entries.map(|of| of.len);
+        let mut taken = bounded;
+        if twice {
+            let half = |entries: &[Entries]| Op::Slice { entries: entries.to_vec() };
+            taken = net.push(half(&entries[1..2]), &[taken], &[1, sizes[0], rows, w]);
+            taken = net.push(half(&[entries[2], entries[0]]), &[taken], &[1, c, rows, columns]);
+        } else {
+            taken = net.push(Op::Slice { entries: entries.to_vec() }, &[taken], &[1, c, rows, columns]);
+        }
+        if pad > 0 {
+            let zeros = Some(Data::F32(vec![0.0; pad * rows * columns]));
+            let zeros = net.value("zeros", &[1, pad, rows, columns], zeros);
+            let all = [1, c + 2 * pad, rows, columns];
+            taken = net.push(Op::Concat { axis: 1 }, &[zeros, taken, zeros], &all);
+        }
+        let off = net.compare(taken, &image(sizes.iter().product(), seed, 2.0));
         prop_assert!(off <= BOUND, "{}", off);
     }
 
@@ -254,8 +289,7 @@ proptest! {
         let clip = net.push(Op::Clip { min: -0.6 * range, max: 0.4 * range }, &[x], &x_shape);
         let mean = net.push(Op::GlobalAveragePool, &[x], &[1, c, 1, 1]);
         let op = [Op::Mul, Op::Add, Op::Sub][kind].clone();
-        let (axis, start, len, step) = (1, c - 1, 1, 1);
-        let one = Op::Slice { axis, start, len, step };
+        let one = Entries::run(1, c - 1, 1).into();
         let one = net.push(one, &[clip], &[1, 1, h, w]);
         let y = match spread {
             0 => net.push(op, &[clip, x], &x_shape),

@@ -332,8 +332,8 @@ pub struct CompileArgs {
     pub config: Option<PathBuf>,
     #[command(flatten)]
     pub board: BoardArgs,
-    /// Print the network after a pass: import, merge-clamps, fuse-residuals, merge-clamps-again,
-    /// order-rows, plan, or all
+    /// Print the network after a pass: import, join-channels, merge-clamps, fuse-residuals,
+    /// merge-clamps-again, order-rows, plan, or all
     #[arg(long, value_name = "PASS")]
     pub dump_after: Option<String>,
     /// Let the host compute operators that no device has; the bundle holds these layers

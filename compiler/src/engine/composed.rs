@@ -2,7 +2,7 @@
 
 use super::cubic;
 use super::parts::{onnx, push, value};
-use crate::graph::{Data, Graph, Node, OnnxAttribute, OnnxOp, Op, ValueId};
+use crate::graph::{Data, Entries, Graph, Node, OnnxAttribute, OnnxOp, Op, ValueId};
 use crate::window::{Pads, Window};
 
 /// The largest window over channels.
@@ -72,17 +72,35 @@ pub(super) fn dilated(graph: &mut Graph, node: &Node, window: &Window) -> Option
         parts.shape[at] = len;
         let mut slices = Vec::with_capacity(taps);
         for tap in 0..taps {
-            let slice = Op::Slice {
+            let entries = Entries {
                 axis: at,
                 start: tap * window.dilation[axis],
                 len,
                 step: window.stride[axis],
             };
-            slices.push(parts.push(slice, &[x], &format!("tap{axis}.{tap}")));
+            slices.push(parts.push(entries.into(), &[x], &format!("tap{axis}.{tap}")));
         }
         x = parts.push(onnx("Max", taps, vec![]), &slices, &format!("most{axis}"));
     }
     parts.last(Op::Identity, &[x])
+}
+
+/// `[1, C, H*B, W*B]` to `[1, B, B, C, H, W]`, of which the channels are one dimension.
+pub(super) fn blocks_to_channels(graph: &mut Graph, node: &Node, block: usize) -> Option<()> {
+    let x = *node.inputs.first()?;
+    let shape = graph.values[x.0].shape.clone();
+    let [_, channels, height, width] = shape[..] else {
+        return None;
+    };
+    let mut parts = Parts { graph, node, shape };
+    let (rows, columns) = (height / block.max(1), width / block.max(1));
+    let cut = [1, channels, rows, block, columns, block];
+    let cut = parts.reshaped(x, &cut, "cut");
+    let order = OnnxAttribute::Ints(vec![0, 3, 5, 1, 2, 4]);
+    let turn = onnx("Transpose", 1, vec![("perm".to_owned(), order)]);
+    let turned = vec![1, block, block, channels, rows, columns];
+    let turned = parts.shaped(turn, &[cut], "turned", turned);
+    parts.last_reshaped(turned, &[1, channels * block * block, rows, columns])
 }
 
 /// The nodes that stand for one.
@@ -118,11 +136,19 @@ impl Parts<'_> {
     }
 
     fn reshaped(&mut self, x: ValueId, shape: &[usize], what: &str) -> ValueId {
-        let sizes = Data::I64(shape.iter().map(|&d| d as i64).collect());
-        let name = format!("{what}.sizes");
-        let sizes = value(self.graph, self.node, &name, vec![shape.len()], Some(sizes));
+        let sizes = self.sizes(shape, &format!("{what}.sizes"));
         let reshape = onnx("Reshape", 2, vec![]);
         self.shaped(reshape, &[x, sizes], what, shape.to_vec())
+    }
+
+    fn last_reshaped(&mut self, x: ValueId, shape: &[usize]) -> Option<()> {
+        let sizes = self.sizes(shape, "sizes");
+        self.last(onnx("Reshape", 2, vec![]), &[x, sizes])
+    }
+
+    fn sizes(&mut self, shape: &[usize], name: &str) -> ValueId {
+        let sizes = Data::I64(shape.iter().map(|&d| d as i64).collect());
+        value(self.graph, self.node, name, vec![shape.len()], Some(sizes))
     }
 
     /// `max(0, x) + min(0, alpha * (exp(x / alpha) - 1))`.
@@ -288,9 +314,7 @@ impl Parts<'_> {
             return self.last(Op::Add, &[now, bias]);
         }
         now = self.shaped(Op::Add, &[now, bias], "sum", shape);
-        let sizes = Data::I64(self.shape.iter().map(|&d| d as i64).collect());
-        let rank = self.shape.len();
-        let sizes = value(self.graph, self.node, "sizes", vec![rank], Some(sizes));
-        self.last(onnx("Reshape", 2, vec![]), &[now, sizes])
+        let shape = self.shape.clone();
+        self.last_reshaped(now, &shape)
     }
 }

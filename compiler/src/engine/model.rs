@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use super::composed;
 use super::parts::{onnx, push, value};
 
-use crate::graph::{Data, Element, Graph, Node, OnnxAttribute, Op, ValueId};
+use crate::graph::{Data, Element, Entries, Graph, Node, OnnxAttribute, Op, ValueId};
 use crate::onnx::save_with_outputs;
 
 /// The ONNX model of a graph, or of the part of one that gives some of its values, in operators that
@@ -33,7 +33,7 @@ fn without_missing(graph: &Graph) -> Cow<'_, Graph> {
     };
     for node in &graph.nodes {
         let replaced = match &node.op {
-            Op::SpaceToDepth { block } => blocks_to_channels(&mut made, node, *block),
+            Op::SpaceToDepth { block } => composed::blocks_to_channels(&mut made, node, *block),
             Op::QuantizeLinear { axis } => divided(&mut made, node, *axis),
             Op::MaxPool { window } if window.dilation != [1, 1] => {
                 composed::dilated(&mut made, node, window)
@@ -109,12 +109,8 @@ fn divided(graph: &mut Graph, node: &Node, axis: usize) -> Option<()> {
         rounded = moved;
     }
     if x != node.inputs[0] {
-        let first = Op::Slice {
-            axis: shape.len().checked_sub(1)?,
-            start: 0,
-            len: 1,
-            step: 1,
-        };
+        let axis = shape.len().checked_sub(1)?;
+        let first = Entries::run(axis, 0, 1).into();
         let single = value(graph, node, "single", shape.clone(), None);
         push(graph, node, first, vec![rounded], single);
         rounded = single;
@@ -124,34 +120,5 @@ fn divided(graph: &mut Graph, node: &Node, axis: usize) -> Option<()> {
     push(graph, node, Op::Clip { min, max }, vec![rounded], clamped);
     let to = vec![("to".to_owned(), OnnxAttribute::Int(number))];
     push(graph, node, onnx("Cast", 1, to), vec![clamped], node.output);
-    Some(())
-}
-
-/// `[1, C, H*B, W*B]` to `[1, B, B, C, H, W]`, of which the channels are one dimension.
-fn blocks_to_channels(graph: &mut Graph, node: &Node, block: usize) -> Option<()> {
-    let [_, channels, height, width] = graph.values[node.inputs[0].0].shape[..] else {
-        return None;
-    };
-    let (rows, columns) = (height / block.max(1), width / block.max(1));
-    let sizes = |shape: &[usize]| Some(Data::I64(shape.iter().map(|&d| d as i64).collect()));
-    let cut = vec![1, channels, rows, block, columns, block];
-    let turned = vec![1, block, block, channels, rows, columns];
-    let whole = [1, channels * block * block, rows, columns];
-    let cut_sizes = value(graph, node, "cut.shape", vec![6], sizes(&cut));
-    let whole_sizes = value(graph, node, "whole.shape", vec![4], sizes(&whole));
-    let cut = value(graph, node, "cut", cut, None);
-    let turned = value(graph, node, "turned", turned, None);
-    let order = OnnxAttribute::Ints(vec![0, 3, 5, 1, 2, 4]);
-    let order = vec![("perm".to_owned(), order)];
-    let reshape = || onnx("Reshape", 2, vec![]);
-    push(graph, node, reshape(), vec![node.inputs[0], cut_sizes], cut);
-    push(graph, node, onnx("Transpose", 1, order), vec![cut], turned);
-    push(
-        graph,
-        node,
-        reshape(),
-        vec![turned, whole_sizes],
-        node.output,
-    );
     Some(())
 }

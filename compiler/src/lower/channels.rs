@@ -1,4 +1,5 @@
-//! Channels in another order: the matrix unit multiplies blocks of inputs by selection tiles.
+//! Channels in another order: the matrix unit multiplies blocks of inputs by selection tiles. Where rows and columns are
+//! taken of whole blocks, loads address them, and nothing is multiplied.
 //!
 //! Row `o` of a selection tile has the gain where the input block's lane is that goes to lane `o`
 //! of the output block, and zeros elsewhere. An output block is the sum of as many products as
@@ -18,6 +19,7 @@ use vta_program::listing::Role;
 use super::LowerError;
 use super::emit::{Emitter, Loops, Rect};
 use super::lowering::Lowering;
+use super::places::kept;
 use super::stage::{Rows, Stage};
 use super::vector::lanes::{Piece, Vectors};
 use super::vector::tiles::{HALVES, Halves};
@@ -38,6 +40,8 @@ struct Channels<'g> {
     vectors: Vectors,
     /// Whether a copy of the tiles is needed to multiply them.
     copies: usize,
+    /// Blocks that are stored as they are loaded; empty where selection tiles bring all.
+    copied: Vec<bool>,
 }
 
 impl Lowering<'_> {
@@ -71,9 +75,19 @@ impl Lowering<'_> {
             return Emitter::new(self, &node.name).finish(layer);
         }
         let selection = Selection::new(map, channels, *gain, config);
+        let is_whole = self.is_whole(id);
+        // Another zero is all that a block without a source has.
+        let mut copied = Vec::new();
+        if !is_whole && spread.phases() == 1 {
+            let of = kept(graph, (inputs, map), (*gain, ops), config.block());
+            copied = of.iter().map(Option::is_some).collect();
+            let mut blocks = copied.iter().enumerate();
+            if !blocks.all(|(block, copied)| *copied || selection.picks(block).is_empty()) {
+                copied.clear();
+            }
+        }
         let copies = usize::from(self.multiplies(ops));
         let mut vectors = Vectors::new(self, &node.name, ops.iter(), channels);
-        let weights = self.constant(&node.name, Role::Selection, selection.bytes());
         let depth = config.depth(MemType::Acc);
         // Half the accumulators hold as many whole blocks and their vectors, or a part of one.
         let each = vectors.count() + HALVES * plane * (1 + copies);
@@ -87,6 +101,12 @@ impl Lowering<'_> {
             });
         }
         vectors.base = HALVES * half;
+        let stage = if copied.is_empty() {
+            let weights = self.constant(&node.name, Role::Selection, selection.bytes());
+            Some((weights, selection.loaded()))
+        } else {
+            None
+        };
         let mut channels = Channels {
             products: 0,
             output: node.output,
@@ -96,11 +116,15 @@ impl Lowering<'_> {
             selection,
             vectors,
             copies,
+            copied,
         };
         let mut e = Emitter::new(self, &node.name);
-        let stage = Stage::selecting(&mut e, weights, &channels.selection.loaded())?;
+        let stage = match stage {
+            Some((weights, loaded)) => Stage::selecting(&mut e, weights, &loaded)?,
+            None => Stage::open(&mut e)?,
+        };
         let mut halves = Halves::of(half, stage);
-        if *spread == Spread::NONE {
+        if is_whole {
             let pieces = channels.selection.pieces(&shared, plane, [together, most]);
             for piece in pieces {
                 channels.piece(&mut e, &mut halves, &piece)?;
@@ -118,6 +142,13 @@ impl Lowering<'_> {
             ..GemmSteps::default()
         };
         e.finish(layer)
+    }
+
+    /// Whether all positions of a node's inputs are where they were.
+    fn is_whole(&self, id: NodeId) -> bool {
+        let node = &self.graph.nodes[id.0];
+        let plane = |id: TensorId| &self.graph.tensors[id.0].chw[1..];
+        matches!(&node.op, QOp::Channels { spread: Spread::NONE, inputs, .. } if plane(inputs[0]) == plane(node.output))
     }
 
     /// Shapes that must agree.
@@ -138,13 +169,9 @@ impl Lowering<'_> {
         let exists = map.iter().flatten().all(|from| {
             chw(from.input).is_some_and(|[c, y, x]| from.channel < c && spread.fits([y, x], [h, w]))
         });
-        // Channels that lie where they did are of tensors of the output's plane.
         let alike = (0..inputs.len())
             .filter_map(chw)
-            .all(|[_, y, x]| match *spread {
-                Spread::NONE => [y, x] == [h, w],
-                _ => chw(0).is_some_and(|first| first[1..] == [y, x]),
-            });
+            .all(|[_, y, x]| chw(0).is_some_and(|first| first[1..] == [y, x]));
         let phases = map.len() == spread.phases() * channels && spread.phases() > 0;
         if !exists || !alike || !phases || inputs.is_empty() || *gain < 1 {
             return Err(self.inconsistent(id, "it takes channels that its inputs haven't"));
@@ -160,6 +187,11 @@ impl Lowering<'_> {
 }
 
 impl Channels<'_> {
+    /// Whether a block is stored as it is loaded.
+    fn is_copied(&self, block: usize) -> bool {
+        self.copied.get(block).copied().unwrap_or(false)
+    }
+
     /// One piece: sums cleared, products, operations, a store.
     fn piece(
         &mut self,

@@ -36,6 +36,7 @@ impl Lowering<'_> {
                     .collect(),
                 up: spread.up.map(|up| up as u32),
                 skip: spread.skip.map(|skip| skip as u32),
+                step: spread.step.map(|step| step as u32),
                 kept: (0..self.tile_chw(output)[0])
                     .filter(|block| self.places.is_shared(output, *block))
                     .map(|block| block as u32)

@@ -56,6 +56,7 @@ impl Places {
     /// The places of a graph's tensors with `block` channels in a block.
     pub fn of(graph: &QGraph, block: usize) -> Self {
         let mut join = Join::new(graph, block);
+        let plane = |id: TensorId| &graph.tensors[id.0].chw[1..];
         for node in graph.nodes.iter().rev() {
             if let QOp::Channels {
                 inputs,
@@ -64,6 +65,7 @@ impl Places {
                 gain,
                 ops,
             } = &node.op
+                && plane(node.output) == plane(inputs[0])
             {
                 let kept = kept(graph, (inputs, map), (*gain, ops), block);
                 join.node(node.output, &kept);
@@ -83,7 +85,7 @@ impl Places {
 }
 
 /// Which block each output block is, whole and unchanged.
-fn kept(
+pub(super) fn kept(
     graph: &QGraph,
     (inputs, map): (&[TensorId], &[Option<ChannelOf>]),
     (gain, ops): (i8, &[LaneOp]),

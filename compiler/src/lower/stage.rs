@@ -34,6 +34,8 @@ pub(super) struct Rows {
     pub size: [usize; 2],
     /// Tiles between rows in memory.
     pub stride: usize,
+    /// Tiles between columns in memory; 1 for what is stored.
+    pub step: usize,
 }
 
 impl Rows {
@@ -45,6 +47,7 @@ impl Rows {
             dram,
             size: [1, count],
             stride: count,
+            step: 1,
         }
     }
 
@@ -60,16 +63,30 @@ impl Rows {
         }
     }
 
-    fn load(&self, mem: MemType, sram: usize) -> Load {
-        Load {
-            mem,
-            sram_base: sram as u16,
-            dram_base: self.dram as u32,
-            y_size: self.size[0] as u16,
-            x_size: self.size[1] as u16,
-            x_stride: self.stride as u16,
-            ..Load::default()
+    /// Brings them to a scratchpad. A LOAD steps between its rows alone: columns with a step are its rows, and
+    /// rows that don't go on in the same step are a LOAD each.
+    fn load(&self, e: &mut Emitter<'_, '_>, mem: MemType, sram: usize) -> Result<(), LowerError> {
+        let ([rows, columns], stride, step) = (self.size, self.stride, self.step);
+        let (loads, size, stride) = if step == 1 {
+            (1, [rows, columns], stride)
+        } else if stride == columns * step {
+            (1, [rows * columns, 1], step)
+        } else {
+            (rows, [columns, 1], step)
+        };
+        for row in 0..loads {
+            let load = Load {
+                mem,
+                sram_base: (sram + row * columns) as u16,
+                dram_base: (self.dram + row * self.stride) as u32,
+                y_size: size[0] as u16,
+                x_size: size[1] as u16,
+                x_stride: stride as u16,
+                ..Load::default()
+            };
+            e.load(self.place, load)?;
         }
+        Ok(())
     }
 }
 
@@ -178,7 +195,7 @@ impl Stage {
         sums: Sums,
     ) -> Result<(), LowerError> {
         let products = match self {
-            Self::Direct => return e.load(rows.place, rows.load(MemType::Acc8, rows.sram)),
+            Self::Direct => return rows.load(e, MemType::Acc8, rows.sram),
             Self::Products(products) => products,
         };
         let count = rows.size[0] * rows.size[1];
@@ -235,7 +252,7 @@ impl Products {
         if let Some(weights) = weights {
             self.renew(e, weights)?;
         }
-        e.load(rows.place, rows.load(MemType::Inp, first))?;
+        rows.load(e, MemType::Inp, first)?;
         e.tell(Done::Loaded)?;
         e.wait(Done::Loaded)?;
         Ok(first)

@@ -101,7 +101,8 @@ fn keeps(graph: &Graph, node: &Node, given: &[&ValueId]) -> bool {
         | Op::HardSigmoid { .. }
         | Op::HardSwish => true,
         Op::Add | Op::Mul | Op::Sub | Op::Div | Op::PRelu => aligned(),
-        Op::Concat { axis } | Op::Slice { axis, .. } | Op::Gather { axis } => *axis != 0,
+        Op::Concat { axis } | Op::Gather { axis } => *axis != 0,
+        Op::Slice { entries } => entries.iter().all(|of| of.axis != 0),
         Op::MatMul { form } => aligned() && (*form != MatMulForm::Left || rank(&node.output) > 2),
         Op::Onnx(op) => aligned() && (ELEMENTWISE.contains(&op.kind) || leaves_first(op)),
     }

@@ -22,13 +22,13 @@ use prost::Message;
 use super::external::External;
 use super::{OnnxError, ReadOptions, batch, bias, elements, pads, proto, prune, shuffle};
 use crate::graph::{Element, Graph, Node, Op, ValueId};
+use crate::operators;
 use crate::operators::operator::Inputs;
-use crate::operators::{self, moves};
 use attributes::Attributes;
 use order::{escape_names, node_error, sorted, uses};
 pub use refused::Partial;
 use refused::Refused;
-use state::{Arguments, Import, PushError};
+use state::{Arguments, Import};
 use tensor::{input_type, read_tensor};
 
 /// Reads an ONNX model that lies in one file.
@@ -142,7 +142,7 @@ fn named_inputs(inputs: &[&proto::ValueInfo], options: &ReadOptions<'_>) -> Resu
     )))
 }
 
-impl<'a> Import<'a> {
+impl Import<'_> {
     /// The model's outputs, as far as they are read, and then what refused nodes would read, whose names it gives.
     fn outputs(
         &mut self,
@@ -184,9 +184,9 @@ impl<'a> Import<'a> {
         Ok(ends)
     }
 
-    fn node(&mut self, node: &'a proto::Node, index: usize) -> Result<(), OnnxError> {
+    fn node(&mut self, node: &proto::Node, index: usize) -> Result<(), OnnxError> {
         let fail = |reason: String| node_error(node, reason);
-        let output = node.output.first().filter(|o| !o.is_empty());
+        let output = node.output.iter().find(|output| !output.is_empty());
         let output = output.ok_or_else(|| fail("it has no output".to_owned()))?;
         let mut arguments = Arguments::with_capacity(node.input.len());
         for name in &node.input {
@@ -206,11 +206,7 @@ impl<'a> Import<'a> {
         let condition = arguments.first().copied().flatten();
         let condition = condition.and_then(|id| self.graph.values[id.0].data.as_ref());
         if own && let Some(taken) = branch::taken(node, condition) {
-            let first = self.graph.values.len();
-            for (index, inner) in self.enter(taken)?.into_iter().enumerate() {
-                self.node(inner, index)?;
-            }
-            return self.give(node, taken, first);
+            return self.branch(node, taken);
         }
         if own && self.opset < 7 {
             let ranks = [0, 1].map(|i| match arguments.get(i) {
@@ -248,46 +244,13 @@ impl<'a> Import<'a> {
         }
     }
 
-    /// Names the outputs of a branch, whose nodes were read, as the node that takes it.
-    fn give(
-        &mut self,
-        node: &proto::Node,
-        branch: &proto::Graph,
-        first: usize,
-    ) -> Result<(), OnnxError> {
-        for (output, inside) in node.output.iter().zip(&branch.output) {
-            let id: ValueId = match self.names.get(&inside.name) {
-                Some(id) => *id,
-                None => {
-                    let text = format!("its branch doesn't make {}", inside.name);
-                    return Err(node_error(node, text));
-                }
-            };
-            self.alias(output, id)?;
-            if id.0 >= first {
-                self.graph.values[id.0].name.clone_from(output);
-            }
-        }
-        Ok(())
-    }
-
-    /// The constants of a branch, and its nodes in order.
-    fn enter(&mut self, branch: &'a proto::Graph) -> Result<Vec<&'a proto::Node>, OnnxError> {
-        for tensor in &branch.initializer {
-            let (shape, data) = read_tensor(&tensor.name, tensor, &mut self.external)?;
-            self.budget.add_constant(&data);
-            self.define(&tensor.name, shape, Some(data))?;
-        }
-        sorted(&branch.node, &self.names)
-    }
-
     /// Reads a node as an operator that devices may have.
     ///
     /// # Errors
     /// Why it can't be, in words; what was defined until then must be forgotten.
     fn typed(
         &mut self,
-        node: &'a proto::Node,
+        node: &proto::Node,
         name: &str,
         arguments: &Arguments,
         output: &str,
@@ -301,27 +264,12 @@ impl<'a> Import<'a> {
             Some(element) => return Err(format!("it computes with {element:?}")),
             None => return Err("it has no input".to_owned()),
         }
-        let text = |e: OnnxError| e.to_string();
         if node.op_type == "Split" {
             let pieces = self.split(&attributes, inputs[0])?;
-            for (index, (output, op)) in moves::pieces(node, pieces).enumerate() {
-                let made = self.push(format!("{name}.{index}"), op, vec![inputs[0]], output);
-                made.map_err(|e| text(e.of(node)))?;
-            }
-            return Ok(());
-        }
-        if node.op_type == "Slice" {
-            let slices = self.slices(&attributes, inputs[0])?;
-            let last = slices.len() - 1;
-            for (index, op) in slices.into_iter().enumerate() {
-                let made = match index == last {
-                    true => self.push(name.to_owned(), op, vec![inputs[0]], output),
-                    false => {
-                        let [name, output] = [name, output].map(|n| format!("{n}.{index}"));
-                        self.push(name, op, vec![inputs[0]], &output)
-                    }
-                };
-                inputs[0] = made.map_err(|e| text(e.of(node)))?;
+            let named = node.output.iter().zip(pieces);
+            let named = named.filter(|(output, _)| !output.is_empty());
+            for (index, (output, op)) in named.enumerate() {
+                self.push(format!("{name}.{index}"), op, vec![inputs[0]], output)?;
             }
             return Ok(());
         }
@@ -336,40 +284,18 @@ impl<'a> Import<'a> {
             return Err(format!("{} inputs, not {least} to {most}", inputs.len()));
         }
         let op = (device.read)(self, &attributes, name, &mut inputs)?;
-        if let Op::QuantizeLinear { .. } | Op::DequantizeLinear { .. } = op {
-            return self.scaled(name, op, inputs, output);
-        }
         if node.op_type == "ReduceMean" && attributes.int("keepdims", 1) == 0 {
-            let mean = self.push(name.to_owned(), op, inputs, &format!("{output}.mean"));
-            let mean = mean.map_err(|e| text(e.of(node)))?;
-            let flat = self.push(format!("{name}.flatten"), Op::Flatten, vec![mean], output);
-            return flat.map(drop).map_err(|e| text(e.of(node)));
+            let mean = self.push(name.to_owned(), op, inputs, &format!("{output}.mean"))?;
+            self.push(format!("{name}.flatten"), Op::Flatten, vec![mean], output)?;
+            return Ok(());
         }
-        match self.push(name.to_owned(), op, inputs, output) {
-            Ok(_) => Ok(()),
-            Err(PushError::Shape(reason)) => Err(reason),
-            Err(PushError::Other(error)) => Err(error.to_string()),
-        }
-    }
-
-    /// QuantizeLinear makes integers, of its zero point's type.
-    fn scaled(
-        &mut self,
-        name: &str,
-        op: Op,
-        inputs: Vec<ValueId>,
-        output: &str,
-    ) -> Result<(), String> {
+        // QuantizeLinear makes integers, of its zero point's type.
         let zero = inputs.get(2).map(|id| self.graph.values[id.0].element);
         let element = match op {
             Op::QuantizeLinear { .. } => zero.unwrap_or(Element::U8),
             _ => Element::F32,
         };
-        let made = match self.push(name.to_owned(), op, inputs, output) {
-            Ok(id) => id,
-            Err(PushError::Shape(reason)) => return Err(reason),
-            Err(PushError::Other(error)) => return Err(error.to_string()),
-        };
+        let made = self.push(name.to_owned(), op, inputs, output)?;
         self.graph.values[made.0].element = element;
         Ok(())
     }
@@ -381,7 +307,7 @@ impl<'a> Import<'a> {
         op: Op,
         inputs: Vec<ValueId>,
         output: &str,
-    ) -> Result<ValueId, PushError> {
+    ) -> Result<ValueId, String> {
         let made = Node {
             name,
             op,
@@ -392,9 +318,9 @@ impl<'a> Import<'a> {
             graph: &self.graph,
             node: &made,
         };
-        let shape = (made.op.facts().shape)(&inputs).map_err(PushError::Shape)?;
-        elements(output, &shape)?;
-        let output = self.define(output, shape, None)?;
+        let shape = (made.op.facts().shape)(&inputs)?;
+        let defined = elements(output, &shape).and_then(|_| self.define(output, shape, None));
+        let output = defined.map_err(|e| e.to_string())?;
         self.push_node(Node { output, ..made });
         Ok(output)
     }

@@ -22,30 +22,14 @@ pub(super) const OPERATORS: &[Operator] = &[
     Operator::broadcast("Div").device((2, 2), |_, _, _, _| Ok(Op::Div)),
 ];
 
-pub(super) fn add() -> Facts<'static> {
-    Facts::new("Add", sum_shape, |reading, node| {
-        reading.arithmetic(node, Arithmetic::Add)
-    })
-    .role(Role::Each)
-}
-
-pub(super) fn sub() -> Facts<'static> {
-    Facts::new("Sub", pair_shape, |reading, node| {
-        reading.arithmetic(node, Arithmetic::Sub)
-    })
-    .role(Role::Each)
-}
-
-pub(super) fn mul() -> Facts<'static> {
-    Facts::new("Mul", pair_shape, |reading, node| {
-        reading.arithmetic(node, Arithmetic::Mul)
-    })
-    .role(Role::Each)
-}
-
-pub(super) fn div() -> Facts<'static> {
-    Facts::new("Div", pair_shape, |reading, node| {
-        reading.arithmetic(node, Arithmetic::Div)
+/// An operator of two operands, by its name.
+pub(super) fn pair(kind: &'static str, op: Arithmetic) -> Facts<'static> {
+    let shape = match op {
+        Arithmetic::Add => sum_shape,
+        Arithmetic::Sub | Arithmetic::Mul | Arithmetic::Div => pair_shape,
+    };
+    Facts::new(kind, shape, move |reading, node| {
+        reading.arithmetic(node, op)
     })
     .role(Role::Each)
 }

@@ -3,14 +3,12 @@
 use super::fields::{Field, count, field};
 use super::operator::{Bound, Facts, Inputs, Kind, Operator, Size, Steps};
 use super::planes::nchw;
-use crate::graph::{Data, DepthMode, Op, ValueId};
-use crate::onnx::import::attributes::Attributes;
+use crate::graph::{Data, DepthMode, Entries, Op, ValueId};
+use crate::onnx::import::attributes::{Attributes, axis};
 use crate::onnx::import::state::Import;
-use crate::onnx::proto;
 use crate::passes::import::layout::Role;
 use crate::passes::import::values::{HOST, error};
 use crate::reflect::AttributeValue;
-use crate::window::Window;
 
 /// The most pieces that a Split may have.
 const MAX_PIECES: usize = 1024;
@@ -26,7 +24,10 @@ pub(super) const OPERATORS: &[Operator] = &[
             Ok(Op::Concat { axis })
         },
     ),
-    Operator::fewer("Slice"),
+    Operator::fewer("Slice").device((1, 5), |import, node, _, inputs| {
+        inputs.truncate(1);
+        import.slice(node, inputs[0])
+    }),
     Operator::fewer("Split"),
     Operator::new("Gather", Size::Computed(Bound::Index), Kind::First).device(
         (2, 2),
@@ -65,47 +66,68 @@ pub(super) fn concat(axis: usize) -> Facts<'static> {
     .role(by_channels(axis))
 }
 
-pub(super) fn slice([axis, start, len, step]: [usize; 4]) -> Facts<'static> {
-    let unwritten =
-        |name, value: usize, meaning| field((name, ""), AttributeValue::Int(value as i64), meaning);
+pub(super) fn slice(entries: &[Entries]) -> Facts<'_> {
+    let list = |of: fn(&Entries) -> usize| -> Vec<usize> { entries.iter().map(of).collect() };
+    let unwritten = |name, values: Vec<usize>, meaning| {
+        field((name, ""), AttributeValue::ints(&values), meaning)
+    };
+    let stepped = |of: &Entries| of.axis > 1 && of.step > 1;
+    let role = if entries.iter().any(stepped) {
+        Role::Plane
+    } else if entries.iter().all(|of| of.axis == 1) {
+        Role::Channels
+    } else {
+        Role::Other
+    };
     Facts::new(
         "Slice",
-        move |inputs| {
-            let x = inputs.shape(0)?;
-            let last = len.checked_sub(1).and_then(|n| n.checked_mul(step));
-            let last = last.and_then(|n| n.checked_add(start));
-            match (x.get(axis), last) {
-                (Some(size), Some(last)) if step > 0 && last < *size => Ok(with(x, axis, len)),
-                _ => Err(format!(
-                    "{len} entries from {start} in steps of {step} of axis {axis} of {x:?}"
-                )),
-            }
-        },
-        move |reading, node| match (axis, step) {
-            (1, _) => reading.entries(node, (0..len).map(|i| start + i * step).collect()),
-            (2 | 3, 1) if start > 0 => reading.cropped(node, axis - 2, start),
-            _ => Err(error(node, HOST)),
-        },
+        |inputs| entries.iter().try_fold(inputs.shape(0)?.to_vec(), taken),
+        |reading, node| reading.sliced(node, entries),
     )
     .fields([
-        unwritten("axis", axis, DIMENSION),
-        unwritten("start", start, "the first entry"),
-        unwritten("len", len, "how many entries"),
-        unwritten("step", step, "from one entry to the next"),
+        unwritten(
+            "axes",
+            list(|of| of.axis),
+            "the dimensions that entries are taken of",
+        ),
+        unwritten("starts", list(|of| of.start), "the first entry of each"),
+        unwritten("lens", list(|of| of.len), "how many entries of each"),
+        unwritten("steps", list(|of| of.step), "from one entry to the next"),
     ])
     .steps(Steps::Input)
     .write(move |node| {
-        let end = start + len.saturating_sub(1) * step + 1;
-        for (suffix, value) in [
-            ("starts", start),
-            ("ends", end),
-            ("axes", axis),
-            ("steps", step),
+        for (suffix, values) in [
+            ("starts", list(|of| of.start)),
+            ("ends", list(Entries::end)),
+            ("axes", list(|of| of.axis)),
+            ("steps", list(|of| of.step)),
         ] {
-            node.constant(suffix, &[1], Data::I64(vec![value as i64]));
+            let values: Vec<i64> = values.into_iter().map(|v| v as i64).collect();
+            node.constant(suffix, &[values.len()], Data::I64(values));
         }
     })
-    .role(by_channels(axis))
+    .role(role)
+}
+
+/// The shape of what is taken of a value.
+fn taken(mut shape: Vec<usize>, entries: &Entries) -> Result<Vec<usize>, String> {
+    let Entries {
+        axis,
+        start,
+        len,
+        step,
+    } = *entries;
+    let last = len.checked_sub(1).and_then(|n| n.checked_mul(step));
+    let last = last.and_then(|n| n.checked_add(start));
+    match (shape.get_mut(axis), last) {
+        (Some(size), Some(last)) if step > 0 && last < *size => *size = len,
+        _ => {
+            return Err(format!(
+                "{len} entries from {start} in steps of {step} of axis {axis} of {shape:?}"
+            ));
+        }
+    }
+    Ok(shape)
 }
 
 pub(super) fn gather(axis: usize) -> Facts<'static> {
@@ -224,29 +246,11 @@ impl Import<'_> {
         self.graph.values[id.0].shape.len()
     }
 
-    /// The integers of a constant input, or of an attribute where there is no such input.
-    fn integers(
-        &self,
-        node: &Attributes<'_>,
-        index: usize,
-        name: &str,
-    ) -> Result<Option<Vec<i64>>, String> {
-        match node.input(index) {
-            Some(input) => match self.data(input) {
-                Some(Data::I64(v)) => Ok(Some(v.clone())),
-                Some(Data::I32(v)) => Ok(Some(v.iter().map(|&v| v.into()).collect())),
-                _ => Err(format!("its {name} must be a constant")),
-            },
-            None => Ok(node.find(name).map(|a| a.ints.clone())),
-        }
-    }
-
-    /// What a Slice is, one operator after another: entries of each dimension that it cuts, forwards. Rows and
-    /// columns that are taken in steps up to the last are maxima over windows of one value.
+    /// Entries of each dimension that a Slice cuts, forwards.
     ///
     /// # Errors
     /// Entries that aren't constant, or are taken backwards.
-    pub(crate) fn slices(&self, node: &Attributes<'_>, x: ValueId) -> Result<Vec<Op>, String> {
+    fn slice(&self, node: &Attributes<'_>, x: ValueId) -> Result<Op, String> {
         let x = &self.graph.values[x.0].shape;
         let list = |place: usize, name: &str| self.integers(node, place, name);
         let starts = list(1, "starts")?.ok_or("its starts are missing")?;
@@ -259,8 +263,7 @@ impl Import<'_> {
                 starts.len()
             ));
         }
-        let (mut ops, mut strides) = (Vec::new(), [1, 1]);
-        let is_plane = x.len() == 4 && x[0] == 1;
+        let mut entries = Vec::new();
         for (i, &step) in steps.iter().enumerate() {
             let axis = axis(axes[i], x.len())?;
             let size = i64::try_from(x[axis]).map_err(|e| e.to_string())?;
@@ -272,18 +275,9 @@ impl Import<'_> {
                 ));
             }
             let len = (end - start - 1) / step + 1;
-            let behind = size - start;
-            let stepped = is_plane && axis > 1 && step > 1 && (behind - 1) / step + 1 == len;
-            let (len, step) = match stepped {
-                true => {
-                    strides[axis - 2] = step as usize;
-                    (behind, 1)
-                }
-                false => (len, step),
-            };
             let [start, len, step] = [start, len, step].map(|v| v as usize);
             if len != x[axis] {
-                ops.push(Op::Slice {
+                entries.push(Entries {
                     axis,
                     start,
                     len,
@@ -291,17 +285,10 @@ impl Import<'_> {
                 });
             }
         }
-        if strides != [1, 1] {
-            let window = Window {
-                stride: strides,
-                ..Window::whole([1, 1])
-            };
-            ops.push(Op::MaxPool { window });
+        if entries.is_empty() {
+            return Ok(Op::Identity);
         }
-        if ops.is_empty() {
-            ops.push(Op::Identity);
-        }
-        Ok(ops)
+        Ok(Op::Slice { entries })
     }
 
     /// The Slices of a Split, one for each output.
@@ -344,32 +331,8 @@ impl Import<'_> {
         let piece = |len: usize| {
             let at = start;
             start += len;
-            Op::Slice {
-                axis,
-                start: at,
-                len,
-                step: 1,
-            }
+            Entries::run(axis, at, len).into()
         };
         Ok(sizes.into_iter().map(piece).collect())
     }
-}
-
-/// A dimension, counted from the end if it is negative.
-fn axis(axis: i64, rank: usize) -> Result<usize, String> {
-    let from = if axis < 0 {
-        axis.saturating_add(rank as i64)
-    } else {
-        axis
-    };
-    let found = usize::try_from(from).ok().filter(|&a| a < rank);
-    found.ok_or_else(|| format!("axis {axis} of {rank} dimensions"))
-}
-
-/// The outputs of a Split with their names.
-pub(crate) fn pieces(node: &proto::Node, ops: Vec<Op>) -> impl Iterator<Item = (&String, Op)> {
-    node.output
-        .iter()
-        .zip(ops)
-        .filter(|(name, _)| !name.is_empty())
 }

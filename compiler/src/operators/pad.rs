@@ -3,9 +3,9 @@
 use super::fields::field;
 use super::operator::{Bound, Facts, Kind, Operator, Size, Stated, Steps};
 use super::planes::{PADS, nchw};
-use crate::graph::{Data, Op, ValueId};
+use crate::graph::{Data, Entries, Op, ValueId};
 use crate::onnx::elements;
-use crate::onnx::import::attributes::Attributes;
+use crate::onnx::import::attributes::{Attributes, axis};
 use crate::onnx::import::state::Import;
 use crate::passes::import::layout::Role;
 use crate::passes::import::values::error;
@@ -86,21 +86,20 @@ impl Import<'_> {
                 *inputs = before.into_iter().chain([x]).chain(behind).collect();
                 Ok(Op::Concat { axis: 1 })
             }
-            (&[axis], _) if pads[axis].iter().all(|p| *p <= 0) => {
-                let [start, end] = pads[axis].map(|p| usize::try_from(-p).unwrap_or(usize::MAX));
-                let len = shape[axis].checked_sub(start.saturating_add(end));
-                let len = len.filter(|len| *len > 0);
-                let len = len.ok_or_else(|| format!("pads {pads:?} leave nothing of {shape:?}"))?;
-                let step = 1;
-                Ok(Op::Slice {
-                    axis,
-                    start,
-                    len,
-                    step,
-                })
+            _ if pads.iter().flatten().all(|p| *p <= 0) => {
+                let cut = |&axis: &usize| {
+                    let [start, end] = pads[axis].map(|p| p.unsigned_abs() as usize);
+                    let len = shape[axis].checked_sub(start.saturating_add(end));
+                    let len = len.filter(|len| *len > 0)?;
+                    Some(Entries::run(axis, start, len))
+                };
+                let entries: Option<Vec<Entries>> = axes.iter().map(cut).collect();
+                let entries =
+                    entries.ok_or_else(|| format!("pads {pads:?} leave nothing of {shape:?}"))?;
+                Ok(Op::Slice { entries })
             }
             _ => Err(format!(
-                "pads {pads:?}; only rows and columns, or channels, may be padded, or one dimension cut"
+                "pads {pads:?}; only rows and columns, or channels, may be padded, or dimensions cut"
             )),
         }
     }
@@ -111,8 +110,7 @@ impl Import<'_> {
             None | Some("constant") => {}
             Some(mode) => return Err(format!("mode {mode}; only constant is supported")),
         }
-        let name = |place: usize| node.input(place);
-        let value = match name(2) {
+        let value = match node.input(2) {
             None => Some(node.float("value", 0.0)),
             Some(name) => match self.data(name) {
                 Some(Data::F32(v)) => v.first().copied(),
@@ -123,32 +121,15 @@ impl Import<'_> {
         if value != Some(0.0) {
             return Err("only zeros are supported".to_owned());
         }
-        let integers = |name: &str, what: &str| {
-            let data = self.data(name).and_then(Data::integers);
-            data.ok_or_else(|| format!("its {what} must be a constant"))
-        };
-        let pads = match (name(1), node.find("pads")) {
-            (Some(name), _) => integers(name, "pads")?,
-            (None, Some(attribute)) => attribute.ints.clone(),
-            (None, None) => return Err("pads are missing".to_owned()),
-        };
-        let axes = match name(3) {
-            None => (0..rank as i64).collect(),
-            Some(name) => integers(name, "axes")?,
-        };
+        let pads = self.integers(node, 1, "pads")?.ok_or("pads are missing")?;
+        let axes = self.integers(node, 3, "axes")?;
+        let axes = axes.unwrap_or_else(|| (0..rank as i64).collect());
         let mut all = vec![[0, 0]; rank];
         if pads.len() != 2 * axes.len() {
             return Err(format!("{} pads for {} dimensions", pads.len(), axes.len()));
         }
-        for (i, axis) in axes.iter().enumerate() {
-            let at = if *axis < 0 {
-                axis.saturating_add(rank as i64)
-            } else {
-                *axis
-            };
-            let own = usize::try_from(at).ok().and_then(|at| all.get_mut(at));
-            let own = own.ok_or_else(|| format!("axis {axis} of {rank} dimensions"))?;
-            *own = [pads[i], pads[axes.len() + i]];
+        for (i, &at) in axes.iter().enumerate() {
+            all[axis(at, rank)?] = [pads[i], pads[axes.len() + i]];
         }
         Ok(all)
     }

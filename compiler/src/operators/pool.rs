@@ -4,11 +4,12 @@ use super::fields::{Field, field};
 use super::operator::Size::Window as Sized;
 use super::operator::{Facts, Inputs, Kind, Operator, Steps, WindowKind};
 use super::planes::{self, like, output, rows};
-use crate::graph::{Data, Op, ValueId};
+use crate::graph::{Op, ValueId};
 use crate::onnx::import::attributes::Attributes;
 use crate::onnx::import::state::Import;
 use crate::passes::NetOp;
 use crate::passes::import::layout::Role;
+use crate::qgraph::TensorId;
 use crate::reflect::AttributeValue;
 use crate::window::Window;
 
@@ -51,43 +52,40 @@ pub(super) const OPERATORS: &[Operator] = &[
 ];
 
 pub(super) fn max(window: &Window) -> Facts<'_> {
-    Facts::new(
-        "MaxPool",
-        move |inputs| shape(inputs, window),
-        move |reading, node| {
-            reading.pool(node, *window, |input, window| NetOp::MaxPool {
-                input,
-                window,
-            })
-        },
-    )
+    over(window, "MaxPool", |input, window| NetOp::MaxPool {
+        input,
+        window,
+    })
     .fields(planes::fields(window))
     .steps(Steps::Input)
     .write(planes::write)
-    .role(Role::Plane)
 }
 
 pub(super) fn average(window: &Window, count_include_pad: bool) -> Facts<'_> {
-    Facts::new(
-        "AveragePool",
-        move |inputs| shape(inputs, window),
-        move |reading, node| {
-            reading.pool(node, *window, |input, window| NetOp::AvgPool {
-                input,
-                window,
-                count_include_pad,
-            })
-        },
-    )
-    .fields(
-        planes::fields(window)
-            .into_iter()
-            .chain([include_pad(count_include_pad)]),
-    )
+    let fields = planes::fields(window).into_iter();
+    over(window, "AveragePool", move |input, window| NetOp::AvgPool {
+        input,
+        window,
+        count_include_pad,
+    })
+    .fields(fields.chain([include_pad(count_include_pad)]))
     .write(|node| {
         planes::write(node);
         node.attributes.retain(|(name, _)| *name != "dilations");
     })
+}
+
+/// What goes over a window.
+fn over<'w>(
+    window: &'w Window,
+    kind: &'static str,
+    op: impl Fn(TensorId, Window) -> NetOp + Copy + 'w,
+) -> Facts<'w> {
+    Facts::new(
+        kind,
+        move |inputs| shape(inputs, window),
+        move |reading, node| reading.pool(node, *window, op),
+    )
     .role(Role::Plane)
 }
 
@@ -159,13 +157,7 @@ impl Import<'_> {
     /// Other axes.
     fn check_mean(&self, node: &Attributes<'_>, inputs: &[ValueId]) -> Result<(), String> {
         let rank = 2 + self.plane(inputs[0])?.axes.count();
-        let given = inputs.get(1).map(|id| &self.graph.values[id.0].data);
-        let mut axes = match (given, node.find("axes")) {
-            (Some(Some(Data::I64(axes))), _) => axes.clone(),
-            (Some(_), _) => return Err("its axes must be a constant".to_owned()),
-            (None, Some(attribute)) => attribute.ints.clone(),
-            (None, None) => Vec::new(),
-        };
+        let mut axes = self.integers(node, 1, "axes")?.unwrap_or_default();
         axes.iter_mut()
             .filter(|a| **a < 0)
             .for_each(|a| *a = a.saturating_add(rank as i64));

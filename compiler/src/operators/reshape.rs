@@ -4,9 +4,9 @@ use vta_files::printable;
 
 use super::fields::Field;
 use super::operator::{Bound, Facts, Kind, Operator, Reader, Size, Stated, Steps};
-use crate::graph::{Data, Element, OnnxAttribute, OnnxOp, Op, ValueId};
+use crate::graph::{Element, OnnxAttribute, OnnxOp, Op, ValueId};
 use crate::onnx::element;
-use crate::onnx::import::attributes::Attributes;
+use crate::onnx::import::attributes::{Attributes, axis};
 use crate::onnx::import::state::Import;
 use crate::passes::import::layout::Role;
 use crate::reflect::{Attribute, AttributeValue};
@@ -118,20 +118,10 @@ impl Import<'_> {
     /// What only gives another shape: flattening, or nothing at all.
     fn reshape(&self, node: &Attributes<'_>, inputs: &[ValueId]) -> Result<Op, String> {
         let x = &self.graph.values[inputs[0].0].shape;
-        let ints = |name: &str| match (inputs.get(1), node.find(name)) {
-            (Some(id), _) => {
-                let data = self.graph.values[id.0].data.as_ref();
-                let values = data.and_then(Data::integers);
-                values
-                    .map(Some)
-                    .ok_or_else(|| format!("its {name} must be a constant"))
-            }
-            (None, Some(attribute)) => Ok(Some(attribute.ints.clone())),
-            (None, None) => Ok(None),
-        };
+        let ints = |name: &str| self.integers(node, 1, name);
         let to = match node.op_type() {
             "Flatten" => {
-                let axis = at(node.int("axis", 1), x.len() + 1)?;
+                let axis = axis(node.int("axis", 1), x.len() + 1)?;
                 let (first, last) = x.split_at(axis);
                 Some(vec![first.iter().product(), last.iter().product()])
             }
@@ -156,13 +146,6 @@ impl Import<'_> {
             _ => Err(format!("it makes {to:?} of {x:?}")),
         }
     }
-}
-
-/// An axis, counted from the end where it is negative.
-fn at(axis: i64, rank: usize) -> Result<usize, String> {
-    let at = if axis < 0 { axis + rank as i64 } else { axis };
-    let at = usize::try_from(at).ok().filter(|a| *a < rank);
-    at.ok_or_else(|| format!("axis {axis} of {rank} dimensions"))
 }
 
 /// A shape whose -1 is what remains, and whose zeros are the input's unless they are allowed.
@@ -190,7 +173,7 @@ fn squeezed(x: &[usize], axes: Option<Vec<i64>>) -> Result<Option<Vec<usize>>, S
     let gone = match axes {
         Some(axes) => axes
             .into_iter()
-            .map(|a| at(a, x.len()))
+            .map(|a| axis(a, x.len()))
             .collect::<Result<Vec<_>, _>>()?,
         None => (0..x.len()).filter(|&i| x[i] == 1).collect(),
     };
@@ -205,7 +188,7 @@ fn unsqueezed(x: &[usize], axes: &[i64]) -> Result<Option<Vec<usize>>, String> {
     let rank = x.len() + axes.len();
     let new = axes
         .iter()
-        .map(|&a| at(a, rank))
+        .map(|&a| axis(a, rank))
         .collect::<Result<Vec<_>, _>>()?;
     let mut old = x.iter().copied();
     let size = |i| {

@@ -5,7 +5,7 @@
 
 use super::error::PassError;
 use super::net::{Net, NetNode, NetOp, NetTensor};
-use crate::qgraph::TensorId;
+use crate::qgraph::{ChannelOf, Spread, TensorId};
 use crate::semantics::{self, Requant, WeightSums};
 
 /// The most that roundings of the model that are left out may move a value, in steps of its tensor. Half a step
@@ -141,6 +141,70 @@ fn merge(nodes: &mut Nodes<'_>, producer: usize, eltwise: usize) {
     node.clamp = clamp;
     node.output = removed.output;
     nodes.put(producer, node);
+}
+
+/// Rows, columns and channels that are taken of what nothing else reads are taken of what that was taken of: a Slice,
+/// and what cuts or pads its channels, are one node.
+pub(super) fn join_channels(net: &mut Net) -> Result<(), PassError> {
+    Nodes::rewrite(net, |nodes, index| {
+        let joined = joinable(nodes, index);
+        if let Some((producer, op)) = joined
+            && let (Some(_), Some(mut node)) = (nodes.take(producer), nodes.take(index))
+        {
+            node.op = op;
+            nodes.put(index, node);
+        }
+    });
+    Ok(())
+}
+
+/// The node that takes rows or columns for another one alone, and what the other is without it.
+fn joinable(nodes: &Nodes<'_>, index: usize) -> Option<(usize, NetOp)> {
+    let node = nodes.nodes[index].as_ref()?;
+    let NetOp::Channels {
+        inputs,
+        map,
+        spread,
+    } = &node.op
+    else {
+        return None;
+    };
+    let &[between] = &inputs[..] else {
+        return None;
+    };
+    let producer = nodes.only_reader_of(between)?;
+    let made = nodes.nodes[producer].as_ref()?;
+    let NetOp::Channels {
+        inputs,
+        map: from,
+        spread: first,
+    } = &made.op
+    else {
+        return None;
+    };
+    let steps = |id: TensorId| (nodes.scale(id), nodes.zero(id));
+    let same = inputs.iter().all(|id| steps(*id) == steps(between)) && made.clamp == (-128, 127);
+    let cuts = [first.up, spread.up] == [[1, 1]; 2] && *first != Spread::NONE;
+    if !same || !cuts {
+        return None;
+    }
+    let both = |axis: usize| {
+        let skip = first.step[axis].checked_mul(spread.skip[axis])?;
+        let skip = skip.checked_add(first.skip[axis])?;
+        Some((skip, first.step[axis].checked_mul(spread.step[axis])?))
+    };
+    let [rows, columns] = [both(0)?, both(1)?];
+    let of = |of: &Option<ChannelOf>| of.and_then(|of| from.get(of.channel).copied().flatten());
+    let op = NetOp::Channels {
+        inputs: inputs.clone(),
+        map: map.iter().map(of).collect(),
+        spread: Spread {
+            skip: [rows.0, columns.0],
+            step: [rows.1, columns.1],
+            ..Spread::NONE
+        },
+    };
+    Some((producer, op))
 }
 
 /// A sum whose operand is a convolution that nothing else reads becomes part of it: the other

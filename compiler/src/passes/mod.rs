@@ -25,7 +25,8 @@ pub use verdict::{Judged, Verdict, judged};
 pub type Pass = fn(&mut Net) -> Result<(), PassError>;
 
 /// The passes in order. `import` before them and `plan` after them change the representation.
-pub const PASSES: [(&str, Pass); 4] = [
+pub const PASSES: [(&str, Pass); 5] = [
+    ("join-channels", fuse::join_channels),
     ("merge-clamps", fuse::merge_clamps),
     ("fuse-residuals", fuse::fuse_residuals),
     ("merge-clamps-again", fuse::merge_clamps),

@@ -279,17 +279,17 @@ impl Plan<'_> {
         spread: Spread,
     ) -> Result<QOp, PassError> {
         let out = self.scale(node.output);
-        // Ratio, zero point and bounds of what each channel is.
-        let taken = |from: &Option<ChannelOf>| -> Result<(f64, i64, Interval), PassError> {
-            let Some(id) = from.and_then(|from| inputs.get(from.input)) else {
-                return Ok((1.0, 0, (0, 0)));
-            };
-            let (low, high) = self.range(*id)?;
-            let ratio = self.scale(*id) / out;
-            Ok((ratio, self.zero(*id).into(), (low.into(), high.into())))
+        // Ratio, zero point and bounds of what a channel is.
+        let taken = |from: &ChannelOf| -> Result<(f64, i64, Interval), PassError> {
+            let id = inputs.get(from.input);
+            let id = *id.ok_or_else(|| internal(node, "it takes channels of no input"))?;
+            let (low, high) = self.range(id)?;
+            let ratio = self.scale(id) / out;
+            Ok((ratio, self.zero(id).into(), (low.into(), high.into())))
         };
         let [channels, ..] = self.net.tensors[node.output.0].chw;
-        let taken = map.iter().map(taken).collect::<Result<Vec<_>, _>>()?;
+        let taken = map.iter().map(|from| from.as_ref().map(taken).transpose());
+        let taken = taken.collect::<Result<Vec<_>, _>>()?;
         // All phases of a channel are requantised alike.
         let alike = taken
             .chunks(channels.max(1))
@@ -298,13 +298,26 @@ impl Plan<'_> {
             return Err(internal(node, "its phases are of tensors with other steps"));
         }
         let taken = &taken[..channels.min(taken.len())];
-        let first = taken.first().map_or((1.0, 0), |t| (t.0, t.1));
-        let (gain, ops) = if taken.iter().all(|t| (t.0, t.1) == first) {
-            let all = taken.iter().map(|t| t.2);
-            let range = all.reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)));
-            let ops = self.rescale(node, first.0, range.unwrap_or((0, 0)), first.1)?;
+        // The sum of a channel of zeros is 0.
+        let zeros = (1.0, 0, (0, 0));
+        let first = taken.iter().flatten().next().unwrap_or(&zeros);
+        let (gain, ops) = if taken
+            .iter()
+            .flatten()
+            .all(|t| (t.0, t.1) == (first.0, first.1))
+        {
+            let (ratio, zero, _) = *first;
+            let all = taken.iter().flatten().map(|t| t.2);
+            let range = all.fold((zero, zero), |a, b| (a.0.min(b.0), a.1.max(b.1)));
+            let mut ops = self.rescale(node, ratio, range, zero)?;
+            if zero != 0 && taken.contains(&None) {
+                let lane = |t: &Option<_>| if t.is_none() { zero as i32 } else { 0 };
+                let lanes: Vec<i32> = taken.iter().map(lane).collect();
+                ops.insert(0, LaneOp::add(lanes));
+            }
             (1, ops)
         } else {
+            let taken: Vec<_> = taken.iter().map(|t| t.unwrap_or(zeros)).collect();
             let gain = i64::from(CHANNEL_GAIN);
             let ratio: Vec<f64> = taken.iter().map(|t| t.0 / gain as f64).collect();
             let bias: Vec<f64> = taken.iter().map(|t| (-gain * t.1) as f64).collect();

@@ -161,6 +161,7 @@ fn channels(map: &[Option<ChannelOf>], spread: Spread) -> Vec<Attribute> {
         Attribute::new("from", AttributeValue::Texts(runs), meaning),
         ints("up", &spread.up, "rows and columns for each of an input's"),
         ints("skip", &spread.skip, "rows and columns left out in front"),
+        ints("step", &spread.step, "rows and columns to the next one"),
     ]
 }
 

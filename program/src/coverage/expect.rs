@@ -352,12 +352,14 @@ impl<'l> Expect<'l> {
         let size = self.listing.config.block() as u32;
         let output = &self.listing.tensors[self.layer.geometry.output as usize];
         let at = [y, x].map(u64::from);
-        let skipped = |axis: usize| at[axis] + u64::from(channels.skip[axis]);
+        let step = channels.step.map(u64::from);
+        let skipped = |axis: usize| at[axis] * step[axis] + u64::from(channels.skip[axis]);
         let up = channels.up.map(u64::from);
         let phase = skipped(0) % up[0] * up[1] + skipped(1) % up[1];
         let [row, col] = [skipped(0) / up[0], skipped(1) / up[1]].map(|at| at as u32);
         let first = phase as usize * output.channels as usize;
         let lanes = o * size..((o + 1) * size).min(output.channels);
+        let count = lanes.len();
         let mut parts: BTreeMap<[u32; 2], Vec<[u32; 2]>> = BTreeMap::new();
         for (lane, channel) in (0..).zip(lanes) {
             if let Some(&Some([input, from])) = channels.map.get(first + channel as usize) {
@@ -367,6 +369,11 @@ impl<'l> Expect<'l> {
         }
         for ([input, block], lanes) in parts {
             let inp = self.tile(self.input(input as usize), [block, row, col]);
+            let whole = count == lanes.len() && lanes.iter().all(|[to, from]| to == from);
+            if whole && self.layer.geometry.constant(Role::Selection).is_none() {
+                terms.wanted.push(Term::copy(inp));
+                continue;
+            }
             // Where no tile takes these lanes, none of the products is the one that is wanted.
             let wgt = self
                 .selections

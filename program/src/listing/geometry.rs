@@ -124,6 +124,8 @@ pub struct ChannelsGeometry {
     pub up: [u32; 2],
     /// Rows and columns that are left out in front.
     pub skip: [u32; 2],
+    /// Rows and columns from one that is taken to the next.
+    pub step: [u32; 2],
     /// Output blocks that lie where they come from, whole and unchanged, and aren't stored.
     pub kept: Vec<u32>,
     /// What each selection tile takes: pairs of an output block's lane and the input block's.

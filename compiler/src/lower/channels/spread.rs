@@ -8,7 +8,7 @@ use vta_isa::{Gemm, Load, Uop};
 
 use super::super::LowerError;
 use super::super::emit::{Emitter, Loops, Rect};
-use super::super::stage::{Rows, Stage};
+use super::super::stage::{Rows, Stage, Sums};
 use super::super::vector::lanes::Piece;
 use super::super::vector::tiles::Halves;
 use super::Channels;
@@ -34,7 +34,7 @@ impl Channels<'_> {
         (blocks, sizes, most): (usize, [[usize; 2]; 2], usize),
     ) -> Result<(), LowerError> {
         let [input, [oh, ow]] = sizes;
-        let widest = input[1].max(ow);
+        let widest = (input[1] * spread.step[0]).max(ow);
         if !Load::FIELDS.x_stride.fits(widest) {
             let limit = Load::FIELDS.x_stride.max();
             return Err(LowerError::NoTile {
@@ -74,7 +74,10 @@ impl Channels<'_> {
     ) -> Result<(), LowerError> {
         let base = halves.next(e)?;
         let (r, c) = (area.rows.len(), area.cols.len());
-        e.clear(Rect::run(base, r * c))?;
+        let copied = self.is_copied(area.block);
+        if !copied {
+            e.clear(Rect::run(base, r * c))?;
+        }
         let mut sources: BTreeMap<Source, Vec<(usize, usize)>> = BTreeMap::new();
         for phase in 0..spread.phases() {
             for index in self.selection.picks(phase * blocks + area.block) {
@@ -97,16 +100,19 @@ impl Channels<'_> {
             blocks: area.block..area.block + 1,
             positions: 0..r * c,
         };
-        self.vectors.load(e, &piece.blocks)?;
-        let copy = base + self.copies * r * c;
-        self.vectors
-            .apply(e, self.ops, &mut 0, &piece, [base, copy])?;
+        if !copied {
+            self.vectors.load(e, &piece.blocks)?;
+            let copy = base + self.copies * r * c;
+            self.vectors
+                .apply(e, self.ops, &mut 0, &piece, [base, copy])?;
+        }
         let rows = Rows {
             place: e.lowering.place(self.output),
             sram: base,
             dram: (area.block * oh + area.rows.start) * ow + area.cols.start,
             size: [r, c],
             stride: ow,
+            step: 1,
         };
         halves.store(e, rows)
     }
@@ -121,19 +127,25 @@ impl Channels<'_> {
         ([h, w], [from, block, base]): ([usize; 2], [usize; 3]),
         parts: &[(usize, usize)],
     ) -> Result<(), LowerError> {
-        let Stage::Products(products) = &mut halves.stage else {
-            return Err(e.inconsistent("it has no products".to_owned()));
-        };
         let reach = |axis: usize, out: &Range<usize>| {
             spread.position(axis, out.start)..spread.position(axis, out.end - 1) + 1
         };
         let (rows, cols) = (reach(0, &area.rows), reach(1, &area.cols));
+        let taken = |axis: usize, reach: &Range<usize>| (reach.len() - 1) / spread.step[axis] + 1;
+        let size = [taken(0, &rows), taken(1, &cols)];
         let fetched = Rows {
             place: e.lowering.place(self.inputs[from]),
-            sram: 0,
+            sram: base,
             dram: (block * h + rows.start) * w + cols.start,
-            size: [rows.len(), cols.len()],
-            stride: w,
+            size,
+            stride: w * spread.step[0],
+            step: spread.step[1],
+        };
+        if self.is_copied(area.block) {
+            return halves.stage.load(e, fetched, Sums::Set);
+        }
+        let Stage::Products(products) = &mut halves.stage else {
+            return Err(e.inconsistent("it has no products".to_owned()));
         };
         let first_part = parts.first();
         let weights = first_part.and_then(|(_, tile)| self.selection.renew(*tile));
@@ -153,10 +165,10 @@ impl Channels<'_> {
             let width = area.cols.len();
             let dst = base + (y - area.rows.start) * width + x - area.cols.start;
             let at = [
-                spread.position(0, y) - rows.start,
-                spread.position(1, x) - cols.start,
+                (spread.position(0, y) - rows.start) / spread.step[0],
+                (spread.position(1, x) - cols.start) / spread.step[1],
             ];
-            let src = first + at[0] * cols.len() + at[1];
+            let src = first + at[0] * size[1] + at[1];
             // A factor of a loop with one trip is never used.
             let factor = |count: usize, step: usize| if count > 1 { step } else { 0 };
             let loops = Loops {
@@ -165,7 +177,7 @@ impl Channels<'_> {
                     factor(rows_of, spread.up[0] * width),
                     factor(cols_of, spread.up[1]),
                 ],
-                src: [factor(rows_of, cols.len()), factor(cols_of, 1)],
+                src: [factor(rows_of, size[1]), factor(cols_of, 1)],
             };
             let uop = Uop {
                 dst: dst as u16,

@@ -217,6 +217,7 @@ impl Pool<'_> {
             dram: (out.block * oh + out.rows.start) * ow + out.cols.start,
             size: [r, c],
             stride: ow,
+            step: 1,
         };
         halves.store(e, rows)
     }

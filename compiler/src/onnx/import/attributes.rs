@@ -31,6 +31,17 @@ pub(crate) struct Plane {
     pub size: [usize; 2],
 }
 
+/// A dimension, counted from the end if it is negative.
+pub(crate) fn axis(axis: i64, rank: usize) -> Result<usize, String> {
+    let from = if axis < 0 {
+        axis.saturating_add(rank as i64)
+    } else {
+        axis
+    };
+    let found = usize::try_from(from).ok().filter(|&a| a < rank);
+    found.ok_or_else(|| format!("axis {axis} of {rank} dimensions"))
+}
+
 /// A node to look attributes up in.
 pub(crate) struct Attributes<'a>(pub(crate) &'a proto::Node);
 

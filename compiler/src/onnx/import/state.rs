@@ -2,11 +2,11 @@
 
 use std::collections::HashMap;
 
+use super::attributes::Attributes;
 use super::budget::Budget;
-use super::order::node_error;
 use crate::graph::{Data, Graph, Node, Value, ValueId};
+use crate::onnx::OnnxError;
 use crate::onnx::external::External;
-use crate::onnx::{OnnxError, proto};
 
 /// Arguments of a node, `None` where one is left out.
 pub(crate) type Arguments = Vec<Option<ValueId>>;
@@ -23,29 +23,6 @@ pub(crate) struct Import<'a> {
     pub budget: Budget,
     /// Files that tensors lie in.
     pub external: External<'a>,
-}
-
-/// A node that can't be added.
-pub(crate) enum PushError {
-    /// Its inputs' shapes don't fit.
-    Shape(String),
-    /// Its output can't be defined.
-    Other(OnnxError),
-}
-
-impl From<OnnxError> for PushError {
-    fn from(error: OnnxError) -> Self {
-        Self::Other(error)
-    }
-}
-
-impl PushError {
-    pub(crate) fn of(self, node: &proto::Node) -> OnnxError {
-        match self {
-            Self::Shape(reason) => node_error(node, reason),
-            Self::Other(error) => error,
-        }
-    }
 }
 
 pub(crate) fn defined_twice(name: &str) -> OnnxError {
@@ -97,6 +74,24 @@ impl Import<'_> {
             None => Ok(()),
             Some(_) => Err(defined_twice(name)),
         }
+    }
+
+    /// The integers of a constant input, or of an attribute where there is no such input.
+    ///
+    /// # Errors
+    /// An input that is no constant, in words.
+    pub(crate) fn integers(
+        &self,
+        node: &Attributes<'_>,
+        index: usize,
+        name: &str,
+    ) -> Result<Option<Vec<i64>>, String> {
+        let Some(input) = node.input(index) else {
+            return Ok(node.find(name).map(|a| a.ints.clone()));
+        };
+        let values = self.data(input).and_then(Data::integers);
+        let values = values.ok_or_else(|| format!("its {name} must be a constant"))?;
+        Ok(Some(values))
     }
 
     /// The data of a constant.

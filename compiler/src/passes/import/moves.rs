@@ -3,19 +3,8 @@
 use super::super::error::PassError;
 use super::super::net::{NetNode, NetOp, NetTensor};
 use super::values::{HOST, Reading, Val, error, real};
-use crate::graph::{Data, Node};
+use crate::graph::{Data, Entries, Node};
 use crate::qgraph::{ChannelOf, Spread, TensorId};
-
-/// Channels of some tensors, position by position.
-fn taken(node: &Node, inputs: Vec<TensorId>, map: Vec<Option<ChannelOf>>, chw: [usize; 3]) -> Val {
-    let spread = Spread::NONE;
-    let op = NetOp::Channels {
-        inputs,
-        map,
-        spread,
-    };
-    real(node, op, chw)
-}
 
 /// What a Concat joins.
 enum Piece {
@@ -114,15 +103,37 @@ impl Reading<'_> {
             }
         }
         let chw = [map.len(), first[1], first[2]];
-        Ok(taken(node, inputs, map, chw))
+        let op = NetOp::Channels {
+            inputs,
+            map,
+            spread: Spread::NONE,
+        };
+        Ok(real(node, op, chw))
     }
 
-    /// Some channels of the first input.
-    pub(crate) fn entries(&self, node: &Node, channels: Vec<usize>) -> Result<Val, PassError> {
+    /// Some channels, rows and columns of the first input.
+    pub(crate) fn sliced(&self, node: &Node, entries: &[Entries]) -> Result<Val, PassError> {
+        let shape = &self.graph.values[node.inputs[0].0].shape;
+        let mut channels = (0..shape.get(1).copied().unwrap_or(0)).collect();
+        let mut spread = Spread::NONE;
+        for of in entries {
+            match of.axis {
+                1 => channels = (0..of.len).map(|i| of.start + i * of.step).collect(),
+                2 | 3 => {
+                    let axis = of.axis - 2;
+                    (spread.skip[axis], spread.step[axis]) = (of.start, of.step);
+                }
+                _ => return Err(error(node, HOST)),
+            }
+        }
+        self.entries(node, channels, spread)
+    }
+
+    fn entries(&self, node: &Node, channels: Vec<usize>, spread: Spread) -> Result<Val, PassError> {
         let Some(id) = self.channels(node, 0)? else {
             return Err(error(node, "its input was flattened"));
         };
-        let [c, h, w] = self.net.tensors[id.0].chw;
+        let [c, ..] = self.net.tensors[id.0].chw;
         if channels.iter().any(|&channel| channel >= c) {
             return Err(error(
                 node,
@@ -131,28 +142,18 @@ impl Reading<'_> {
         }
         let of = |channel: usize| Some(ChannelOf { input: 0, channel });
         let map: Vec<_> = channels.into_iter().map(of).collect();
-        let chw = [map.len(), h, w];
-        let inputs = vec![id];
-        Ok(taken(node, inputs, map, chw))
-    }
-
-    /// Rows or columns from one on, up to the output's last.
-    pub(crate) fn cropped(&self, node: &Node, axis: usize, start: usize) -> Result<Val, PassError> {
-        let Some(id) = self.channels(node, 0)? else {
-            return Err(error(node, "its input was flattened"));
+        let channels = map.len();
+        let plane = match self.graph.values[node.output.0].shape[..] {
+            [_, _, h, w] => [h, w],
+            _ => [1, 1],
         };
-        let &[1, c, h, w] = &self.graph.values[node.output.0].shape[..] else {
-            return Err(error(node, HOST));
-        };
-        let mut skip = [0, 0];
-        skip[axis] = start;
-        let of = |channel: usize| Some(ChannelOf { input: 0, channel });
         let op = NetOp::Channels {
             inputs: vec![id],
-            map: (0..c).map(of).collect(),
-            spread: Spread { up: [1, 1], skip },
+            map,
+            spread,
         };
-        Ok(real(node, op, [c, h, w]))
+        let chw = [channels, plane[0], plane[1]];
+        Ok(real(node, op, chw))
     }
 
     pub(crate) fn gather(&self, node: &Node) -> Result<Val, PassError> {
@@ -162,9 +163,7 @@ impl Reading<'_> {
         };
         let places = list.iter().map(|&i| usize::try_from(i).ok());
         let places: Option<Vec<usize>> = places.collect();
-        self.entries(
-            node,
-            places.ok_or_else(|| error(node, "an entry is negative"))?,
-        )
+        let places = places.ok_or_else(|| error(node, "an entry is negative"))?;
+        self.entries(node, places, Spread::NONE)
     }
 }

@@ -24,7 +24,7 @@ pub(super) fn unflattened(real: Real, shape: &[usize]) -> Option<Val> {
     let map = pairs.map(|(at, c)| of(c * area + at)).collect();
     let spread = Spread {
         up: [h, w],
-        skip: [0, 0],
+        ..Spread::NONE
     };
     let plane = match real.exactly() {
         Some(input) => Real {

@@ -50,7 +50,7 @@ impl Reading<'_> {
         let op = NetOp::Channels {
             inputs: vec![input],
             map,
-            spread: Spread { up, skip: [0, 0] },
+            spread: Spread { up, ..Spread::NONE },
         };
         Ok(real(node, op, [channels, h * up[0], w * up[1]]))
     }
@@ -195,6 +195,7 @@ impl Reading<'_> {
             spread: Spread {
                 up: window.stride,
                 skip,
+                ..Spread::NONE
             },
             chw: [channels, oh, ow],
         });

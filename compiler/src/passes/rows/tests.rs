@@ -78,7 +78,7 @@ fn net(channels: usize, up: [usize; 2], keys: &[u32], besides: Besides) -> Net {
     let channels = NetOp::Channels {
         inputs: vec![made],
         map,
-        spread: Spread { up, skip: [0, 0] },
+        spread: Spread { up, ..Spread::NONE },
     };
     net.nodes = vec![node(conv, made), node(channels, plane)];
     (net.inputs, net.outputs) = (vec![input, other], vec![plane]);

@@ -3,7 +3,9 @@
 use super::*;
 use std::sync::Arc;
 
-use crate::graph::{DepthMode, Element, MatMulForm, Node, OnnxAttribute, OnnxOp, Value, ValueId};
+use crate::graph::{
+    DepthMode, Element, Entries, MatMulForm, Node, OnnxAttribute, OnnxOp, Value, ValueId,
+};
 use crate::host::Segment;
 use crate::qgraph::{Spread, Weights};
 use crate::window::Pads;
@@ -51,12 +53,16 @@ fn next_op(op: &Op) -> Option<Op> {
             group: 2,
             output_padding: [0, 1],
         },
-        Op::ConvTranspose { .. } => Op::Slice {
-            axis: 1,
-            start: 2,
-            len: 3,
-            step: 4,
-        },
+        Op::ConvTranspose { .. } => {
+            let (axis, start, len, step) = (1, 2, 3, 4);
+            let entries = Entries {
+                axis,
+                start,
+                len,
+                step,
+            };
+            entries.into()
+        }
         Op::Slice { .. } => Op::Gather { axis: 1 },
         Op::Gather { .. } => Op::DepthToSpace {
             block: 2,

@@ -50,6 +50,7 @@ impl Pool<'_> {
             dram: (out.block * h + y.start) * w + x.start,
             size: [y.len(), x.len()],
             stride: w,
+            step: 1,
         };
         let source = |first: usize, fold: Fold| Source {
             first,

@@ -1,7 +1,7 @@
 //! Operators that give values another place: what is read, what it means, and written again.
 
 use super::*;
-use crate::graph::{Data, DepthMode, Value, ValueId};
+use crate::graph::{Data, DepthMode, Entries, Value, ValueId};
 use crate::qgraph::{QNode, QOp};
 use crate::window::Window;
 use crate::zoo::Rng;
@@ -51,19 +51,22 @@ fn values(graph: &Graph) -> Vec<f32> {
 
 #[test]
 fn entries_are_taken_in_their_order() {
-    let slice = |axis, start, len, step| Op::Slice {
+    let slice = |axis, start, len, step| Entries {
         axis,
         start,
         len,
         step,
     };
     let x = [1, 4, 1, 2];
-    let found = values(&graph(slice(1, 1, 2, 1), &x, vec![]));
-    assert_eq!(found, [2.0, 3.0, 4.0, 5.0]);
-    let found = values(&graph(slice(1, 0, 2, 3), &x, vec![]));
-    assert_eq!(found, [0.0, 1.0, 6.0, 7.0]);
-    let found = values(&graph(slice(3, 1, 1, 1), &x, vec![]));
-    assert_eq!(found, [1.0, 3.0, 5.0, 7.0]);
+    for (entries, expected) in [
+        (vec![slice(1, 1, 2, 1)], &[2.0, 3.0, 4.0, 5.0][..]),
+        (vec![slice(1, 0, 2, 3)], &[0.0, 1.0, 6.0, 7.0]),
+        (vec![slice(3, 1, 1, 1)], &[1.0, 3.0, 5.0, 7.0]),
+        (vec![slice(3, 1, 1, 1), slice(1, 1, 2, 2)], &[3.0, 7.0]),
+    ] {
+        let found = values(&graph(Op::Slice { entries }, &x, vec![]));
+        assert_eq!(found, expected);
+    }
     let list = (vec![3], Data::I64(vec![3, 0, 3]));
     let found = values(&graph(Op::Gather { axis: 1 }, &x, vec![list]));
     assert_eq!(found, [6.0, 7.0, 0.0, 1.0, 6.0, 7.0]);
@@ -210,12 +213,7 @@ fn a_split_is_a_slice_for_each_output() {
         model
     };
     let graph = pieces(&[1, 2, 3], &["a", "y", "b"]).read(13).unwrap();
-    let slice = |start, len| Op::Slice {
-        axis: 3,
-        start,
-        len,
-        step: 1,
-    };
+    let slice = |start, len| Op::from(Entries::run(3, start, len));
     let ops: Vec<Op> = graph.nodes.iter().map(|n| n.op.clone()).collect();
     assert_eq!(ops, [slice(1, 2)], "what nothing reads is dropped");
     let joined = pieces(&[1, 2, 3], &["a", "b", "c"]);
@@ -367,7 +365,8 @@ fn channels_are_padded_and_dimensions_are_cut() {
         ([[0, 0], [0, 3], [0, 0], [0, 0]], true),
         ([[0, 0], [-1, 0], [0, 0], [0, 0]], true),
         ([[0, 0], [0, 0], [-1, -2], [0, 0]], true),
-        ([[0, 0], [0, 0], [0, 0], [0, -3]], false),
+        ([[0, 0], [0, 0], [0, 0], [0, -3]], true),
+        ([[0, 0], [-1, 0], [-2, 0], [-1, -3]], true),
         ([[0, 0], [0, 0], [0, 0], [0, 0]], true),
         ([[0, 0], [1, 0], [2, 0], [0, 1]], false),
     ] {
