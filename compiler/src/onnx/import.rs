@@ -208,6 +208,9 @@ impl Import<'_> {
         if own && let Some(taken) = branch::taken(node, condition) {
             return self.branch(node, taken);
         }
+        if own && let Some(body) = branch::body(node) {
+            return self.unrolled(node, body, &arguments);
+        }
         if own && self.opset < 7 {
             let ranks = [0, 1].map(|i| match arguments.get(i) {
                 Some(Some(id)) => self.graph.values[id.0].shape.len(),

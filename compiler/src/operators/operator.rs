@@ -100,6 +100,8 @@ pub(crate) enum Stated {
     Scores,
     /// GridSample: the channels for each place of the grid.
     Grid,
+    /// NonZero: as many as a constant has.
+    Found,
 }
 
 /// The type of an output.

@@ -44,6 +44,12 @@ pub(super) const OPERATORS: &[Operator] = &[
     Operator::same("Trilu"),
     stated("LSTM", Stated::States),
     stated("GRU", Stated::States),
+    // How many there are depends on the values: of constants alone.
+    Operator::new(
+        "NonZero",
+        Size::Computed(Bound::Stated(Stated::Found)),
+        Kind::Is(Element::I64),
+    ),
     Operator::same("ReverseSequence"),
     Operator::same("RotaryEmbedding"),
     stated("Attention", Stated::Scores),

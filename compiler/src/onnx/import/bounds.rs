@@ -1,5 +1,6 @@
 //! The most elements that operators give whose sizes stand in constants or attributes.
 
+use super::refused;
 use crate::graph::{Data, OnnxAttribute, OnnxOp, Value};
 use crate::operators::elementwise::broadcast;
 use crate::operators::operator::Stated;
@@ -69,6 +70,13 @@ pub(super) fn stated<'v>(
             let scores = leading(input(0)?, 1).saturating_mul(leading(input(1)?, 1));
             let values = input(2)?.shape.last().map_or(1, |&d| d as u64);
             scores.saturating_add(leading(input(0)?, 1).saturating_mul(values))
+        }
+        Stated::Found => {
+            let of = input(0)?;
+            if of.data.is_none() {
+                return Err(refused::FOUND.to_owned());
+            }
+            count(of).saturating_mul(of.shape.len().max(1) as u64)
         }
         Stated::Grid => {
             let planes = leading(input(0)?, 2);

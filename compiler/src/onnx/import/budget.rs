@@ -11,6 +11,8 @@ const BASE: [u64; 2] = [1 << 28, 640 << 20];
 const CONSTANTS: [u64; 2] = [16, 4];
 /// How much more for each element and byte of the model's inputs.
 const INPUTS: [u64; 2] = [64, 8];
+/// The most nodes that loops become, unrolled.
+const MAX_UNROLLED: usize = 1 << 13;
 /// Elements of inputs that count.
 const MAX_INPUTS: u64 = 1 << 22;
 
@@ -22,6 +24,8 @@ pub(crate) struct Budget {
     inputs: u64,
     /// Elements and multiply-adds that are left.
     pub work: u64,
+    /// Nodes of loops so far.
+    unrolled: usize,
     /// Bytes of folded constants that something still reads.
     pub held: u64,
     /// How often each of them is still read.
@@ -36,6 +40,7 @@ impl Default for Budget {
             limits: BASE,
             inputs: 0,
             work: BASE[0],
+            unrolled: 0,
             held: 0,
             folded: HashMap::new(),
             answers: HashMap::new(),
@@ -64,6 +69,20 @@ impl Budget {
         let [most, most_bytes] = &mut self.limits;
         *most = most.saturating_add(work);
         *most_bytes = most_bytes.saturating_add(bytes);
+    }
+
+    /// Counts the nodes of a loop's trip.
+    ///
+    /// # Errors
+    /// More than loops may become, in words.
+    pub fn unroll(&mut self, nodes: usize) -> Result<(), String> {
+        self.unrolled = self.unrolled.saturating_add(nodes.max(1));
+        if self.unrolled > MAX_UNROLLED {
+            return Err(format!(
+                "unrolled, the model's loops have more than {MAX_UNROLLED} nodes"
+            ));
+        }
+        Ok(())
     }
 
     /// Takes the work of an operator, which holds so many bytes beside the folded constants.

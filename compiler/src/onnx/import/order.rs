@@ -5,7 +5,6 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 
 use vta_files::printable;
 
-use super::branch;
 use crate::graph::ValueId;
 use crate::onnx::{OnnxError, proto};
 
@@ -53,11 +52,36 @@ pub(super) fn fresh(names: &mut HashSet<String>, mut name: String) -> String {
     name
 }
 
+/// The nodes of a node's branches and bodies, and of those inside these.
+pub(super) fn inner(node: &proto::Node) -> Vec<&proto::Node> {
+    let mut found = Vec::new();
+    let mut open = vec![node];
+    while let Some(node) = open.pop() {
+        open.extend(graphs(node).flat_map(|graph| &graph.node));
+        found.push(node);
+    }
+    found.split_off(1)
+}
+
+/// The branches or the body of a node.
+pub(super) fn graphs(node: &proto::Node) -> impl Iterator<Item = &proto::Graph> {
+    node.attribute.iter().filter_map(|a| a.g.as_ref())
+}
+
+/// Names that a node reads, its branches and bodies counted.
+pub(super) fn read(node: &proto::Node) -> impl Iterator<Item = &String> {
+    let all = inner(node);
+    let given = std::iter::once(node).chain(all.clone()).flat_map(graphs);
+    let given = given.flat_map(|graph| graph.output.iter().map(|output| &output.name));
+    let inside = all.into_iter().flat_map(|node| &node.input);
+    node.input.iter().chain(inside).chain(given)
+}
+
 /// How often nodes and the outputs name each value.
 pub(super) fn uses(proto: &proto::Graph) -> HashMap<&String, usize> {
     let mut uses = HashMap::new();
-    let read = proto.node.iter().flat_map(branch::read);
-    for name in read.chain(proto.output.iter().map(|o| &o.name)) {
+    let named = proto.node.iter().flat_map(read);
+    for name in named.chain(proto.output.iter().map(|o| &o.name)) {
         *uses.entry(name).or_insert(0) += 1;
     }
     uses
@@ -78,7 +102,7 @@ pub(super) fn sorted<'a>(
     let mut users: Vec<Vec<usize>> = vec![Vec::new(); nodes.len()];
     for (index, node) in nodes.iter().enumerate() {
         let is_open = |i: &&String| !i.is_empty() && !known.contains_key(*i);
-        for (at, input) in branch::read(node).enumerate().filter(|(_, i)| is_open(i)) {
+        for (at, input) in read(node).enumerate().filter(|(_, i)| is_open(i)) {
             let from = match producer.get(input.as_str()) {
                 Some(&from) if from != index => from,
                 // What a branch makes and reads itself.

@@ -9,6 +9,10 @@ use crate::onnx::{OnnxError, proto};
 /// Refused nodes after which no more are read.
 const MAX_REFUSED: usize = 1000;
 
+/// Why an operator isn't computed whose output has as many values as its input says.
+pub(super) const FOUND: &str =
+    "how many values it gives depends on its input: cut the model before it";
+
 /// A model as far as it can be read: before the nodes that nothing computes.
 pub struct Partial {
     /// What can be read. It gives the values that the refused nodes would read, too.
@@ -88,9 +92,8 @@ pub(super) fn unknown(node: &proto::Node) -> String {
             let domain = &node.domain;
             return format!("{UNKNOWN} (of {domain}): save the model with ONNX's own operators");
         }
-        "If" | "Loop" | "Scan" => {
-            "export the model with fixed shapes, so that no branch or loop is left"
-        }
+        "If" | "Scan" => "export the model with fixed shapes, so that no branch or loop is left",
+        "NonMaxSuppression" | "Unique" | "Compress" => FOUND,
         _ => "cut the model before it",
     };
     format!("{UNKNOWN}: {help}")

@@ -294,6 +294,134 @@ fn a_model_of_opset_6_is_read_where_it_means_the_same() {
 }
 
 #[test]
+fn an_operator_may_leave_its_first_output_out() {
+    let mut model = Model::default()
+        .longs("one", &[1])
+        .node("TopK", &["x", "one"], "", &[int("axis", 3)])
+        .node("Cast", &["places"], "y", &[int("to", 1)]);
+    model.0.node[0].output.push("places".to_owned());
+    let image = image();
+    let rows = image.chunks(6).map(|row| {
+        let largest = row.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+        row.iter().position(|v| *v == largest).unwrap() as f32
+    });
+    assert_eq!(run(&model.read(17).unwrap()), rows.collect::<Vec<_>>());
+}
+
+/// `a` of a body is taken times two and less the trip's number, and stacked before that.
+fn body(condition: &str) -> proto::Attribute {
+    let node = |op: &str, input: &[&str], output: &str| proto::Node {
+        input: input.iter().map(|name| (*name).to_owned()).collect(),
+        output: vec![output.to_owned()],
+        op_type: op.to_owned(),
+        name: output.to_owned(),
+        ..Default::default()
+    };
+    let to = proto::Attribute {
+        kind: proto::ATTRIBUTE_INT,
+        name: "to".to_owned(),
+        i: 1,
+        ..Default::default()
+    };
+    let cast = proto::Node {
+        attribute: vec![to],
+        ..node("Cast", &["trip"], "number")
+    };
+    let named = |name: &str| proto::ValueInfo {
+        name: name.to_owned(),
+        ..Default::default()
+    };
+    let graph = proto::Graph {
+        node: vec![
+            node("Less", &["trip", "last"], "below"),
+            node("Abs", &["x"], "some"),
+            node("Greater", &["some", "x"], "unknown"),
+            cast,
+            node("Mul", &["a", "doubled"], "more"),
+            node("Sub", &["more", "number"], "b"),
+            node("Identity", &["a"], "each"),
+        ],
+        input: ["trip", "on", "a"].map(named).into(),
+        output: [condition, "b", "each"].map(named).into(),
+        ..Default::default()
+    };
+    proto::Attribute {
+        name: "body".to_owned(),
+        g: Some(graph),
+        kind: 5,
+        ..Default::default()
+    }
+}
+
+fn looped(trips: &str, condition: &str) -> Model {
+    let mut model = Model::default()
+        .long("three", 3)
+        .long("many", i64::MAX)
+        .long("last", 4)
+        .floats("doubled", &[], vec![2.0])
+        .node("Relu", &["x"], "start", &[])
+        .node("Loop", &[trips, "", "start"], "end", &[body(condition)])
+        .node("ReduceSum", &["rows"], "sum", &[int("keepdims", 0)])
+        .node("Add", &["end", "sum"], "y", &[]);
+    model.0.node[1].output.push("rows".to_owned());
+    model
+}
+
+#[test]
+fn a_loop_whose_trips_are_known_is_its_body_as_often() {
+    for (trips, condition, count) in [("three", "on", 3), ("many", "below", 5), ("", "below", 5)] {
+        let graph = looped(trips, condition).read(17).unwrap();
+        let mut values: Vec<f32> = image().iter().map(|v| v.max(0.0)).collect();
+        let mut sum = 0.0;
+        for trip in 0..count {
+            sum += values.iter().sum::<f32>();
+            values.iter_mut().for_each(|v| *v = *v * 2.0 - trip as f32);
+        }
+        let expected: Vec<f32> = values.iter().map(|v| v + sum).collect();
+        let scale = expected.iter().fold(0f32, |m, v| m.max(v.abs()));
+        let ones = |all: &[f32]| all.iter().map(|v| v / scale).collect::<Vec<f32>>();
+        near(&ones(&run(&graph)), &ones(&expected));
+    }
+}
+
+#[test]
+fn loops_are_refused_with_the_reason() {
+    for (trips, condition, says) in [
+        ("many", "on", "unrolled, the model's loops have more than"),
+        ("three", "unknown", "depends on its input"),
+    ] {
+        let error = looped(trips, condition).read(17).unwrap_err().to_string();
+        assert!(error.contains("Loop"), "{error}");
+        assert!(error.contains(says), "{error}");
+    }
+}
+
+#[test]
+fn what_an_input_decides_how_many_there_are_is_refused_and_said_where() {
+    for kind in ["NonZero", "NonMaxSuppression"] {
+        let model = Model::default()
+            .node("Relu", &["x"], "a", &[])
+            .node(kind, &["a"], "y", &[]);
+        let part = load_part(model.encoded(17), &ReadOptions::default()).unwrap();
+        let error = part.refused[0].to_string();
+        assert!(error.contains("cut the model before it"), "{error}");
+        assert_eq!(part.ends, ["a"]);
+    }
+    // Of a constant they are known.
+    let graph = Model::default()
+        .longs("marks", &[0, 7, 0, 0, 2, 0])
+        .longs("shape", &[-1])
+        .node("NonZero", &["marks"], "places", &[])
+        .node("Reshape", &["places", "shape"], "list", &[])
+        .node("Gather", &["x", "list"], "y", &[int("axis", 3)])
+        .read(17)
+        .unwrap();
+    let rows = (0..2).flat_map(|c| (0..5).map(move |y| (c, y)));
+    let expected = rows.flat_map(|(c, y)| [1, 4].map(|x| at(c, y, x)));
+    assert_eq!(run(&graph), expected.collect::<Vec<_>>());
+}
+
+#[test]
 fn a_branch_that_is_known_is_read_in_place() {
     // Both branches read `a`, which another node makes; what they give is the output's name.
     let branch = |name: &str, op: &str| proto::Attribute {
