@@ -65,7 +65,10 @@ impl Walk<'_> {
             };
             self.spend(&at)?;
             let resolved = self.uops.resolve(self.config, &at.insn);
-            let resolved = resolved.map_err(|fault| Finding::new(at.clone(), fault))?;
+            let resolved = resolved.map_err(|fault| {
+                let at = Box::new(at.clone());
+                Finding::Fault { at, fault }
+            })?;
             match resolved {
                 Resolved::Load(access) => {
                     check_load(&at, &access, mirror.memory())?;

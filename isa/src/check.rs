@@ -14,29 +14,13 @@ use crate::{Config, Extension, Extensions, Insn, MemType, Uop};
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum Finding {
-    /// An index leaves its scratchpad.
-    #[error("{at}: {field} reaches {value}, but the {scratchpad} scratchpad has {depth} entries")]
-    Scratchpad {
+    /// An index leaves its scratchpad, or micro-ops end before they begin.
+    #[error("{at}: {fault}")]
+    Fault {
         /// Where.
         at: Box<At>,
-        /// Which index.
-        field: &'static str,
-        /// The largest index.
-        value: u64,
-        /// Which scratchpad.
-        scratchpad: &'static str,
-        /// Its depth.
-        depth: usize,
-    },
-    /// `uop_end` is below `uop_bgn`.
-    #[error("{at}: uop_end {end} is below uop_bgn {bgn}")]
-    UopRange {
-        /// Where.
-        at: Box<At>,
-        /// `uop_bgn`.
-        bgn: u16,
-        /// `uop_end`.
-        end: u16,
+        /// What is wrong.
+        fault: Fault,
     },
     /// A DRAM access leaves the 32-bit address space.
     #[error("{at}: DRAM bytes up to {end:#x} leave the 32-bit address space")]
@@ -77,28 +61,6 @@ pub enum Finding {
         /// The bits that should be zero.
         bits: u128,
     },
-}
-
-impl Finding {
-    /// What resolving an instruction found.
-    pub fn new(at: At, fault: Fault) -> Self {
-        let at = Box::new(at);
-        match fault {
-            Fault::Scratchpad {
-                field,
-                value,
-                scratchpad,
-                depth,
-            } => Self::Scratchpad {
-                at,
-                field,
-                value,
-                scratchpad,
-                depth,
-            },
-            Fault::UopRange { bgn, end } => Self::UopRange { at, bgn, end },
-        }
-    }
 }
 
 /// Checks a program whose micro-ops are unknown: loops are checked with tile indices of 0.
@@ -168,12 +130,14 @@ fn leftover(left: [u32; 4]) -> impl Iterator<Item = Finding> {
 }
 
 fn check_insn(config: &Config, at: At, kernel: Option<&[Uop]>) -> Result<(), Finding> {
-    let fault = |at: At| |fault| Finding::new(at, fault);
     let known = match resolve::uop_range(&at.insn) {
-        Some(range) => uop_slice(config, range, kernel).map_err(fault(at.clone()))?,
-        None => &[],
+        Some(range) => uop_slice(config, range, kernel),
+        None => Ok(&[][..]),
     };
-    Resolved::of(config, &at.insn, Uops::of(known)).map_err(fault(at.clone()))?;
+    if let Err(fault) = known.and_then(|uops| Resolved::of(config, &at.insn, Uops::of(uops))) {
+        let at = Box::new(at);
+        return Err(Finding::Fault { at, fault });
+    }
     match at.insn.dram_rows(config).map(|rows| rows.span().end) {
         Some(end) if end > 1 << 32 => Err(Finding::Dram {
             at: Box::new(at),

@@ -1,7 +1,8 @@
 //! What can be wrong with a program.
 
 use thiserror::Error;
-use vta_isa::{Extension, FieldError, MemType};
+use vta_isa::resolve::Fault;
+use vta_isa::{Extension, FieldError};
 
 /// A program that contradicts itself.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -49,68 +50,15 @@ pub enum ProgramError {
         /// The scratchpad's depth.
         depth: usize,
     },
-    /// A command that the program's configuration has no hardware for.
-    #[error(
-        "program: layer {layer}, command {command}: it needs {extension}, which its configuration \
-         doesn't have"
-    )]
-    Extension {
+    /// A command that can't be.
+    #[error("program: layer {layer}, command {command}: {what}")]
+    Command {
         /// The layer.
         layer: String,
         /// The command's index in it.
         command: usize,
-        /// What it needs.
-        extension: Extension,
-    },
-    /// A command uses micro-ops beyond its kernel.
-    #[error(
-        "program: layer {layer}, command {command}: micro-ops {bgn}..{end} of kernel {kernel}, which has {uops}"
-    )]
-    UopRange {
-        /// The layer.
-        layer: String,
-        /// The command's index in it.
-        command: usize,
-        /// The kernel.
-        kernel: u32,
-        /// First micro-op.
-        bgn: u16,
-        /// One past the last.
-        end: u16,
-        /// The kernel's length.
-        uops: usize,
-    },
-    /// A command reaches beyond a scratchpad.
-    #[error(
-        "program: layer {layer}, command {command}: {field} goes from {scratchpad} tile {first} to {last}, but the scratchpad has {depth}"
-    )]
-    Scratchpad {
-        /// The layer.
-        layer: String,
-        /// The command's index in it.
-        command: usize,
-        /// The field that is too large: `dst`, `src`, `wgt` of a micro-op, or `sram_base`.
-        field: &'static str,
-        /// The scratchpad.
-        scratchpad: MemType,
-        /// The field's own tile.
-        first: u64,
-        /// The last tile that sizes or loops lead to.
-        last: u64,
-        /// The scratchpad's depth in tiles.
-        depth: usize,
-    },
-    /// An instruction that can't go with its symbol, or that compilers never emit.
-    #[error(
-        "program: layer {layer}, command {command}: {insn} can't go with its symbol (buffers: load and store, not of micro-ops; kernels: gemm and alu; no symbol: synchronisation only)"
-    )]
-    Symbol {
-        /// The layer.
-        layer: String,
-        /// The command's index in it.
-        command: usize,
-        /// The instruction.
-        insn: String,
+        /// What is wrong with it.
+        what: CommandError,
     },
     /// A field doesn't fit its bits.
     #[error("program: {0}")]
@@ -130,32 +78,6 @@ pub enum ProgramError {
         base: u32,
         /// The buffer's address.
         addr: u32,
-    },
-    /// A command reaches beyond its buffer.
-    #[error(
-        "program: layer {layer}, command {command}: bytes up to {end} of buffer {buffer}, which has {size_bytes}"
-    )]
-    Range {
-        /// The layer.
-        layer: String,
-        /// The command's index in it.
-        command: usize,
-        /// The buffer's name.
-        buffer: String,
-        /// One past the last byte touched.
-        end: u64,
-        /// The buffer's size.
-        size_bytes: u64,
-    },
-    /// A STORE into a constant.
-    #[error("program: layer {layer}, command {command} stores into the constant {buffer}")]
-    StoreToConstant {
-        /// The layer.
-        layer: String,
-        /// The command's index in it.
-        command: usize,
-        /// The buffer's name.
-        buffer: String,
     },
     /// A constant's data and size differ, or a tensor doesn't fit its buffer.
     #[error("program: {name} needs {need} bytes, its buffer has {have}")]
@@ -233,4 +155,49 @@ pub enum ProgramError {
         /// Why.
         reason: &'static str,
     },
+}
+
+/// What is wrong with a command.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum CommandError {
+    /// The program's configuration has no hardware for it.
+    #[error("it needs {0}, which its configuration doesn't have")]
+    Extension(Extension),
+    /// It uses micro-ops beyond its kernel.
+    #[error("micro-ops {bgn}..{end} of kernel {kernel}, which has {uops}")]
+    UopRange {
+        /// The kernel.
+        kernel: u32,
+        /// First micro-op.
+        bgn: u16,
+        /// One past the last.
+        end: u16,
+        /// The kernel's length.
+        uops: usize,
+    },
+    /// It reaches beyond a scratchpad.
+    #[error(transparent)]
+    Fault(#[from] Fault),
+    /// Its instruction can't go with its symbol, or compilers never emit it.
+    #[error(
+        "{insn} can't go with its symbol (buffers: load and store, not of micro-ops; kernels: gemm and alu; no symbol: synchronisation only)"
+    )]
+    Symbol {
+        /// The instruction.
+        insn: String,
+    },
+    /// It reaches beyond its buffer.
+    #[error("bytes up to {end} of buffer {buffer}, which has {size_bytes}")]
+    Range {
+        /// The buffer's name.
+        buffer: String,
+        /// One past the last byte touched.
+        end: u64,
+        /// The buffer's size.
+        size_bytes: u64,
+    },
+    /// It is a STORE into a constant.
+    #[error("it stores into the constant {0}")]
+    StoreToConstant(String),
 }

@@ -1,12 +1,14 @@
 //! Is a program consistent with itself? Checked before anything is allocated.
 
-use vta_isa::resolve::Loops;
-use vta_isa::{AluOperand, Insn, MemType, Uop};
+use std::slice::from_ref;
+
+use vta_isa::resolve::{Resolved, Uops, furthest, uop_range};
+use vta_isa::{Insn, MemType, Uop};
 
 use crate::packing::{MAX_IMAGE_LEN, MAX_PACKED_BYTES};
 use crate::{
-    Buffer, BufferKind, Command, Kernel, KernelId, Layer, Packing, Program, ProgramError, Symbol,
-    TensorSpec,
+    Buffer, BufferKind, Command, CommandError, Kernel, KernelId, Layer, Packing, Program,
+    ProgramError, Symbol, TensorSpec,
 };
 
 /// What a device's 32-bit addresses reach.
@@ -51,7 +53,7 @@ impl Program {
             self.check_tensor(tensor)?;
         }
         self.check_ends()?;
-        let furthest: Vec<_> = self.kernels.iter().map(|k| Furthest::of(&k.uops)).collect();
+        let furthest: Vec<_> = self.kernels.iter().map(|k| furthest(&k.uops)).collect();
         for (index, layer) in self.layers.iter().enumerate() {
             self.tensor(layer.output)?;
             let cuts = layer.cuts.iter().map(|&c| c as usize);
@@ -77,26 +79,18 @@ impl Program {
         insn: &Insn,
         id: KernelId,
     ) -> Result<&Kernel, ProgramError> {
-        let (bgn, end) = match insn {
-            Insn::Gemm(gemm) => (gemm.uop_bgn, gemm.uop_end),
-            Insn::Alu(alu) => (alu.uop_bgn, alu.uop_end),
-            Insn::Load(_) | Insn::Store(_) | Insn::Finish(_) => {
-                return Err(at.wrong_symbol(insn));
-            }
-        };
+        let (bgn, end) = uop_range(insn).ok_or_else(|| at.wrong_symbol(insn))?;
         let index = id.0;
         let kernel = self.kernels.get(index as usize);
         let kernel = kernel.ok_or(ProgramError::Kernel { index })?;
         let uops = kernel.uops.len();
         if bgn > end || usize::from(end) > uops {
-            return Err(ProgramError::UopRange {
-                layer: at.layer.described(),
-                command: at.at,
+            return Err(at.refuse(CommandError::UopRange {
                 kernel: index,
                 bgn,
                 end,
                 uops,
-            });
+            }));
         }
         Ok(kernel)
     }
@@ -190,14 +184,10 @@ impl Program {
         &self,
         at: At<'_>,
         command: &Command,
-        furthest: &[Furthest],
+        furthest: &[Option<Uop>],
     ) -> Result<(), ProgramError> {
         if let Err(extension) = self.config.extensions().allow(&command.insn) {
-            return Err(ProgramError::Extension {
-                layer: at.layer.described(),
-                command: at.at,
-                extension,
-            });
+            return Err(at.refuse(CommandError::Extension(extension)));
         }
         match (command.symbol, &command.insn) {
             (Symbol::None, Insn::Load(load)) if load.is_sync() => Ok(()),
@@ -224,75 +214,42 @@ impl Program {
         at: At<'_>,
         insn: &Insn,
         id: KernelId,
-        furthest: &[Furthest],
+        all: &[Option<Uop>],
     ) -> Result<(), ProgramError> {
         let uops = &self.kernel_of(at, insn, id)?.uops;
-        let used = |bgn: u16, end: u16| {
-            let range = usize::from(bgn)..usize::from(end);
-            match furthest.get(id.0 as usize) {
-                Some(whole) if range == (0..uops.len()) => *whole,
-                _ => Furthest::of(uops.get(range).unwrap_or_default()),
-            }
+        let (bgn, end) = uop_range(insn).unwrap_or_default();
+        let range = usize::from(bgn)..usize::from(end);
+        // Most commands use a whole kernel, which was looked through once.
+        let used = match all.get(id.0 as usize) {
+            Some(whole) if range == (0..uops.len()) => *whole,
+            _ => furthest(uops.get(range).unwrap_or_default()),
         };
-        let inside = |field, mem, first: Option<u16>, loops: Loops| {
-            let (Some(first), Some(reach)) = (first.map(u64::from), loops.reach()) else {
-                // No micro-op, or a loop without trips.
-                return Ok(());
-            };
-            let depth = self.config.depth(mem);
-            at.check_tiles(field, mem, first..first + reach + 1, depth)
-        };
-        match insn {
-            Insn::Gemm(gemm) => {
-                let far = used(gemm.uop_bgn, gemm.uop_end);
-                inside("dst", MemType::Acc, far.dst, gemm.dst_loops())?;
-                if gemm.reset {
-                    return Ok(());
-                }
-                inside("src", MemType::Inp, far.src, gemm.src_loops())?;
-                inside("wgt", MemType::Wgt, far.wgt, gemm.wgt_loops())
-            }
-            Insn::Alu(alu) => {
-                let far = used(alu.uop_bgn, alu.uop_end);
-                inside("dst", MemType::Acc, far.dst, alu.dst_loops())?;
-                if alu.operand != AluOperand::Acc {
-                    return Ok(());
-                }
-                inside("src", MemType::Acc, far.src, alu.src_loops())
-            }
-            Insn::Load(_) | Insn::Store(_) | Insn::Finish(_) => Ok(()),
-        }
+        self.check_tiles(at, insn, used.as_ref().map_or(&[], from_ref))
+    }
+
+    /// Checks that the tiles of an instruction are in their scratchpads.
+    fn check_tiles(&self, at: At<'_>, insn: &Insn, uops: &[Uop]) -> Result<(), ProgramError> {
+        let resolved = Resolved::of(&self.config, insn, Uops::of(uops));
+        resolved.map(drop).map_err(|fault| at.refuse(fault.into()))
     }
 
     /// Checks what a LOAD or STORE touches, in its buffer and in the scratchpad.
     fn check_range(&self, at: At<'_>, insn: &Insn, buffer: &Buffer) -> Result<(), ProgramError> {
-        let (mem, entries) = match insn {
-            Insn::Load(load) => (load.mem, load.sram_span()),
-            Insn::Store(store) => (MemType::Out, store.sram_span()),
-            Insn::Gemm(_) | Insn::Alu(_) | Insn::Finish(_) => return Ok(()),
-        };
-        if mem == MemType::Out && matches!(buffer.kind, BufferKind::Constant(_)) {
-            return Err(ProgramError::StoreToConstant {
-                layer: at.layer.described(),
-                command: at.at,
-                buffer: buffer.name.clone(),
-            });
+        let name = || buffer.name.clone();
+        if matches!(insn, Insn::Store(_)) && matches!(buffer.kind, BufferKind::Constant(_)) {
+            return Err(at.refuse(CommandError::StoreToConstant(name())));
         }
-        let Some(rows) = insn.dram_rows(&self.config) else {
-            return Ok(());
-        };
-        let end = rows.span().end;
+        let end = insn
+            .dram_rows(&self.config)
+            .map_or(0, |rows| rows.span().end);
         if end > buffer.size_bytes {
-            return Err(ProgramError::Range {
-                layer: at.layer.described(),
-                command: at.at,
-                buffer: buffer.name.clone(),
+            return Err(at.refuse(CommandError::Range {
+                buffer: name(),
                 end,
                 size_bytes: buffer.size_bytes,
-            });
+            }));
         }
-        let depth = self.config.depth(mem);
-        at.check_tiles("sram_base", mem, entries, depth)
+        self.check_tiles(at, insn, &[])
     }
 }
 
@@ -308,53 +265,15 @@ pub struct At<'a> {
 impl At<'_> {
     /// The command's symbol isn't what its instruction needs.
     pub fn wrong_symbol(self, insn: &Insn) -> ProgramError {
-        ProgramError::Symbol {
-            layer: self.layer.described(),
-            command: self.at,
-            insn: format!("{insn:?}"),
-        }
+        let insn = format!("{insn:?}");
+        self.refuse(CommandError::Symbol { insn })
     }
 
-    fn check_tiles(
-        self,
-        field: &'static str,
-        mem: MemType,
-        tiles: std::ops::Range<u64>,
-        depth: usize,
-    ) -> Result<(), ProgramError> {
-        if tiles.end <= depth as u64 {
-            return Ok(());
-        }
-        Err(ProgramError::Scratchpad {
+    fn refuse(self, what: CommandError) -> ProgramError {
+        ProgramError::Command {
             layer: self.layer.described(),
             command: self.at,
-            field,
-            // These two live in the accumulator scratchpad.
-            scratchpad: match mem {
-                MemType::Acc8 | MemType::Out => MemType::Acc,
-                MemType::Uop | MemType::Wgt | MemType::Inp | MemType::Acc => mem,
-            },
-            first: tiles.start,
-            last: tiles.end - 1,
-            depth,
-        })
-    }
-}
-
-/// The largest index of each field over some micro-ops; `None` when there are none.
-#[derive(Clone, Copy)]
-struct Furthest {
-    dst: Option<u16>,
-    src: Option<u16>,
-    wgt: Option<u16>,
-}
-
-impl Furthest {
-    fn of(uops: &[Uop]) -> Self {
-        Self {
-            dst: uops.iter().map(|u| u.dst).max(),
-            src: uops.iter().map(|u| u.src).max(),
-            wgt: uops.iter().map(|u| u.wgt).max(),
+            what,
         }
     }
 }

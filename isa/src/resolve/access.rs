@@ -2,6 +2,8 @@
 
 use std::ops::Range;
 
+use thiserror::Error;
+
 use super::{AffineTiles, Rows, UopIndex};
 use crate::{Alu, Config, Gemm, Insn, Load, MemType, Store, Uop};
 
@@ -133,9 +135,10 @@ impl<'u> AluAccess<'u> {
 }
 
 /// An index that an instruction must not have.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum Fault {
     /// It leaves its scratchpad.
+    #[error("{field} reaches {value}, but the {scratchpad} scratchpad has {depth} entries")]
     Scratchpad {
         /// The field that it comes from.
         field: &'static str,
@@ -147,6 +150,7 @@ pub enum Fault {
         depth: usize,
     },
     /// `uop_end` is below `uop_bgn`.
+    #[error("uop_end {end} is below uop_bgn {bgn}")]
     UopRange {
         /// `uop_bgn`.
         bgn: u16,
@@ -224,11 +228,13 @@ pub(crate) fn check_uop_range(bgn: u16, end: u16, depth: usize) -> Result<(), Fa
     Ok(())
 }
 
-/// The name of the scratchpad that a memory type addresses.
-const fn scratchpad(mem: MemType) -> &'static str {
-    match mem {
-        MemType::Acc | MemType::Acc8 | MemType::Out => MemType::Acc.name(),
-        MemType::Uop | MemType::Wgt | MemType::Inp => mem.name(),
+impl MemType {
+    /// The name of the scratchpad that it addresses.
+    pub const fn scratchpad(self) -> &'static str {
+        match self {
+            Self::Acc | Self::Acc8 | Self::Out => Self::Acc.name(),
+            Self::Uop | Self::Wgt | Self::Inp => self.name(),
+        }
     }
 }
 
@@ -241,9 +247,19 @@ fn sram(config: &Config, mem: MemType, span: Range<u64>) -> Result<Range<usize>,
     Err(Fault::Scratchpad {
         field: "sram_base",
         value: span.end - 1,
-        scratchpad: scratchpad(mem),
+        scratchpad: mem.scratchpad(),
         depth,
     })
+}
+
+/// The largest index of each kind over some micro-ops, whose bounds are those of all.
+pub fn furthest(uops: &[Uop]) -> Option<Uop> {
+    let max = |a: Uop, b: &Uop| Uop {
+        dst: a.dst.max(b.dst),
+        src: a.src.max(b.src),
+        wgt: a.wgt.max(b.wgt),
+    };
+    (!uops.is_empty()).then(|| uops.iter().fold(Uop::default(), max))
 }
 
 /// Checks the furthest tile of each micro-op, of indices that share their loops' trips.
@@ -259,18 +275,13 @@ fn check_tiles(
     });
     let limits = || limits.iter().flatten();
     // Most instructions are right, and the maximum of each index says so.
-    let mut furthest = Uop::default();
-    for uop in uops {
-        furthest.dst = furthest.dst.max(uop.dst);
-        furthest.src = furthest.src.max(uop.src);
-        furthest.wgt = furthest.wgt.max(uop.wgt);
-    }
+    let furthest = furthest(uops);
     let leaves = |uop: Uop, reach: u64, index: UopIndex, depth: usize| {
         let value = u64::from(index.of(uop)) + reach;
         (value >= depth as u64).then_some(value)
     };
     let fine = limits().all(|&(index, reach, _, depth)| {
-        uops.is_empty() || leaves(furthest, reach, index, depth).is_none()
+        furthest.is_none_or(|uop| leaves(uop, reach, index, depth).is_none())
     });
     if fine {
         return Ok(());
@@ -281,7 +292,7 @@ fn check_tiles(
                 return Err(Fault::Scratchpad {
                     field: index.name(),
                     value,
-                    scratchpad: scratchpad(mem),
+                    scratchpad: mem.scratchpad(),
                     depth,
                 });
             }

@@ -73,6 +73,15 @@ impl Insn {
             Self::Gemm(_) | Self::Alu(_) | Self::Finish(_) => None,
         }
     }
+
+    /// Where a LOAD or STORE begins in DRAM, counted in elements of the memory type.
+    pub const fn dram_base_mut(&mut self) -> Option<(MemType, &mut u32)> {
+        match self {
+            Self::Load(load) => Some((load.mem, &mut load.dram_base)),
+            Self::Store(store) => Some((MemType::Out, &mut store.dram_base)),
+            Self::Gemm(_) | Self::Alu(_) | Self::Finish(_) => None,
+        }
+    }
 }
 
 /// The DRAM bytes that STOREs write, ascending and apart.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use vta_isa::MemType;
-use vta_isa::resolve::{Fault as Outside, LoadAccess, Resolved, Uops};
+use vta_isa::resolve::{LoadAccess, Resolved, Uops};
 
 use super::expect::{Expect, Terms};
 use super::found::{Coverage, CoverageError, Fault, FaultKind, LayerCoverage, proof};
@@ -223,7 +223,7 @@ impl<'l> Machine<'l> {
         };
         match Resolved::of(&listing.config, &listed.insn, Uops::of(uops)) {
             Err(outside) => {
-                self.fault(FaultKind::Outside, self.at, |_| leaves(&outside));
+                self.fault(FaultKind::Outside, self.at, |_| format!("its {outside}"));
                 Ok(())
             }
             Ok(Resolved::Sync) => Ok(()),
@@ -394,22 +394,6 @@ impl<'l> Machine<'l> {
         Coverage {
             layers: self.layers,
             faults,
-        }
-    }
-}
-
-fn leaves(outside: &Outside) -> String {
-    match outside {
-        Outside::Scratchpad {
-            field,
-            value,
-            scratchpad,
-            depth,
-        } => format!(
-            "its {field} reaches {scratchpad}[{value}], but the scratchpad has {depth} entries"
-        ),
-        Outside::UopRange { bgn, end } => {
-            format!("its micro-ops end at {end}, before they begin at {bgn}")
         }
     }
 }

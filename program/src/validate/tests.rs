@@ -1,6 +1,6 @@
 mod reach;
 
-use vta_isa::{Alu, AluOp, Deps, Finish, Gemm, Load, Store};
+use vta_isa::{Alu, AluOp, AluOperand, Deps, Finish, Gemm, Load, Store};
 
 use super::*;
 use crate::testing::{buffer, clear, kernel, program, tensor};
@@ -141,7 +141,7 @@ fn buffers_are_not_left_or_misused() {
         (
             "store into a constant",
             |p| set(p, on_buffer(Store::default(), 2)),
-            "layer l1, command 1 stores into the constant w",
+            "layer l1, command 1: it stores into the constant w",
         ),
         (
             "a layer that says what it computes",
@@ -159,7 +159,7 @@ fn buffers_are_not_left_or_misused() {
                     output: tensor([16, 2, 2]),
                 }];
             },
-            "layer l1 (conv 3x2x2 to 16x2x2), command 1 stores into the constant w",
+            "layer l1 (conv 3x2x2 to 16x2x2), command 1: it stores into the constant w",
         ),
         (
             "constant of another size",
@@ -328,7 +328,11 @@ fn instructions_go_with_their_symbols() {
         set(&mut program, Command { insn, symbol });
         match program.validate() {
             Ok(()) => assert!(sound, "{insn:?} {symbol:?}"),
-            Err(ProgramError::Symbol { layer, command, .. }) => {
+            Err(ProgramError::Command {
+                layer,
+                command,
+                what: CommandError::Symbol { .. },
+            }) => {
                 assert!(!sound, "{insn:?} {symbol:?}");
                 assert_eq!((&*layer, command), ("l1", 1));
             }

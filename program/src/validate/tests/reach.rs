@@ -1,6 +1,6 @@
 //! What commands may reach: micro-ops of their kernel, tiles of the scratchpads.
 
-use vta_isa::{Alu, Gemm, Load, Store};
+use vta_isa::{Alu, AluOperand, Gemm, Load, Store};
 
 use super::super::*;
 use super::{alu, gemm, on_buffer, on_kernel, refused, set};
@@ -54,7 +54,7 @@ fn micro_ops_and_loops_stay_inside_the_scratchpads() {
         (
             "dst of a micro-op",
             |p| p.kernels[1].uops[3].dst = Uop::DST.max() as u16 + 1,
-            "layer l1, command 1: dst goes from acc tile 2048 to 2048, but the scratchpad has 2048",
+            "layer l1, command 1: dst reaches 2048, but the acc scratchpad has 2048 entries",
         ),
         (
             "dst at the end of the loops",
@@ -71,7 +71,7 @@ fn micro_ops_and_loops_stay_inside_the_scratchpads() {
                     ),
                 )
             },
-            "layer l1, command 1: dst goes from acc tile 1 to 2048, but the scratchpad has 2048",
+            "layer l1, command 1: dst reaches 2048, but the acc scratchpad has 2048 entries",
         ),
         (
             "src of a gemm",
@@ -87,7 +87,7 @@ fn micro_ops_and_loops_stay_inside_the_scratchpads() {
                     ),
                 )
             },
-            "layer l1, command 1: src goes from inp tile 4 to 2048, but the scratchpad has 2048",
+            "layer l1, command 1: src reaches 2048, but the inp scratchpad has 2048 entries",
         ),
         (
             "wgt of a gemm",
@@ -104,7 +104,7 @@ fn micro_ops_and_loops_stay_inside_the_scratchpads() {
                     ),
                 );
             },
-            "layer l1, command 1: wgt goes from wgt tile 1 to 1024, but the scratchpad has 1024",
+            "layer l1, command 1: wgt reaches 1024, but the wgt scratchpad has 1024 entries",
         ),
         (
             "src of an alu",
@@ -120,14 +120,14 @@ fn micro_ops_and_loops_stay_inside_the_scratchpads() {
                     ),
                 )
             },
-            "layer l1, command 1: src goes from acc tile 4 to 2048, but the scratchpad has 2048",
+            "layer l1, command 1: src reaches 2048, but the acc scratchpad has 2048 entries",
         ),
         (
             "a smaller scratchpad",
             |p| {
                 p.config = vta_isa::Config::from_json(r#"{"LOG_ACC_BUFF_SIZE": 6}"#).unwrap();
             },
-            "layer l1, command 1: dst goes from acc tile 1 to 1, but the scratchpad has 1",
+            "layer l1, command 1: dst reaches 1, but the acc scratchpad has 1 entries",
         ),
         (
             "load",
@@ -146,7 +146,7 @@ fn micro_ops_and_loops_stay_inside_the_scratchpads() {
                     ),
                 )
             },
-            "layer l1, command 1: sram_base goes from inp tile 2046 to 2048, but the scratchpad has 2048",
+            "layer l1, command 1: sram_base reaches 2048, but the inp scratchpad has 2048 entries",
         ),
         (
             "store",
@@ -164,7 +164,7 @@ fn micro_ops_and_loops_stay_inside_the_scratchpads() {
                     ),
                 )
             },
-            "layer l1, command 1: sram_base goes from acc tile 2047 to 2048, but the scratchpad has 2048",
+            "layer l1, command 1: sram_base reaches 2048, but the acc scratchpad has 2048 entries",
         ),
     ]);
 }
