@@ -16,18 +16,10 @@ pub(super) const MAX_STEPS: u64 = 1 << 33;
 pub(super) const MAX_TERMS: u64 = 1 << 26;
 
 /// What an accumulator tile holds.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Held {
-    /// Anything.
-    #[default]
-    Nothing,
-    /// Its terms.
-    Terms,
-}
-
 #[derive(Clone, Debug, Default)]
 pub(super) struct Acc {
-    pub(super) held: Held,
+    /// Whether its terms are known, else it may hold anything.
+    pub(super) known: bool,
     pub(super) terms: Vec<Term>,
     /// What it is at most, after a MIN.
     pub(super) most: Option<i16>,
@@ -279,30 +271,15 @@ impl<'l> Machine<'l> {
     /// What a LOAD reads at an address: a constant, or `Some(None)` for a tensor. Faults are `None`.
     fn source(&mut self, layer: &ListedLayer, mem: MemType, addr: u64) -> Option<Option<Role>> {
         let listing = self.listing;
-        let name = |buffer: u32| vta_files::printable(&listing.buffers[buffer as usize].name);
         if let Some(buffer) = self.constant(addr) {
             let mut of_layer = layer.geometry.constants.iter();
             let role = of_layer
                 .find(|(_, own)| *own == buffer)
                 .map(|(role, _)| *role);
-            let fits = role.is_some_and(|role| match role {
-                Role::Weights | Role::Bias | Role::Diagonals | Role::Identity | Role::Selection => {
-                    mem == MemType::Wgt
-                }
-                Role::BiasInput => mem == MemType::Inp,
-                Role::Vectors | Role::Constants => mem == MemType::Acc,
-            });
-            if fits {
+            if role.is_some_and(|role| role.mem() == mem) {
                 return Some(role);
             }
-            self.fault(FaultKind::ReadForeign, self.at, |_| {
-                let what = mem.name();
-                format!(
-                    "it reads {} at 0x{addr:x} as {what}, which the layer doesn't",
-                    name(buffer)
-                )
-            });
-            return None;
+            return self.foreign(buffer, mem, addr);
         }
         let content = self.contents.get((addr / self.tile) as usize).copied();
         let Some(buffer) = content.and_then(|content| content.checked_sub(1)) else {
@@ -317,12 +294,15 @@ impl<'l> Machine<'l> {
         if int8 && inputs.any(|input| input == buffer) {
             return Some(None);
         }
-        self.fault(FaultKind::ReadForeign, self.at, |_| {
+        self.foreign(buffer, mem, addr)
+    }
+
+    /// Notes that a buffer is read that isn't the layer's, or isn't that to it.
+    fn foreign<T>(&mut self, buffer: u32, mem: MemType, addr: u64) -> Option<T> {
+        self.fault(FaultKind::ReadForeign, self.at, |machine| {
+            let name = vta_files::printable(&machine.listing.buffers[buffer as usize].name);
             let what = mem.name();
-            format!(
-                "it reads {} at 0x{addr:x} as {what}, which the layer doesn't",
-                name(buffer)
-            )
+            format!("it reads {name} at 0x{addr:x} as {what}, which the layer doesn't")
         });
         None
     }

@@ -5,7 +5,7 @@ use vta_isa::resolve::StoreAccess;
 
 use super::expect::{Expect, Terms};
 use super::found::FaultKind;
-use super::machine::{Held, Machine};
+use super::machine::Machine;
 use super::term::Term;
 use crate::listing::{ListedLayer, ListedTensor};
 
@@ -38,7 +38,7 @@ impl<'l> Machine<'l> {
             }
             let index = tile - tiles.start;
             let place = place(output, index);
-            if self.acc[entry].held != Held::Terms {
+            if !self.acc[entry].known {
                 self.undefined(&format!("acc[{entry}]"));
             }
             self.mark(output, (index, place), addr..addr + elem);

@@ -4,7 +4,7 @@ use vta_isa::resolve::{AluAccess, GemmAccess};
 use vta_isa::{AluOp, AluOperand, Extension};
 
 use super::found::{CoverageError, FaultKind};
-use super::machine::{Held, Inp, MAX_STEPS, MAX_TERMS, Machine, Wgt};
+use super::machine::{Inp, MAX_STEPS, MAX_TERMS, Machine, Wgt};
 use super::term::Term;
 use crate::listing::ListedLayer;
 
@@ -12,7 +12,7 @@ impl Machine<'_> {
     pub(super) fn set(&mut self, entry: usize, term: Option<Term>) {
         let acc = &mut self.acc[entry];
         self.live -= acc.terms.len() as u64;
-        acc.held = Held::Terms;
+        acc.known = true;
         acc.most = None;
         acc.terms.clear();
         acc.terms.extend(term);
@@ -66,7 +66,7 @@ impl Machine<'_> {
                         }
                     };
                     let acc = &mut self.acc[dst];
-                    if acc.held != Held::Terms {
+                    if !acc.known {
                         self.undefined(&format!("acc[{dst}]"));
                         continue;
                     }
@@ -113,7 +113,7 @@ impl Machine<'_> {
         for (dst, src) in access.steps() {
             let (dst, src) = (dst as usize, src as usize);
             for entry in [dst, src] {
-                if self.acc[entry].held != Held::Terms {
+                if !self.acc[entry].known {
                     self.undefined(&format!("acc[{entry}]"));
                 }
             }
@@ -127,7 +127,7 @@ impl Machine<'_> {
             join(&mut own, &mut self.acc[src].terms, op, scales);
             self.live = self.live + own.len() as u64 - before;
             self.acc[dst].terms = own;
-            self.acc[dst].held = Held::Terms;
+            self.acc[dst].known = true;
             self.acc[dst].most = None;
             if self.live > MAX_TERMS {
                 return Err(self.limit(MAX_TERMS, "terms"));
@@ -145,7 +145,7 @@ impl Machine<'_> {
             (AluOp::Max, Some(most)) if imm >= most => self.set(entry, None),
             (AluOp::Max | AluOp::Add | AluOp::Shr | AluOp::Shl | AluOp::Mul, _) => {
                 acc.most = None;
-                if acc.held == Held::Nothing {
+                if !acc.known {
                     self.undefined(&format!("acc[{entry}]"));
                 }
             }

@@ -115,14 +115,7 @@ impl Listing {
         let geometry = &layer.geometry;
         let output = &self.tensors[geometry.output as usize];
         let [blocks, rows, cols] = output.tiles.map(u64::from);
-        let mem = match role {
-            Role::Weights | Role::Bias | Role::Diagonals | Role::Identity | Role::Selection => {
-                MemType::Wgt
-            }
-            Role::BiasInput => MemType::Inp,
-            Role::Vectors | Role::Constants => MemType::Acc,
-        };
-        let elem = self.config.elem_bytes(mem) as u64;
+        let elem = self.config.elem_bytes(role.mem()) as u64;
         let count = listed.bytes / elem;
         let (axes, sizes): (&'static [&'static str], [u64; 5]) = match (role, &geometry.form) {
             (Role::Weights, Form::Conv(conv)) => {
@@ -269,7 +262,7 @@ impl Walk<'_> {
                     dram: dram(&access.rows),
                     scratchpad: format!(
                         "{} {}..{}",
-                        scratchpad(load.mem),
+                        load.mem.scratchpad(),
                         access.entries.start,
                         access.entries.end
                     ),
@@ -428,13 +421,6 @@ fn add(hulls: &mut BTreeMap<usize, Hull>, space: usize, hull: &Hull) {
 fn span(name: &str, tiles: &AffineTiles<'_>) -> String {
     let span = tiles.span();
     format!("{name} {}..{}", span.start, span.end)
-}
-
-const fn scratchpad(mem: MemType) -> &'static str {
-    match mem {
-        MemType::Acc | MemType::Acc8 | MemType::Out => MemType::Acc.name(),
-        MemType::Uop | MemType::Wgt | MemType::Inp => mem.name(),
-    }
 }
 
 fn dram(rows: &Rows) -> String {

@@ -2,6 +2,7 @@
 //! network's nodes, and the proof of [`crate::coverage`] holds the instructions against it.
 
 use serde::{Deserialize, Serialize};
+use vta_isa::MemType;
 
 /// What a layer's constant is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -26,6 +27,17 @@ pub enum Role {
 }
 
 impl Role {
+    /// What its elements are loaded as.
+    pub const fn mem(self) -> MemType {
+        match self {
+            Self::Weights | Self::Bias | Self::Diagonals | Self::Identity | Self::Selection => {
+                MemType::Wgt
+            }
+            Self::BiasInput => MemType::Inp,
+            Self::Vectors | Self::Constants => MemType::Acc,
+        }
+    }
+
     /// The end of the constant's name.
     pub const fn name(self) -> &'static str {
         match self {
