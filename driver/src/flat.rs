@@ -129,11 +129,9 @@ struct Memory {
 
 impl Memory {
     fn of(program: &Program) -> Result<Self, FlatError> {
-        let config = &program.config;
-        let elems = MemType::ALL.map(|mem| config.elem_bytes(mem) as u64);
         let plan = DramPlan::of(program);
         let mut memory = Self {
-            align: elems.into_iter().fold(64, u64::max),
+            align: program.config.max_elem_bytes().max(64),
             constants: Vec::new(),
             known: HashMap::new(),
             addresses: Vec::new(),

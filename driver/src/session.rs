@@ -5,7 +5,7 @@ mod pipeline;
 
 use std::sync::Arc;
 
-use vta_isa::{Config, MemType};
+use vta_isa::Config;
 
 pub use multi::MultiSession;
 pub use pipeline::Pipeline;
@@ -144,7 +144,7 @@ impl Session {
         program.validate()?;
         let plan = plan(&program);
         device.info().check(&program)?;
-        let align = alignment(&program);
+        let align = program.config.max_elem_bytes();
         let mut buffers = Allocations::new(Arc::clone(&device));
         let mut addresses = Vec::with_capacity(program.buffers.len());
         let mut tickets = Vec::new();
@@ -360,12 +360,6 @@ impl BufferSet {
             images: Vec::new(),
         })
     }
-}
-
-/// A multiple of every element's bytes.
-fn alignment(program: &Program) -> u64 {
-    let bytes = MemType::ALL.map(|mem| program.config.elem_bytes(mem) as u64);
-    bytes.into_iter().fold(1, u64::max)
 }
 
 /// What each input takes of images that hold the values of all inputs, one behind the other.

@@ -381,6 +381,12 @@ impl Config {
         }
     }
 
+    /// Bytes of the largest element: a multiple of every other's.
+    pub fn max_elem_bytes(&self) -> u64 {
+        let bytes = MemType::ALL.map(|mem| self.elem_bytes(mem) as u64);
+        bytes.into_iter().fold(1, u64::max)
+    }
+
     /// Tiles (micro-ops for UOP) of the scratchpad that the memory type lives in: ACC, ACC8 and
     /// OUT share the accumulator scratchpad.
     pub const fn depth(&self, mem: MemType) -> usize {

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::ops::{Bound, RangeInclusive};
 
 use serde::Serialize;
-use vta_isa::MemType;
 
 use crate::{BufferId, BufferKind, Program, Symbol};
 
@@ -139,12 +138,6 @@ impl DramPlan {
     }
 }
 
-/// What all places are multiples of: a page, or the largest element where that is larger.
-fn granule(program: &Program) -> u64 {
-    let bytes = MemType::ALL.map(|mem| program.config.elem_bytes(mem) as u64);
-    bytes.into_iter().fold(PAGE_BYTES, u64::max)
-}
-
 fn lives(program: &Program) -> Vec<Life> {
     let mut layers: Vec<Option<RangeInclusive<usize>>> = vec![None; program.buffers.len()];
     for (index, layer) in program.layers.iter().enumerate() {
@@ -161,7 +154,8 @@ fn lives(program: &Program) -> Vec<Life> {
     let ends = program.inputs.iter().chain(&program.outputs);
     let ends = ends.filter_map(|&tensor| program.tensors.get(tensor as usize));
     let ends: Vec<usize> = ends.map(|tensor| tensor.buffer.0 as usize).collect();
-    let granule = granule(program);
+    // What all places are multiples of.
+    let granule = PAGE_BYTES.max(program.config.max_elem_bytes());
     let scratch = |(buffer, layers): (usize, Option<RangeInclusive<usize>>)| {
         let of = &program.buffers[buffer];
         let bytes = of.size_bytes.max(1).checked_next_multiple_of(granule)?;

@@ -18,13 +18,9 @@ pub fn address(mem: MemType, byte: u64) -> PhysAddr {
 
 /// The space that an instruction's transfer lies in and the byte behind its last, 0 for a
 /// synchronisation; `None` where nothing is transferred by this kind.
-pub fn reach(insn: &Insn, config: &Config) -> Option<(MemType, u64)> {
-    let mem = match insn {
-        Insn::Load(load) => load.mem,
-        Insn::Store(_) => MemType::Out,
-        Insn::Gemm(_) | Insn::Alu(_) | Insn::Finish(_) => return None,
-    };
+pub fn reach(mut insn: Insn, config: &Config) -> Option<(MemType, u64)> {
     let rows = insn.dram_rows(config);
+    let (mem, _) = insn.dram_base_mut()?;
     Some((mem, rows.map_or(0, |rows| rows.span().end)))
 }
 
@@ -32,13 +28,9 @@ pub fn reach(insn: &Insn, config: &Config) -> Option<(MemType, u64)> {
 /// [reaches](reach). One that moves nothing stays as it is: its base means nothing.
 #[must_use]
 pub fn moved(mut insn: Insn, config: &Config) -> Insn {
-    let moves = insn.dram_rows(config).is_some();
-    let (mem, base) = match &mut insn {
-        Insn::Load(load) => (load.mem, &mut load.dram_base),
-        Insn::Store(store) => (MemType::Out, &mut store.dram_base),
-        Insn::Gemm(_) | Insn::Alu(_) | Insn::Finish(_) => return insn,
-    };
-    if moves {
+    if insn.dram_rows(config).is_some()
+        && let Some((mem, base)) = insn.dram_base_mut()
+    {
         *base += address(mem, 0).0 / config.elem_bytes(mem) as u32;
     }
     insn

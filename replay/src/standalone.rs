@@ -160,7 +160,7 @@ fn inside(path: &Path, base: u64, len: u64) -> Result<(), ReplayError> {
 /// Moves instructions into the spaces of their memory types.
 fn move_all(name: &str, insns: &mut [Insn], config: &Config) -> Result<(), ReplayError> {
     for (index, insn) in insns.iter_mut().enumerate() {
-        if let Some((_, end)) = reach(insn, config)
+        if let Some((_, end)) = reach(*insn, config)
             && end > SPACE_BYTES
         {
             let reason =

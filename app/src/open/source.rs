@@ -127,7 +127,7 @@ impl Source {
         let (mut insns, mut words) = (Vec::new(), Vec::new());
         for (index, insn) in self.insns.iter().enumerate() {
             let at = || format!("instruction {index} ({insn})");
-            if let Some((mem, end)) = reach(insn, config) {
+            if let Some((mem, end)) = reach(*insn, config) {
                 inside(end).with_context(at)?;
                 grow(&mut ends, mem, end);
             }

@@ -150,12 +150,8 @@ impl Pending {
 
     /// Counts `dram_base` from the start of memory instead of the buffer's.
     fn relocate(&self, at: At<'_>, mut insn: Insn, addr: PhysAddr) -> Result<Insn, DriverError> {
-        let (mem, base) = match &mut insn {
-            Insn::Load(load) => (load.mem, &mut load.dram_base),
-            Insn::Store(store) => (MemType::Out, &mut store.dram_base),
-            Insn::Gemm(_) | Insn::Alu(_) | Insn::Finish(_) => {
-                return Err(at.wrong_symbol(&insn).into());
-            }
+        let Some((mem, base)) = insn.dram_base_mut() else {
+            return Err(at.wrong_symbol(&insn).into());
         };
         let elem = self.program.config.elem_bytes(mem) as u32;
         if !addr.0.is_multiple_of(elem) {

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use super::{BufferSet, RunOutput, Session, Streams, alignment};
+use super::{BufferSet, RunOutput, Session, Streams};
 use crate::queue::Route;
 use crate::{
     BufferKind, DriverError, Lane, PhysAddr, Point, Stream, Ticket, Timeline, TimelineError, Work,
@@ -103,7 +103,7 @@ impl Session {
     /// Inputs and outputs of their own, everything else shared with the first set.
     fn another_set(&mut self) -> Result<BufferSet, DriverError> {
         let mut addresses: Vec<PhysAddr> = self.sets[0].addresses.clone();
-        let align = alignment(&self.program);
+        let align = self.program.config.max_elem_bytes();
         let ends = self.program.inputs.iter().chain(&self.program.outputs);
         let mut own: Vec<u32> = Vec::new();
         for &tensor in ends {

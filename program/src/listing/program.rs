@@ -70,8 +70,7 @@ impl Listing {
 /// Where buffers lie.
 fn layout(program: &Program) -> Result<Vec<ListedBuffer>, ListingError> {
     let plan = DramPlan::of(program);
-    let bytes = MemType::ALL.map(|mem| program.config.elem_bytes(mem) as u64);
-    let granule = bytes.into_iter().fold(PAGE_BYTES, u64::max);
+    let granule = PAGE_BYTES.max(program.config.max_elem_bytes());
     let kind = |buffer: &Buffer| match buffer.kind {
         BufferKind::Constant(_) => BufferUse::Constant,
         BufferKind::Input => BufferUse::Input,
@@ -132,12 +131,8 @@ fn insns(
     };
     for (at, command) in (0..).zip(&layer.commands) {
         let mut insn = command.insn;
-        match &mut insn {
-            Insn::Load(load) => load.dram_base = base(load.mem, command.symbol, load.dram_base)?,
-            Insn::Store(store) => {
-                store.dram_base = base(MemType::Out, command.symbol, store.dram_base)?;
-            }
-            Insn::Gemm(_) | Insn::Alu(_) | Insn::Finish(_) => {}
+        if let Some((mem, first)) = insn.dram_base_mut() {
+            *first = base(mem, command.symbol, *first)?;
         }
         let stores = matches!(&insn, Insn::Store(store) if !store.is_sync());
         if stored && !matches!(insn, Insn::Store(_)) {
