@@ -107,6 +107,27 @@ pub struct MarkReport {
     pub wall: Duration,
 }
 
+/// Reports of a batch's layers from its instructions, with the wall time of each where it is known.
+pub fn mark_reports(
+    insns: &[Insn],
+    marks: &[LayerMark],
+    config: &Config,
+    walls: &[Duration],
+) -> Vec<MarkReport> {
+    let ends = marks.iter().skip(1).map(|mark| mark.first_insn);
+    let ends = ends.chain([insns.len()]);
+    let walls = walls
+        .iter()
+        .copied()
+        .chain(std::iter::repeat(Duration::ZERO));
+    let report = |((mark, end), wall): ((&LayerMark, usize), Duration)| MarkReport {
+        name: mark.name.clone(),
+        traffic: Traffic::of(insns.get(mark.first_insn..end).unwrap_or(&[]), config),
+        wall,
+    };
+    marks.iter().zip(ends).zip(walls).map(report).collect()
+}
+
 /// What a finished batch reports.
 #[derive(Clone, Debug, Default)]
 pub struct RunReport {
@@ -149,7 +170,7 @@ impl WorkDone {
     }
 }
 
-/// A handle on submitted work.
+/// A handle on submitted work. A function that waits for it is one.
 pub trait Ticket: Send {
     /// Blocks until the work is done.
     ///
@@ -157,6 +178,12 @@ pub trait Ticket: Send {
     /// What went wrong on the device, or that the device is gone. Never hangs: a device that
     /// stops answers every outstanding ticket.
     fn wait(self: Box<Self>) -> Result<WorkDone, DriverError>;
+}
+
+impl<F: FnOnce() -> Result<WorkDone, DriverError> + Send> Ticket for F {
+    fn wait(self: Box<Self>) -> Result<WorkDone, DriverError> {
+        self()
+    }
 }
 
 /// Which of a device's engines does a piece of work.

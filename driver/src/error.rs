@@ -90,6 +90,14 @@ pub enum DriverError {
     Input(String),
 }
 
+impl DriverError {
+    /// Of a device that answers no more.
+    pub fn lost(device: &str) -> Self {
+        let device = device.to_owned();
+        Self::Lost { device }
+    }
+}
+
 impl From<ImagesError> for DriverError {
     fn from(ImagesError(text): ImagesError) -> Self {
         Self::Input(text)

@@ -186,10 +186,9 @@ impl Stream {
         self.send(Item { make, rest })
             .map_err(|(error, item)| (error, item.rest.signals))?;
         *last = Some(node);
-        Ok(Box::new(StreamTicket {
-            device: self.shared.device.info().name.clone(),
-            receiver,
-        }))
+        let lost = self.shared.lost();
+        // The reply's sender is dropped when the stream stops, so this can't hang.
+        Ok(Box::new(move || receiver.recv().unwrap_or(Err(lost))))
     }
 
     /// Blocks on a full queue unless only the host could empty it.
@@ -231,9 +230,7 @@ impl Drop for Stream {
 
 impl Shared {
     fn lost(&self) -> DriverError {
-        DriverError::Lost {
-            device: self.device.info().name.clone(),
-        }
+        DriverError::lost(&self.device.info().name)
     }
 
     fn waiting_for(&self) -> MutexGuard<'_, Option<Timeline>> {
@@ -307,20 +304,6 @@ fn complete(tickets: &Receiver<(Box<dyn Ticket>, Rest)>) {
     for (ticket, rest) in tickets {
         let done = ticket.wait();
         rest.end(done);
-    }
-}
-
-struct StreamTicket {
-    device: String,
-    receiver: Receiver<Reply>,
-}
-
-impl Ticket for StreamTicket {
-    fn wait(self: Box<Self>) -> Reply {
-        // The reply's sender is dropped when the stream stops, so this can't hang.
-        self.receiver.recv().unwrap_or(Err(DriverError::Lost {
-            device: self.device,
-        }))
     }
 }
 

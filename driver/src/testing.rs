@@ -8,7 +8,7 @@ pub use vta_program::testing::*;
 
 use crate::{
     Allocator, Batch, Device, DeviceInfo, DeviceMemory, DriverError, PAGE_BYTES, PhysAddr,
-    RunReport, Ticket, Traffic, Work, WorkDone, WorkerDevice,
+    RunReport, Ticket, Traffic, Work, WorkerDevice,
 };
 
 /// What lay in device memory when a batch ran.
@@ -129,17 +129,9 @@ impl Device for Recorder {
             return Err(error);
         }
         if index == self.fail_at.load(Ordering::Relaxed) {
-            return Ok(Box::new(Failed(error)));
+            return Ok(Box::new(move || Err(error)));
         }
         self.inner.submit(work)
-    }
-}
-
-struct Failed(DriverError);
-
-impl Ticket for Failed {
-    fn wait(self: Box<Self>) -> Result<WorkDone, DriverError> {
-        Err(self.0)
     }
 }
 

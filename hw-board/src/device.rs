@@ -11,7 +11,7 @@ use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use vta_driver::{
     AllocError, Allocator, Batch, Device, DeviceInfo, DriverError, MarkReport, PhysAddr, RunReport,
-    Ticket, Traffic, Work, WorkDone,
+    Ticket, Traffic, Work, WorkDone, mark_reports,
 };
 use vta_isa::{Config, check};
 
@@ -130,7 +130,7 @@ impl BoardDevice {
             .sender
             .as_ref()
             .and_then(|sender| sender.send(item).ok());
-        sent.ok_or_else(|| lost(&self.info.name))
+        sent.ok_or_else(|| DriverError::lost(&self.info.name))
     }
 
     fn refused(&self, source: AllocError) -> DriverError {
@@ -151,12 +151,6 @@ fn claim(file: &BoardFile) -> Result<File, BoardError> {
             path: path.to_owned(),
         }),
         Err(error) => Err(BoardError::io(path, "can't be locked")(error.into())),
-    }
-}
-
-fn lost(device: &str) -> DriverError {
-    DriverError::Lost {
-        device: device.to_owned(),
     }
 }
 
@@ -199,10 +193,8 @@ impl Device for BoardDevice {
     fn submit(&self, work: Work) -> Result<Box<dyn Ticket>, DriverError> {
         let (reply, receiver) = bounded(1);
         self.send(Item::Work(work, reply))?;
-        Ok(Box::new(BoardTicket {
-            device: self.info.name.clone(),
-            receiver,
-        }))
+        let lost = DriverError::lost(&self.info.name);
+        Ok(Box::new(move || receiver.recv().unwrap_or(Err(lost))))
     }
 }
 
@@ -215,19 +207,6 @@ impl Drop for BoardDevice {
         }
         // Only now may another have the memory.
         self.claim = None;
-    }
-}
-
-struct BoardTicket {
-    device: String,
-    receiver: Receiver<Reply>,
-}
-
-impl Ticket for BoardTicket {
-    fn wait(self: Box<Self>) -> Reply {
-        self.receiver
-            .recv()
-            .unwrap_or_else(|_| Err(lost(&self.device)))
     }
 }
 
@@ -312,11 +291,8 @@ impl Worker {
 
     /// Refuses what the hardware would hang for, or what would leave its allocations.
     fn sound(&mut self, batch: &Arc<Batch>) -> Result<(), DriverError> {
-        if self
-            .known
-            .iter()
-            .any(|known| known.as_ptr() == Arc::as_ptr(batch))
-        {
+        let same = |known: &Weak<Batch>| known.as_ptr() == Arc::as_ptr(batch);
+        if self.known.iter().any(same) {
             return Ok(());
         }
         if let Some(finding) = check::check(&self.config, &batch.insns).first() {
@@ -374,29 +350,17 @@ impl Worker {
 
     /// The wall time is the layers' by their instructions' bytes and steps, since the hardware tells no more.
     fn report(&self, batch: &Batch, cycles: u32, wall: Duration) -> RunReport {
-        let ends = batch
-            .marks
-            .iter()
-            .skip(1)
-            .map(|m| m.first_insn)
-            .chain([batch.insns.len()]);
-        let layers = batch.marks.iter().zip(ends).map(|(mark, end)| {
-            let insns = batch.insns.get(mark.first_insn..end).unwrap_or(&[]);
-            (mark.name.clone(), Traffic::of(insns, &self.config))
-        });
-        let layers: Vec<(String, Traffic)> = layers.collect();
-        let weight = |t: &Traffic| t.total_bytes() + t.gemm_steps;
-        let all: u64 = layers.iter().map(|(_, t)| weight(t)).sum();
-        let marks = layers.into_iter().map(|(name, traffic)| MarkReport {
-            wall: wall.mul_f64(weight(&traffic) as f64 / all.max(1) as f64),
-            name,
-            traffic,
-        });
+        let mut marks = mark_reports(&batch.insns, &batch.marks, &self.config, &[]);
+        let weight = |mark: &MarkReport| mark.traffic.total_bytes() + mark.traffic.gemm_steps;
+        let all = marks.iter().map(weight).sum::<u64>().max(1);
+        for mark in &mut marks {
+            mark.wall = wall.mul_f64(weight(mark) as f64 / all as f64);
+        }
         RunReport {
             traffic: Traffic::of(&batch.insns, &self.config),
             wall,
             cycles: Some(u64::from(cycles)),
-            marks: marks.collect(),
+            marks,
             leftover_tokens: [0; 4],
         }
     }

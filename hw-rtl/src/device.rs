@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Instant;
 
 use vta_driver::{
-    Batch, Budget, DeviceInfo, DeviceMemory, MarkReport, RunReport, Runner, Traffic, WorkerDevice,
+    Batch, Budget, DeviceInfo, DeviceMemory, RunReport, Runner, Traffic, WorkerDevice, mark_reports,
 };
 use vta_isa::{Config, Insn, MemType, tokens};
 
@@ -113,7 +113,8 @@ pub fn run(
         traffic: Traffic::of(&batch.insns, config),
         wall: started.elapsed(),
         cycles: Some(ran.cycles),
-        marks: marks(config, batch),
+        // A design says nothing of its layers.
+        marks: mark_reports(&batch.insns, &batch.marks, config, &[]),
         leftover_tokens: leftover,
     };
     Ok((report, ran.moved))
@@ -145,16 +146,4 @@ fn whose(config: &Config, insns: &[Insn], error: RtlError) -> RtlError {
     let whose = insns.iter().find_map(at).unwrap_or_default();
     let reason = reason + &whose;
     RtlError::Nowhere { does, addr, reason }
-}
-
-/// What each layer moves and computes: a design says nothing of its layers.
-fn marks(config: &Config, batch: &Batch) -> Vec<MarkReport> {
-    let ends = batch.marks.iter().skip(1).map(|mark| mark.first_insn);
-    let ends = ends.chain([batch.insns.len()]);
-    let report = |(mark, end): (&vta_driver::LayerMark, usize)| MarkReport {
-        name: mark.name.clone(),
-        traffic: Traffic::of(batch.insns.get(mark.first_insn..end).unwrap_or(&[]), config),
-        ..MarkReport::default()
-    };
-    batch.marks.iter().zip(ends).map(report).collect()
 }

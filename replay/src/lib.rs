@@ -128,9 +128,7 @@ fn run_allocated(case: &Case, device: &dyn Device) -> Result<CaseReport, DriverE
     };
     let done = device.submit(Work::Run(batch.into()))?.wait()?;
     let WorkDone::Ran(run) = done else {
-        return Err(DriverError::Lost {
-            device: device.info().name.clone(),
-        });
+        return Err(DriverError::lost(&device.info().name));
     };
     let mut report = CaseReport {
         bytes_compared: 0,
@@ -179,9 +177,7 @@ fn compare(
         size_bytes: expected.len() as u64,
     };
     let WorkDone::Data(found) = device.submit(read)?.wait()? else {
-        return Err(DriverError::Lost {
-            device: device.info().name.clone(),
-        });
+        return Err(DriverError::lost(&device.info().name));
     };
     report.bytes_compared += expected.len() as u64;
     if found == expected {

@@ -39,11 +39,10 @@ mod oracle;
 pub mod views;
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use vta_driver::{Batch, Budget, DeviceMemory, LayerMark, MarkReport, RunReport, Traffic};
+use vta_driver::{Batch, Budget, DeviceMemory, LayerMark, RunReport, mark_reports};
+use vta_isa::Insn;
 use vta_isa::tokens::At;
-use vta_isa::{Config, Insn};
 
 pub use board::{Board, BoardError, Core};
 pub use cycle_device::{CycleLog, CycleMachine, Execution, TimedRun};
@@ -113,24 +112,4 @@ impl StepBudget {
             }
         }
     }
-}
-
-/// Traffic of each mark from its instructions; wall times as far as they are known.
-fn mark_reports(
-    insns: &[Insn],
-    marks: &[LayerMark],
-    config: &Config,
-    walls: &[Duration],
-) -> Vec<MarkReport> {
-    let ends = marks
-        .iter()
-        .skip(1)
-        .map(|m| m.first_insn)
-        .chain([insns.len()]);
-    let report = |(i, (mark, end)): (usize, (&LayerMark, usize))| MarkReport {
-        name: mark.name.clone(),
-        traffic: Traffic::of(insns.get(mark.first_insn..end).unwrap_or(&[]), config),
-        wall: walls.get(i).copied().unwrap_or_default(),
-    };
-    marks.iter().zip(ends).enumerate().map(report).collect()
 }

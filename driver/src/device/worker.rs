@@ -5,11 +5,11 @@ mod lane;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use crossbeam_channel::{Receiver, bounded};
+use crossbeam_channel::bounded;
 use vta_isa::{Config, Extensions, check};
 
 pub use self::lane::Runner;
-use self::lane::{Item, LaneThread, Reply};
+use self::lane::{Item, LaneThread};
 use crate::memory::HostBytes;
 use crate::memory::regions::{Footprints, Regions};
 use crate::packing::Packers;
@@ -78,9 +78,7 @@ impl WorkerDevice {
     }
 
     fn lost(&self) -> DriverError {
-        DriverError::Lost {
-            device: self.info.name.clone(),
-        }
+        DriverError::lost(&self.info.name)
     }
 
     fn refused(&self, source: AllocError) -> DriverError {
@@ -159,24 +157,9 @@ impl Device for WorkerDevice {
         };
         let sender = thread.sender.as_ref().ok_or_else(|| self.lost())?;
         sender.send(item).map_err(|_| self.lost())?;
-        Ok(Box::new(WorkerTicket {
-            device: self.info.name.clone(),
-            receiver,
-        }))
-    }
-}
-
-struct WorkerTicket {
-    device: String,
-    receiver: Receiver<Reply>,
-}
-
-impl Ticket for WorkerTicket {
-    fn wait(self: Box<Self>) -> Reply {
+        let lost = self.lost();
         // The reply's sender is dropped when the worker stops, so this can't hang.
-        self.receiver.recv().unwrap_or(Err(DriverError::Lost {
-            device: self.device,
-        }))
+        Ok(Box::new(move || receiver.recv().unwrap_or(Err(lost))))
     }
 }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::{Batch, Bytes, DriverError, FlushReason, Ticket, Traffic, WorkDone};
+use crate::{Batch, Bytes, FlushReason, Ticket, Traffic};
 
 /// One encoded batch with what has to lie in device memory before it runs.
 #[derive(Clone, Debug)]
@@ -89,22 +89,11 @@ impl Resident {
     /// Wraps the ticket of one of the batch's writes.
     pub(crate) fn watch(&self, ticket: Box<dyn Ticket>) -> Box<dyn Ticket> {
         self.unconfirmed.fetch_add(1, Ordering::Release);
-        Box::new(UploadTicket {
-            ticket,
-            unconfirmed: Arc::clone(&self.unconfirmed),
+        let unconfirmed = Arc::clone(&self.unconfirmed);
+        Box::new(move || {
+            let done = ticket.wait()?;
+            unconfirmed.fetch_sub(1, Ordering::Release);
+            Ok(done)
         })
-    }
-}
-
-struct UploadTicket {
-    ticket: Box<dyn Ticket>,
-    unconfirmed: Arc<AtomicUsize>,
-}
-
-impl Ticket for UploadTicket {
-    fn wait(self: Box<Self>) -> Result<WorkDone, DriverError> {
-        let done = self.ticket.wait()?;
-        self.unconfirmed.fetch_sub(1, Ordering::Release);
-        Ok(done)
     }
 }

@@ -88,11 +88,7 @@ struct Server<'a> {
 impl Server<'_> {
     /// Does a lane's work. After a panic, here or in the other lane, it only answers.
     fn serve(&self, receiver: &Receiver<Item>, mut runner: Option<&mut Runner>) {
-        let gone = || {
-            Err(DriverError::Lost {
-                device: self.name.to_owned(),
-            })
-        };
+        let gone = || Err(DriverError::lost(self.name));
         let mut layouts = Layouts::default();
         for item in receiver {
             let answer = if self.lost.load(Ordering::Acquire) {
@@ -142,7 +138,7 @@ impl Server<'_> {
                 .map(WorkDone::Data),
             Work::Run(batch) => {
                 // `submit_on` sends batches to the lane that has the runner.
-                let runner = runner.ok_or_else(|| DriverError::Lost { device: device() })?;
+                let runner = runner.ok_or_else(|| DriverError::lost(self.name))?;
                 runner(batch, memory)
                     .map(WorkDone::Ran)
                     .map_err(|message| DriverError::Device {
