@@ -14,7 +14,7 @@ use crate::packing::{TensorImages, unpack};
 use crate::stream::Stream;
 use crate::{
     Allocations, BufferKind, CommandQueue, Counters, Device, DramPlan, DriverError, FlushReason,
-    Packing, PhysAddr, Program, QueueLimits, Recording, RunReport, TensorSpec, Ticket, Work,
+    Lane, Packing, PhysAddr, Program, QueueLimits, Recording, RunReport, TensorSpec, Ticket, Work,
     WorkDone,
 };
 
@@ -75,13 +75,33 @@ pub struct Session {
     buffers: Allocations,
 }
 
-/// The streams of a session's pipelines. Inputs don't queue up behind outputs, which wait for
-/// their run.
+/// The streams of a program on a device. What arrives doesn't queue up behind what leaves, which waits
+/// for batches.
 #[derive(Clone)]
 struct Streams {
-    input: Arc<Stream>,
+    arriving: Arc<Stream>,
     compute: Arc<Stream>,
-    output: Arc<Stream>,
+    leaving: Arc<Stream>,
+}
+
+impl Streams {
+    fn start(device: &Arc<dyn Device>) -> Self {
+        let start = |what, lane| {
+            let name = format!("{what} of {}", device.info().name);
+            Arc::new(Stream::new(name, Arc::clone(device), lane))
+        };
+        Self {
+            arriving: start("arrivals", Lane::Copy),
+            compute: start("batches", Lane::Compute),
+            leaving: start("departures", Lane::Copy),
+        }
+    }
+}
+
+/// Waits for all, also behind an error: what runs names memory of the session.
+fn wait_for_all(tickets: Vec<Box<dyn Ticket>>) -> Result<Vec<WorkDone>, DriverError> {
+    let done: Vec<_> = tickets.into_iter().map(Ticket::wait).collect();
+    done.into_iter().collect()
 }
 
 /// The program's buffers, of which sets share all but the inputs and outputs, and what was
@@ -309,9 +329,9 @@ impl Session {
         let read = self.read_work(self.current, spec);
         match self.device.submit(read)?.wait()? {
             WorkDone::Data(bytes) => self.unpack(spec, &bytes),
-            WorkDone::Written | WorkDone::Ran(_) => Err(DriverError::Lost {
-                device: self.device.info().name.clone(),
-            }),
+            WorkDone::Written | WorkDone::Ran(_) => {
+                Err(DriverError::lost(&self.device.info().name))
+            }
         }
     }
 

@@ -7,14 +7,14 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-use self::steps::{HostMarks, flush_reason, host_report, run_kernel, wait_for_all};
+use self::steps::{HostMarks, flush_reason, host_report, run_kernel};
 use crate::packing::TensorImages;
 use crate::queue::Route;
-use crate::session::{by_input, unpack_output};
+use crate::session::{Streams, by_input, unpack_output, wait_for_all};
 use crate::{
-    Counters, Device, DriverError, HostStep, Lane, MarkReport, MultiProgram, Place, Point,
-    ProgramError, QueueLimits, Recording, RunOutput, Session, Step, Stream, TensorSpec, Ticket,
-    Timeline, Traffic, Work, WorkDone,
+    Counters, Device, DriverError, HostStep, MarkReport, MultiProgram, Place, Point, ProgramError,
+    QueueLimits, Recording, RunOutput, Session, Step, TensorSpec, Ticket, Timeline, Traffic, Work,
+    WorkDone,
 };
 
 /// A [`MultiProgram`] loaded on its devices.
@@ -60,7 +60,7 @@ use crate::{
 /// ```
 pub struct MultiSession {
     /// By part. Streams are dropped before the memory that their work names.
-    streams: Vec<PartStreams>,
+    streams: Vec<Streams>,
     program: Arc<MultiProgram>,
     parts: Vec<Session>,
     /// Of the steps that ran.
@@ -74,12 +74,6 @@ pub struct MultiSession {
 struct Flight {
     tickets: Vec<Box<dyn Ticket>>,
     host: HostMarks,
-}
-
-struct PartStreams {
-    arriving: Stream,
-    compute: Arc<Stream>,
-    leaving: Stream,
 }
 
 /// What the host computed: by image, by output, in NCHW order.
@@ -119,15 +113,7 @@ impl MultiSession {
             let loaded =
                 Session::keeping_tensors(Arc::clone(&part.program), Arc::clone(device), limits)?;
             parts.push(loaded);
-            let start = |what, lane| {
-                let name = format!("{what} of {}", device.info().name);
-                Stream::new(name, Arc::clone(device), lane)
-            };
-            streams.push(PartStreams {
-                arriving: start("arrivals", Lane::Copy),
-                compute: Arc::new(start("batches", Lane::Compute)),
-                leaving: start("departures", Lane::Copy),
-            });
+            streams.push(Streams::start(device));
         }
         Ok(Self {
             streams,
@@ -293,10 +279,7 @@ impl MultiSession {
             source.packing == target.packing && (a.batch(), a.block()) == (b.batch(), b.block());
         let images = self.images;
         let make = move || {
-            let WorkDone::Data(bytes) = fetched.wait()? else {
-                let text = format!("tensor {} was not read", source.name);
-                return Err(DriverError::Input(text));
-            };
+            let bytes = bytes_of(fetched, &source)?;
             if alike {
                 let data = bytes.into();
                 return Ok(Work::Write { addr, data });
@@ -328,12 +311,9 @@ impl MultiSession {
         let (name, kernel) = (step.name.clone(), Arc::clone(&step.kernel));
         let marks = Arc::clone(&launch.host);
         let mut compute = Some(move || {
-            let inputs = fetched.into_iter().map(|(ticket, spec, config)| {
-                let WorkDone::Data(bytes) = ticket.wait()? else {
-                    let text = format!("tensor {} was not read", spec.name);
-                    return Err(DriverError::Input(text));
-                };
-                unpack_output(&spec, &config, &bytes)
+            let inputs = fetched.into_iter();
+            let inputs = inputs.map(|(ticket, spec, config)| {
+                unpack_output(&spec, &config, &bytes_of(ticket, &spec)?)
             });
             let inputs: Vec<Vec<Vec<i8>>> = inputs.collect::<Result<_, _>>()?;
             let one = |image| {
@@ -482,6 +462,17 @@ impl MultiSession {
     /// What one part counted.
     pub fn part_counters(&self, part: usize) -> Option<Counters> {
         self.parts.get(part).map(Session::counters)
+    }
+}
+
+/// What was read of a tensor.
+fn bytes_of(ticket: Box<dyn Ticket>, spec: &TensorSpec) -> Result<Vec<u8>, DriverError> {
+    match ticket.wait()? {
+        WorkDone::Data(bytes) => Ok(bytes),
+        WorkDone::Written | WorkDone::Ran(_) => {
+            let text = format!("tensor {} was not read", spec.name);
+            Err(DriverError::Input(text))
+        }
     }
 }
 

@@ -3,11 +3,10 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use super::{BufferSet, RunOutput, Session, Streams};
+use super::{BufferSet, RunOutput, Session, Streams, wait_for_all};
 use crate::queue::Route;
 use crate::{
-    BufferKind, DriverError, Lane, PhysAddr, Point, Stream, Ticket, Timeline, TimelineError, Work,
-    WorkDone,
+    BufferKind, DriverError, PhysAddr, Point, Ticket, Timeline, TimelineError, Work, WorkDone,
 };
 
 /// Inputs and outputs alternate between this many sets of buffers.
@@ -59,16 +58,9 @@ impl Session {
             let set = self.another_set()?;
             self.sets.push(set);
         }
-        let device = &self.device;
-        let start = |what, lane| {
-            let name = format!("{what} of {}", device.info().name);
-            Arc::new(Stream::new(name, Arc::clone(device), lane))
-        };
-        let streams = self.streams.get_or_insert_with(|| Streams {
-            input: start("inputs", Lane::Copy),
-            compute: start("batches", Lane::Compute),
-            output: start("outputs", Lane::Copy),
-        });
+        let streams = self
+            .streams
+            .get_or_insert_with(|| Streams::start(&self.device));
         Ok(Pipeline {
             streams: streams.clone(),
             sets: in_flight.min(SETS),
@@ -148,9 +140,7 @@ struct Flight {
 
 impl Flight {
     fn wait(self) -> Result<Vec<WorkDone>, DriverError> {
-        // All are waited for, also behind an error: what runs names memory of the session.
-        let done: Vec<_> = self.tickets.into_iter().map(Ticket::wait).collect();
-        let done: Result<_, _> = done.into_iter().collect();
+        let done = wait_for_all(self.tickets);
         self.failed.map_or(done, Err)
     }
 }
@@ -178,9 +168,7 @@ impl Pipeline<'_> {
         if let Err(error) = self.launch(&mut flight, writes) {
             // The queue may hold half a run, and what was submitted must end first.
             self.session.sets[set].queue.discard();
-            let tickets = std::mem::take(&mut flight.tickets);
-            let done: Vec<_> = tickets.into_iter().map(Ticket::wait).collect();
-            let cause = done.into_iter().find_map(Result::err);
+            let cause = wait_for_all(std::mem::take(&mut flight.tickets)).err();
             // A piece that fails while others are queued is the run's result, which has its place.
             match error {
                 DriverError::Timeline(TimelineError::Failed { .. }) => {
@@ -217,7 +205,7 @@ impl Pipeline<'_> {
         let [input, computed, read] = ["input", "run", "output"].map(Timeline::new);
         for write in writes {
             let signal = vec![input.promise_next()?];
-            let ticket = self.streams.input.submit(write, &free, signal)?;
+            let ticket = self.streams.arriving.submit(write, &free, signal)?;
             flight.tickets.push(ticket);
         }
 
@@ -243,7 +231,7 @@ impl Pipeline<'_> {
             let spec = self.session.program.tensor(output)?;
             let work = self.session.read_work(flight.set, spec);
             let signal = vec![read.promise_next()?];
-            let ticket = self.streams.output.submit(work, &waits, signal)?;
+            let ticket = self.streams.leaving.submit(work, &waits, signal)?;
             flight.tickets.push(ticket);
         }
         flight.read = Some(read.at(read.promised()));

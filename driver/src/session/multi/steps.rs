@@ -3,10 +3,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::{
-    DriverError, FlushReason, HostKernel, MarkReport, MultiProgram, RunReport, Step, Ticket,
-    WorkDone,
-};
+use crate::{FlushReason, HostKernel, MarkReport, MultiProgram, RunReport, Step};
 
 /// What layers of the host took so far, each put there by the thread that computed it.
 pub(super) type HostMarks = Arc<Mutex<Vec<MarkReport>>>;
@@ -39,12 +36,6 @@ pub(super) fn run_kernel(
         true => Ok(out),
         false => Err(format!("it gave {} tensors, not {count}", out.len())),
     }
-}
-
-/// All are waited for, also behind an error: what runs names memory of the session.
-pub(super) fn wait_for_all(tickets: Vec<Box<dyn Ticket>>) -> Result<Vec<WorkDone>, DriverError> {
-    let done: Vec<_> = tickets.into_iter().map(Ticket::wait).collect();
-    done.into_iter().collect()
 }
 
 /// Why the batch of a step is submitted: where the next layer, if any, is; nowhere means the host.

@@ -6,7 +6,7 @@ use vta_isa::{Config, Insn};
 
 use super::*;
 use crate::testing::{Recorder, doubler, program};
-use crate::{Device, DeviceInfo, FlushReason, PAGE_BYTES, QueueLimits, WorkerDevice};
+use crate::{Device, DeviceInfo, FlushReason, Lane, PAGE_BYTES, QueueLimits, WorkerDevice};
 
 const SMALL: QueueLimits = QueueLimits {
     insns: 256,
