@@ -265,21 +265,29 @@ impl CommandQueue {
         reason: FlushReason,
     ) -> Result<Recording, DriverError> {
         self.ahead = true;
-        let layers = 0..self.program.layers.len();
-        let encoded = layers.into_iter().try_for_each(|index| {
-            self.push_layer(index)?;
-            if apart { self.submit(reason) } else { Ok(()) }
-        });
-        let encoded = encoded.and_then(|()| self.submit(reason));
+        let encoded = self.encode_all(apart, reason);
         self.ahead = false;
         let recording = self.take_recording();
         encoded?;
-        match recording.is_complete() {
-            true => Ok(recording),
-            false => Err(DriverError::Recording {
-                reason: "it is too large to be kept",
-            }),
+        if recording.is_complete() {
+            return Ok(recording);
         }
+        let reason = "it is too large to be kept";
+        Err(DriverError::Recording { reason })
+    }
+
+    /// Pushes the layers as long as they are kept.
+    fn encode_all(&mut self, apart: bool, reason: FlushReason) -> Result<(), DriverError> {
+        for index in 0..self.program.layers.len() {
+            if !self.recording.is_complete() {
+                break;
+            }
+            self.push_layer(index)?;
+            if apart {
+                self.submit(reason)?;
+            }
+        }
+        self.submit(reason)
     }
 
     /// Where micro-ops of a batch lie.
@@ -292,27 +300,12 @@ impl CommandQueue {
     /// be kept: whoever pushes its layers hears why. Nothing may be queued.
     pub(crate) fn prepare(&mut self, reason: FlushReason) -> Option<Recording> {
         let counters = self.counters.clone();
-        self.ahead = true;
-        let encoded = self.encode_all(reason);
-        self.ahead = false;
-        let recording = self.take_recording();
-        if encoded.is_ok() && recording.is_complete() {
-            return Some(recording);
+        let encoded = self.encode(false, reason).ok();
+        if encoded.is_none() {
+            self.discard();
+            self.counters = counters;
         }
-        self.discard();
-        self.counters = counters;
-        None
-    }
-
-    /// Pushes the layers as long as they are kept.
-    fn encode_all(&mut self, reason: FlushReason) -> Result<(), DriverError> {
-        for index in 0..self.program.layers.len() {
-            if !self.recording.is_complete() {
-                return Ok(());
-            }
-            self.push_layer(index)?;
-        }
-        self.submit(reason)
+        encoded
     }
 
     /// Submits what is queued, if anything, and counts the reason.
