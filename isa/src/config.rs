@@ -1,6 +1,6 @@
 //! The configuration of one VTA instance: `vta_config.json`.
 
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use thiserror::Error;
 
 use crate::{Extension, Extensions, Gemm, MemType, Uop};
@@ -16,12 +16,18 @@ pub struct Config {
     hw_ver: String,
     log_batch: u32,
     log_block: u32,
-    log_uop_buff_size: u32,
-    log_inp_buff_size: u32,
-    log_wgt_buff_size: u32,
-    log_acc_buff_size: u32,
+    /// In the order of [`SCRATCHPADS`].
+    log_buff_sizes: [u32; 4],
     extensions: Extensions,
 }
+
+/// Each scratchpad: the key of its size, what lies in it, and the largest depth that fields address.
+const SCRATCHPADS: [(&str, MemType, u64); 4] = [
+    ("LOG_UOP_BUFF_SIZE", MemType::Uop, Config::MAX_UOP_DEPTH),
+    ("LOG_INP_BUFF_SIZE", MemType::Inp, Config::MAX_INP_DEPTH),
+    ("LOG_WGT_BUFF_SIZE", MemType::Wgt, Config::MAX_WGT_DEPTH),
+    ("LOG_ACC_BUFF_SIZE", MemType::Acc, Config::MAX_ACC_DEPTH),
+];
 
 /// A configuration that can't be used.
 #[derive(Debug, Error)]
@@ -106,40 +112,24 @@ pub enum Excess {
     Extension(Extension),
 }
 
-#[derive(Deserialize, Serialize, Default)]
+#[derive(Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "UPPERCASE")]
 struct Keys {
-    #[serde(skip_serializing_if = "Option::is_none")]
     target: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     hw_ver: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     log_inp_width: Option<u32>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     log_wgt_width: Option<u32>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     log_acc_width: Option<u32>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     log_out_width: Option<u32>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     log_batch: Option<u32>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     log_block: Option<u32>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     log_block_in: Option<u32>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     log_block_out: Option<u32>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     log_uop_buff_size: Option<u32>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     log_inp_buff_size: Option<u32>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     log_wgt_buff_size: Option<u32>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     log_acc_buff_size: Option<u32>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     log_out_buff_size: Option<u32>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     extensions: Option<Vec<String>>,
 }
 
@@ -151,10 +141,7 @@ impl Default for Config {
             hw_ver: "0.0.2".to_owned(),
             log_batch: 0,
             log_block: 4,
-            log_uop_buff_size: 15,
-            log_inp_buff_size: 15,
-            log_wgt_buff_size: 18,
-            log_acc_buff_size: 17,
+            log_buff_sizes: [15, 15, 18, 17],
             extensions: Extensions::ALL,
         }
     }
@@ -214,20 +201,23 @@ impl Config {
             }
         }
         let (block_key, log_block) = log_block.unwrap_or(("LOG_BLOCK", default.log_block));
+        let given = [
+            keys.log_uop_buff_size,
+            keys.log_inp_buff_size,
+            keys.log_wgt_buff_size,
+            keys.log_acc_buff_size,
+        ];
+        let mut log_buff_sizes = default.log_buff_sizes;
+        for (size, given) in log_buff_sizes.iter_mut().zip(given) {
+            *size = given.unwrap_or(*size);
+        }
+        let log_batch = keys.log_batch.unwrap_or(default.log_batch);
         let config = Self {
             target: keys.target.clone().unwrap_or(default.target),
             hw_ver: keys.hw_ver.clone().unwrap_or(default.hw_ver),
-            log_batch: ranged(
-                "LOG_BATCH",
-                keys.log_batch.unwrap_or(default.log_batch),
-                0,
-                6,
-            )?,
+            log_batch: ranged("LOG_BATCH", log_batch, 0, 6)?,
             log_block: ranged(block_key, log_block, 0, 6)?,
-            log_uop_buff_size: keys.log_uop_buff_size.unwrap_or(default.log_uop_buff_size),
-            log_inp_buff_size: keys.log_inp_buff_size.unwrap_or(default.log_inp_buff_size),
-            log_wgt_buff_size: keys.log_wgt_buff_size.unwrap_or(default.log_wgt_buff_size),
-            log_acc_buff_size: keys.log_acc_buff_size.unwrap_or(default.log_acc_buff_size),
+            log_buff_sizes,
             extensions: match &keys.extensions {
                 None => default.extensions,
                 Some(names) => extensions(names)?,
@@ -235,7 +225,8 @@ impl Config {
         };
         config.check_depths()?;
         if let Some(given) = keys.log_out_buff_size {
-            let derived = config.log_acc_buff_size - 2;
+            let [.., log_acc_buff_size] = config.log_buff_sizes;
+            let derived = log_acc_buff_size - 2;
             if given != derived {
                 return Err(ConfigError::Conflict {
                     first: "LOG_OUT_BUFF_SIZE",
@@ -249,33 +240,7 @@ impl Config {
     }
 
     fn check_depths(&self) -> Result<(), ConfigError> {
-        let scratchpads = [
-            (
-                "LOG_UOP_BUFF_SIZE",
-                self.log_uop_buff_size,
-                MemType::Uop,
-                Self::MAX_UOP_DEPTH,
-            ),
-            (
-                "LOG_INP_BUFF_SIZE",
-                self.log_inp_buff_size,
-                MemType::Inp,
-                Self::MAX_INP_DEPTH,
-            ),
-            (
-                "LOG_WGT_BUFF_SIZE",
-                self.log_wgt_buff_size,
-                MemType::Wgt,
-                Self::MAX_WGT_DEPTH,
-            ),
-            (
-                "LOG_ACC_BUFF_SIZE",
-                self.log_acc_buff_size,
-                MemType::Acc,
-                Self::MAX_ACC_DEPTH,
-            ),
-        ];
-        for (key, value, mem, limit) in scratchpads {
+        for ((key, mem, limit), value) in SCRATCHPADS.into_iter().zip(self.log_buff_sizes) {
             let log_elem = self.elem_bytes(mem).ilog2();
             if value < log_elem || value > 40 {
                 return Err(ConfigError::Range {
@@ -300,25 +265,22 @@ impl Config {
     /// The configuration as the text of a `vta_config.json`, one key a line. `EXTENSIONS` stands
     /// there only where the machine lacks some.
     pub fn to_json(&self) -> String {
-        let keys = Keys {
-            target: Some(self.target.clone()),
-            hw_ver: Some(self.hw_ver.clone()),
-            log_inp_width: Some(3),
-            log_wgt_width: Some(3),
-            log_acc_width: Some(5),
-            log_batch: Some(self.log_batch),
-            log_block: Some(self.log_block),
-            log_uop_buff_size: Some(self.log_uop_buff_size),
-            log_inp_buff_size: Some(self.log_inp_buff_size),
-            log_wgt_buff_size: Some(self.log_wgt_buff_size),
-            log_acc_buff_size: Some(self.log_acc_buff_size),
-            extensions: self.lacking().then(|| {
-                let names = self.extensions.iter().map(Extension::name);
-                names.map(str::to_owned).collect()
-            }),
-            ..Keys::default()
-        };
-        serde_json::to_string_pretty(&keys).unwrap_or_default()
+        let mut keys = serde_json::json!({
+            "TARGET": self.target,
+            "HW_VER": self.hw_ver,
+            "LOG_INP_WIDTH": 3,
+            "LOG_WGT_WIDTH": 3,
+            "LOG_ACC_WIDTH": 5,
+            "LOG_BATCH": self.log_batch,
+            "LOG_BLOCK": self.log_block,
+        });
+        for ((key, ..), size) in SCRATCHPADS.into_iter().zip(self.log_buff_sizes) {
+            keys[key] = size.into();
+        }
+        if self.extensions != Extensions::ALL {
+            keys["EXTENSIONS"] = self.extensions.iter().map(Extension::name).collect();
+        }
+        format!("{keys:#}")
     }
 
     /// The extensions of the original RTL that the machine has: all by default. In JSON they are
@@ -331,10 +293,6 @@ impl Config {
     #[must_use]
     pub fn with_extensions(self, extensions: Extensions) -> Self {
         Self { extensions, ..self }
-    }
-
-    fn lacking(&self) -> bool {
-        self.extensions != Extensions::ALL
     }
 
     /// The first thing that this configuration has and `machine` hasn't; `None` when what was
@@ -390,15 +348,13 @@ impl Config {
     /// Tiles (micro-ops for UOP) of the scratchpad that the memory type lives in: ACC, ACC8 and
     /// OUT share the accumulator scratchpad.
     pub const fn depth(&self, mem: MemType) -> usize {
-        let (log_bytes, elem) = match mem {
-            MemType::Uop => (self.log_uop_buff_size, self.elem_bytes(MemType::Uop)),
-            MemType::Wgt => (self.log_wgt_buff_size, self.elem_bytes(MemType::Wgt)),
-            MemType::Inp => (self.log_inp_buff_size, self.elem_bytes(MemType::Inp)),
-            MemType::Acc | MemType::Acc8 | MemType::Out => {
-                (self.log_acc_buff_size, self.elem_bytes(MemType::Acc))
-            }
+        let at = match mem {
+            MemType::Uop => 0,
+            MemType::Inp => 1,
+            MemType::Wgt => 2,
+            MemType::Acc | MemType::Acc8 | MemType::Out => 3,
         };
-        (1u64 << log_bytes) as usize / elem
+        (1u64 << self.log_buff_sizes[at]) as usize / self.elem_bytes(SCRATCHPADS[at].1)
     }
 
     /// int8 or int32 lanes of one input, accumulator or output tile: `BATCH * BLOCK`.
