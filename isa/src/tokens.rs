@@ -30,7 +30,7 @@ pub struct Stuck {
     /// At which instruction.
     pub at: At,
     /// What it waits for; empty if it only stands behind FINISH.
-    pub waits_for: Vec<&'static str>,
+    pub waits_for: Vec<Edge>,
 }
 
 impl Stuck {
@@ -41,7 +41,7 @@ impl Stuck {
         let missing = pops(module, at.insn.deps()).filter(|&edge| tokens[edge as usize] == 0);
         Self {
             module,
-            waits_for: missing.map(Edge::words).collect(),
+            waits_for: missing.collect(),
             at,
         }
     }
@@ -49,13 +49,9 @@ impl Stuck {
 
 impl fmt::Display for Stuck {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "{} waits at {} for {}",
-            self.module,
-            self.at,
-            self.waits_for.join(" and ")
-        )
+        let tokens: Vec<_> = self.waits_for.iter().map(Edge::to_string).collect();
+        let (module, at, tokens) = (self.module, &self.at, tokens.join(" and "));
+        write!(f, "{module} waits at {at} for {tokens}")
     }
 }
 
@@ -117,16 +113,6 @@ impl Edge {
         Self::StoreToCompute,
     ];
 
-    /// The edge in words, as error messages name it.
-    pub const fn words(self) -> &'static str {
-        match self {
-            Self::LoadToCompute => "a token from load to compute",
-            Self::ComputeToLoad => "a token from compute to load",
-            Self::ComputeToStore => "a token from compute to store",
-            Self::StoreToCompute => "a token from store to compute",
-        }
-    }
-
     /// Name in tables and JSON.
     pub const fn name(self) -> &'static str {
         match self {
@@ -137,22 +123,24 @@ impl Edge {
         }
     }
 
+    /// The module that gives tokens to this queue, and the one that takes them.
+    const fn ends(self) -> (Module, Module) {
+        match self {
+            Self::LoadToCompute => (Module::Load, Module::Compute),
+            Self::ComputeToLoad => (Module::Compute, Module::Load),
+            Self::ComputeToStore => (Module::Compute, Module::Store),
+            Self::StoreToCompute => (Module::Store, Module::Compute),
+        }
+    }
+
     /// The module that gives tokens to this queue.
     pub const fn producer(self) -> Module {
-        match self {
-            Self::LoadToCompute => Module::Load,
-            Self::ComputeToLoad | Self::ComputeToStore => Module::Compute,
-            Self::StoreToCompute => Module::Store,
-        }
+        self.ends().0
     }
 
     /// The module that takes tokens from this queue.
     pub const fn consumer(self) -> Module {
-        match self {
-            Self::LoadToCompute | Self::StoreToCompute => Module::Compute,
-            Self::ComputeToLoad => Module::Load,
-            Self::ComputeToStore => Module::Store,
-        }
+        self.ends().1
     }
 
     /// The flag of its producer that gives a token to this queue.
@@ -173,8 +161,10 @@ impl Edge {
 }
 
 impl fmt::Display for Edge {
+    /// In words, as error messages name it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.words())
+        let (from, to) = self.ends();
+        write!(f, "a token from {from} to {to}")
     }
 }
 
@@ -421,7 +411,10 @@ mod tests {
             assert!(pushes(edge.producer(), flag(Edge::push)).eq([edge]));
             let ends = [edge.producer(), edge.consumer()].map(Module::name);
             assert_eq!(edge.name(), ends.join("->"));
-            assert_eq!(edge.words(), format!("a token from {}", ends.join(" to ")));
+            assert_eq!(
+                edge.to_string(),
+                format!("a token from {}", ends.join(" to "))
+            );
         }
         let stray = Module::ALL.map(|m| stray_flag(m, all));
         assert_eq!(stray, [Some("pop_prev"), None, Some("pop_next")]);
