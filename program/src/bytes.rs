@@ -6,15 +6,9 @@ use std::sync::Arc;
 
 /// Immutable bytes, cheap to clone. Equality compares contents.
 #[derive(Clone)]
-pub struct Bytes(Inner);
-
-#[derive(Clone)]
-enum Inner {
-    Shared(Arc<[u8]>),
-    Part {
-        whole: Arc<Vec<u8>>,
-        range: Range<usize>,
-    },
+pub struct Bytes {
+    whole: Arc<Vec<u8>>,
+    range: Range<usize>,
 }
 
 impl Bytes {
@@ -22,7 +16,7 @@ impl Bytes {
     pub(crate) fn part(whole: &Arc<Vec<u8>>, range: Range<usize>) -> Option<Self> {
         whole.get(range.clone())?;
         let whole = Arc::clone(whole);
-        Some(Self(Inner::Part { whole, range }))
+        Some(Self { whole, range })
     }
 }
 
@@ -30,35 +24,26 @@ impl Deref for Bytes {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        match &self.0 {
-            Inner::Shared(bytes) => bytes,
-            Inner::Part { whole, range } => &whole[range.clone()],
-        }
+        &self.whole[self.range.clone()]
     }
 }
 
 impl From<Vec<u8>> for Bytes {
     fn from(bytes: Vec<u8>) -> Self {
         let (range, whole) = (0..bytes.len(), Arc::new(bytes));
-        Self(Inner::Part { whole, range })
-    }
-}
-
-impl From<Arc<[u8]>> for Bytes {
-    fn from(bytes: Arc<[u8]>) -> Self {
-        Self(Inner::Shared(bytes))
+        Self { whole, range }
     }
 }
 
 impl From<&[u8]> for Bytes {
     fn from(bytes: &[u8]) -> Self {
-        Self(Inner::Shared(bytes.into()))
+        bytes.to_vec().into()
     }
 }
 
 impl<const N: usize> From<[u8; N]> for Bytes {
     fn from(bytes: [u8; N]) -> Self {
-        Self(Inner::Shared(Arc::new(bytes)))
+        bytes.to_vec().into()
     }
 }
 
