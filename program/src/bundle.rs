@@ -37,7 +37,7 @@ use self::error::invalid;
 pub use self::error::{BUNDLE_VERSION, BundleError, HOSTED_VERSION};
 use crate::{
     Buffer, BufferId, BufferKind, Bytes, Command, GemmSteps, Kernel, KernelId, Layer, NodeInfo,
-    Packing, Program, Symbol, TensorSpec,
+    Program, Symbol, TensorSpec,
 };
 use vta_files::{open_input, output, printable};
 
@@ -50,7 +50,7 @@ struct Meta {
     config: serde_json::Value,
     buffers: Vec<MetaBuffer>,
     kernel_uops: Vec<u32>,
-    tensors: Vec<MetaTensor>,
+    tensors: Vec<TensorSpec>,
     layers: Vec<MetaLayer>,
     #[serde(default)]
     seam_tokens: u32,
@@ -74,30 +74,6 @@ enum MetaKind {
     Input,
     Output,
     Scratch,
-}
-
-#[derive(Serialize, Deserialize)]
-struct MetaTensor {
-    name: String,
-    buffer: u32,
-    /// Tensors at the start of their buffer leave it out.
-    #[serde(default, skip_serializing_if = "starts")]
-    offset_bytes: u64,
-    chw: [u32; 3],
-    /// The bits of the f32, so that nothing is lost in decimal.
-    scale_bits: u32,
-    /// Symmetric tensors leave it out, as bundles did before there were others.
-    #[serde(default, skip_serializing_if = "is_zero")]
-    zero: i8,
-    im2col: Option<MetaIm2col>,
-}
-
-#[derive(Serialize, Deserialize)]
-struct MetaIm2col {
-    kernel: [u32; 2],
-    stride: [u32; 2],
-    dilation: [u32; 2],
-    pads: [u32; 4],
 }
 
 #[derive(Serialize, Deserialize)]
@@ -196,7 +172,7 @@ impl Program {
             config,
             buffers: self.buffers.iter().map(&mut buffer).collect(),
             kernel_uops: self.kernels.iter().map(|k| k.uops.len() as u32).collect(),
-            tensors: self.tensors.iter().map(meta_tensor).collect(),
+            tensors: self.tensors.clone(),
             layers: self.layers.iter().map(meta_layer).collect(),
             seam_tokens: self.seam_tokens,
             inputs: self.inputs.clone(),
@@ -283,7 +259,7 @@ fn read_program(
         config,
         buffers,
         kernels,
-        tensors: meta.tensors.into_iter().map(read_tensor).collect(),
+        tensors: meta.tensors,
         layers,
         seam_tokens: meta.seam_tokens,
         inputs: meta.inputs,
@@ -298,68 +274,6 @@ fn io_error(path: &Path, error: &io::Error) -> BundleError {
     BundleError::Io {
         path: path.display().to_string(),
         message: error.to_string(),
-    }
-}
-
-fn starts(offset_bytes: &u64) -> bool {
-    *offset_bytes == 0
-}
-
-fn is_zero<T: Default + PartialEq>(value: &T) -> bool {
-    *value == T::default()
-}
-
-fn meta_tensor(t: &TensorSpec) -> MetaTensor {
-    let im2col = match t.packing {
-        Packing::Tiles => None,
-        Packing::Im2col {
-            kernel,
-            stride,
-            dilation,
-            pads,
-        } => Some(MetaIm2col {
-            kernel,
-            stride,
-            dilation,
-            pads,
-        }),
-    };
-    let scale_bits = t.scale.to_bits();
-    MetaTensor {
-        name: t.name.clone(),
-        buffer: t.buffer.0,
-        offset_bytes: t.offset_bytes,
-        chw: t.chw,
-        scale_bits,
-        zero: t.zero,
-        im2col,
-    }
-}
-
-fn read_tensor(t: MetaTensor) -> TensorSpec {
-    let packing = match t.im2col {
-        None => Packing::Tiles,
-        Some(MetaIm2col {
-            kernel,
-            stride,
-            dilation,
-            pads,
-        }) => Packing::Im2col {
-            kernel,
-            stride,
-            dilation,
-            pads,
-        },
-    };
-    let scale = f32::from_bits(t.scale_bits);
-    TensorSpec {
-        name: t.name,
-        buffer: BufferId(t.buffer),
-        offset_bytes: t.offset_bytes,
-        chw: t.chw,
-        scale,
-        zero: t.zero,
-        packing,
     }
 }
 

@@ -8,7 +8,7 @@ use vta_isa::{Config, Deps, Insn, Load, MemType, Store, Uop};
 use crate::{Bytes, NodeInfo, ProgramError};
 
 /// Index into [`Program::buffers`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct BufferId(pub u32);
 
 /// Index into [`Program::kernels`].
@@ -136,10 +136,12 @@ impl Layer {
     }
 }
 
-/// How an NCHW int8 tensor lies in its device buffer.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// How an NCHW int8 tensor lies in its device buffer; in bundles the window, `null` for tiles.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
 pub enum Packing {
     /// `[ceil(C/BLOCK)][H][W][BATCH][BLOCK]`, channels beyond C zero.
+    #[default]
     Tiles,
     /// The patches of a convolution, gathered by the host:
     /// `[ceil(C*KH*KW/BLOCK)][OH][OW][BATCH][BLOCK]`, where column `(c*KH + kh)*KW + kw` of output
@@ -157,8 +159,8 @@ pub enum Packing {
     },
 }
 
-/// A tensor of the program: a layer's output, the input, the output.
-#[derive(Clone, Debug, PartialEq)]
+/// A tensor of the program: a layer's output, the input, the output. Bundles have it in this form.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TensorSpec {
     /// The graph's name.
     pub name: String,
@@ -166,15 +168,38 @@ pub struct TensorSpec {
     pub buffer: BufferId,
     /// Where it starts there: a whole number of tiles. Tensors whose channels others have may lie
     /// in one buffer, beside or within each other.
+    #[serde(default, skip_serializing_if = "is_default")]
     pub offset_bytes: u64,
     /// Channels, rows, columns of one image (`[C, 1, 1]` for vectors).
     pub chw: [u32; 3],
     /// Real value of one step: `real = scale * (int8 - zero)`.
+    #[serde(rename = "scale_bits", with = "scale_bits")]
     pub scale: f32,
-    /// The zero point: what stands for a real 0, and for padding.
+    /// The zero point: what stands for a real 0, and for padding. Bundles before there were others
+    /// than 0 have none.
+    #[serde(default, skip_serializing_if = "is_default")]
     pub zero: i8,
     /// Layout in the buffer.
+    #[serde(rename = "im2col", default)]
     pub packing: Packing,
+}
+
+/// Whether bundles leave a value out.
+pub(crate) fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
+}
+
+/// The bits of an f32, so that nothing is lost in decimal.
+mod scale_bits {
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    pub fn serialize<S: Serializer>(scale: &f32, to: S) -> Result<S::Ok, S::Error> {
+        scale.to_bits().serialize(to)
+    }
+
+    pub fn deserialize<'d, D: Deserializer<'d>>(from: D) -> Result<f32, D::Error> {
+        u32::deserialize(from).map(f32::from_bits)
+    }
 }
 
 /// A compiled network. The default is an empty one for the default configuration.

@@ -9,7 +9,8 @@ use serde::{Deserialize, Serialize};
 
 use super::container::{BundleImage, all_sections};
 use super::error::{BundleError, invalid};
-use super::{is_zero, read_file, read_program};
+use super::{read_file, read_program};
+use crate::program::is_default;
 use crate::{HostKernel, HostOutput, HostStep, MultiProgram, Part, Place, Program, Step};
 use vta_files::output;
 
@@ -68,7 +69,7 @@ struct MetaNetwork {
     inputs: Vec<Vec<u32>>,
     outputs: Vec<u32>,
     /// Bytes of what stands around the network, behind those of the kernels.
-    #[serde(default, skip_serializing_if = "is_zero")]
+    #[serde(default, skip_serializing_if = "is_default")]
     ends: usize,
 }
 
