@@ -1,7 +1,9 @@
 //! What is generated from the declarations and committed is what they say.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-use vta_isa::{header, reference};
+use std::fmt::Write;
+
+use vta_isa::{Field, INSN_BYTES, Load, MemType, Opcode, header, reference};
 
 /// Compares a file of the repository with its text, or writes it, if `VTA_UPDATE_GENERATED` is set.
 fn fresh(file: &str, expected: impl Fn(&str) -> String) {
@@ -30,5 +32,46 @@ fn the_tables_of_the_documentation_are_fresh() {
         let (before, rest) = found.split_once(begin).unwrap();
         let (_, after) = rest.split_once(end).unwrap();
         format!("{before}{begin}{}{end}{after}", reference::tables())
+    });
+}
+
+/// The runtime for controllers has no standard library, so that it can't use this crate.
+#[test]
+fn the_bits_of_the_bare_metal_runtime_are_fresh() {
+    let transfer = Load::FIELDS;
+    let fields: [Field; 6] = [
+        Opcode::FIELD,
+        transfer.memory_type,
+        transfer.dram_base,
+        transfer.y_size,
+        transfer.x_size,
+        transfer.x_stride,
+    ];
+    // It reads a STORE as it reads a LOAD.
+    assert!(
+        fields[1..]
+            .iter()
+            .all(|f| Opcode::Store.fields().contains(f))
+    );
+    fresh("rt/src/isa.rs", |_| {
+        let mut text = String::from(
+            "//! What the runtime knows of the instruction set. The tests of `vta-isa` write it from the declared\n\
+             //! fields and codes; do not edit.\n\n\
+             /// A field's first bit and its width. None crosses the two halves of a word.\n\
+             pub(crate) type Field = (u32, u32);\n\n",
+        );
+        let opcodes = Opcode::ALL.map(|c| (c.name(), c.code().into()));
+        let mems = MemType::ALL.map(|c| (c.name(), c.code().into()));
+        let numbers = [("insn_bytes", INSN_BYTES)].into_iter().chain(opcodes);
+        for (name, number) in numbers.chain(mems) {
+            let name = name.to_ascii_uppercase();
+            writeln!(text, "pub(crate) const {name}: u32 = {number};").unwrap();
+        }
+        for field in fields {
+            let name = field.name.to_ascii_uppercase();
+            let (first, bits) = (field.first_bit, field.bits);
+            writeln!(text, "pub(crate) const {name}: Field = ({first}, {bits});").unwrap();
+        }
+        text
     });
 }

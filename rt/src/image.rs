@@ -6,6 +6,7 @@ use core::ffi::CStr;
 
 use crate::checksum::crc32;
 use crate::insn::{Insn, Regions, WORK_AT};
+use crate::isa::INSN_BYTES;
 use crate::stats::BatchStats;
 use crate::{Fault, Status};
 
@@ -14,7 +15,6 @@ pub(crate) const VERSION: u32 = 1;
 pub(crate) const HEADER_BYTES: u32 = 128;
 pub(crate) const BATCH_BYTES: u32 = 56;
 pub(crate) const TENSOR_BYTES: u32 = 72;
-pub(crate) const INSN_BYTES: u32 = 16;
 /// Of BATCH and BLOCK: far beyond what exists, and products of two fit easily.
 const MAX_LOG: u32 = 8;
 
@@ -198,14 +198,15 @@ impl<'i> Image<'i> {
     fn checksum(&self, from: u32, to: u32, said: u32) -> Result<(), Fault> {
         let bytes = self.bytes.get(from as usize..to as usize);
         let found = crc32(bytes.unwrap_or_default());
-        match found == said {
-            true => Ok(()),
-            false => Err(Fault::of(
+        if found == said {
+            Ok(())
+        } else {
+            Err(Fault::of(
                 Status::ImageChecksum,
                 from,
                 found.into(),
                 said.into(),
-            )),
+            ))
         }
     }
 
@@ -214,7 +215,7 @@ impl<'i> Image<'i> {
         let regions = self.regions();
         let mut next = 0u32;
         for index in 0..self.batches {
-            let batch = self.batch_at(index)?;
+            let batch = self.batch(index)?;
             let at = self.batches_at + index * BATCH_BYTES;
             let count = batch.stats.insns;
             if batch.first_insn != next || count == 0 || count > self.insns - next {
@@ -230,9 +231,10 @@ impl<'i> Image<'i> {
             }
             next += count;
         }
-        match next == self.insns {
-            true => Ok(()),
-            false => Err(Fault::field(40, self.insns.into(), next.into())),
+        if next == self.insns {
+            Ok(())
+        } else {
+            Err(Fault::field(40, self.insns.into(), next.into()))
         }
     }
 
@@ -249,7 +251,7 @@ impl<'i> Image<'i> {
     /// An instruction of the table.
     pub(crate) fn insn(&self, index: u32) -> Insn {
         let at = self.insns_at + index * INSN_BYTES;
-        Insn([0, 4, 8, 12].map(|word| self.word(at + word)))
+        Insn([self.long(at), self.long(at + 8)])
     }
 
     /// An input, or an output behind the inputs.
@@ -290,9 +292,10 @@ impl<'i> Image<'i> {
         let bytes = tensor.packed(self.log_batch, self.log_block).ok_or(bad)?;
         let end = u64::from(tensor.offset) + u64::from(bytes);
         let inside = bytes == tensor.bytes && end <= self.work.into();
-        match inside && (index < self.inputs || packing == Packing::Tiles) {
-            true => Ok(tensor),
-            false => Err(bad),
+        if inside && (index < self.inputs || packing == Packing::Tiles) {
+            Ok(tensor)
+        } else {
+            Err(bad)
         }
     }
 
@@ -301,17 +304,12 @@ impl<'i> Image<'i> {
     /// # Errors
     /// [`Status::Index`] beyond the last.
     pub fn batch(&self, index: u32) -> Result<Batch<'i>, Fault> {
-        self.batch_at(index)
-    }
-
-    fn batch_at(&self, index: u32) -> Result<Batch<'i>, Fault> {
         if index >= self.batches {
             let (index, count) = (index.into(), self.batches.into());
             return Err(Fault::of(Status::Index, 0, index, count));
         }
         let at = self.batches_at + index * BATCH_BYTES;
-        let long =
-            |from: u32| u64::from(self.word(at + from)) | u64::from(self.word(at + from + 4)) << 32;
+        let long = |from: u32| self.long(at + from);
         Ok(Batch {
             name: self.name(at + 8, self.word(at + 8))?,
             first_insn: self.word(at),
@@ -351,6 +349,10 @@ impl<'i> Image<'i> {
 
     fn word(&self, at: u32) -> u32 {
         word(self.bytes, at)
+    }
+
+    fn long(&self, at: u32) -> u64 {
+        u64::from(self.word(at)) | u64::from(self.word(at + 4)) << 32
     }
 }
 
@@ -407,15 +409,17 @@ pub(crate) fn round_up(value: u32, unit: u32) -> u32 {
 
 fn section(field: u32, at: u32, bytes: u64, limit: u64) -> Result<(), Fault> {
     let end = u64::from(at).saturating_add(bytes);
-    match end <= limit {
-        true => Ok(()),
-        false => Err(Fault::field(field, end, limit)),
+    if end <= limit {
+        Ok(())
+    } else {
+        Err(Fault::field(field, end, limit))
     }
 }
 
 fn at_most(field: u32, value: u32, limit: u32) -> Result<(), Fault> {
-    match value <= limit {
-        true => Ok(()),
-        false => Err(Fault::field(field, value.into(), limit.into())),
+    if value <= limit {
+        Ok(())
+    } else {
+        Err(Fault::field(field, value.into(), limit.into()))
     }
 }

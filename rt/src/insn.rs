@@ -1,5 +1,10 @@
 //! What of an instruction must be known to move its transfers and to keep them inside.
 
+use crate::isa::{
+    ACC, ACC8, ALU, DRAM_BASE, FINISH, Field, GEMM, INP, LOAD, MEMORY_TYPE, OPCODE, OUT, STORE,
+    UOP, WGT, X_SIZE, X_STRIDE, Y_SIZE,
+};
+
 /// Where instructions find the network's buffers.
 pub(crate) const WORK_AT: u32 = 1 << 30;
 
@@ -21,49 +26,50 @@ pub(crate) struct Places {
     pub(crate) work: u64,
 }
 
-const LOAD: u32 = 0;
-const STORE: u32 = 1;
-const GEMM: u32 = 2;
-const FINISH: u32 = 3;
-const ALU: u32 = 4;
-
-/// An instruction's four words.
+/// An instruction's two halves.
 #[derive(Clone, Copy)]
-pub(crate) struct Insn(pub(crate) [u32; 4]);
+pub(crate) struct Insn(pub(crate) [u64; 2]);
 
 impl Insn {
+    /// A field's bits. The field is a constant wherever this is called.
+    #[inline(always)]
+    fn get(self, (first, bits): Field) -> u32 {
+        let [low, high] = self.0;
+        let half = if first < 64 { low } else { high };
+        (half >> (first % 64)) as u32 & (u32::MAX >> (32 - bits))
+    }
+
+    /// The same with other bits in a field of the lower half.
+    #[inline(always)]
+    fn with(self, (first, bits): Field, value: u32) -> Self {
+        let [low, high] = self.0;
+        let mask = (u64::MAX >> (64 - bits)) << first;
+        Self([low & !mask | u64::from(value) << first & mask, high])
+    }
+
     fn opcode(self) -> u32 {
-        self.0[0] & 7
+        self.get(OPCODE)
     }
 
     pub(crate) fn is_finish(self) -> bool {
         self.opcode() == FINISH
     }
 
-    fn memory(self) -> u32 {
-        self.0[0] >> 7 & 7
-    }
-
-    fn base(self) -> u32 {
-        self.0[0] >> 26 | self.0[1] << 6
-    }
-
     /// log2 of an element's bytes; `None` for a memory type that isn't one.
     fn log_elem(self, regions: &Regions) -> Option<u32> {
         let tile = regions.log_batch + regions.log_block;
-        match self.memory() {
-            0 => Some(2),
-            1 => Some(2 * regions.log_block),
-            2 | 4 | 5 => Some(tile),
-            3 => Some(tile + 2),
+        match self.get(MEMORY_TYPE) {
+            UOP => Some(2),
+            WGT => Some(2 * regions.log_block),
+            INP | OUT | ACC8 => Some(tile),
+            ACC => Some(tile + 2),
             _ => None,
         }
     }
 
     /// Whether it moves any bytes.
     fn moves(self) -> bool {
-        let [_, _, sizes, _] = self.0;
-        self.opcode() <= STORE && sizes & 0xffff != 0 && sizes >> 16 != 0
+        matches!(self.opcode(), LOAD | STORE) && self.get(Y_SIZE) != 0 && self.get(X_SIZE) != 0
     }
 
     /// Whether it is an instruction, and all that it moves lies in one of the two parts; what it
@@ -79,15 +85,14 @@ impl Insn {
             return false;
         };
         // Outputs are stored, everything else is loaded.
-        if store != (self.memory() == 4) && self.moves() {
+        if store != (self.get(MEMORY_TYPE) == OUT) && self.moves() {
             return false;
         }
         if !self.moves() {
             return true;
         }
-        let [_, _, sizes, stride] = self.0.map(u64::from);
-        let (rows, columns, stride) = (sizes & 0xffff, sizes >> 16, stride & 0xffff);
-        let from = u64::from(self.base());
+        let fields = [Y_SIZE, X_SIZE, X_STRIDE, DRAM_BASE];
+        let [rows, columns, stride, from] = fields.map(|field| u64::from(self.get(field)));
         let to = from + (rows - 1) * stride + columns;
         let (from, to) = (from << log, to << log);
         let work = u64::from(WORK_AT);
@@ -101,18 +106,12 @@ impl Insn {
             return Some(self);
         }
         let log = self.log_elem(regions)?;
-        let from = u64::from(self.base()) << log;
+        let from = u64::from(self.get(DRAM_BASE)) << log;
         let address = match from.checked_sub(WORK_AT.into()) {
             Some(offset) => places.work.checked_add(offset)?,
             None => places.constants.checked_add(from)?,
         };
         let base = u32::try_from(address >> log).ok()?;
-        let [first, second, third, fourth] = self.0;
-        Some(Self([
-            first & 0x03ff_ffff | base << 26,
-            second & 0xfc00_0000 | base >> 6,
-            third,
-            fourth,
-        ]))
+        Some(self.with(DRAM_BASE, base))
     }
 }

@@ -21,6 +21,7 @@ mod fault;
 mod ffi;
 mod image;
 mod insn;
+mod isa;
 mod mmio;
 mod pack;
 #[cfg(all(feature = "panic-handler", panic = "abort"))]

@@ -22,10 +22,7 @@ pub struct Mmio {
     deadline: u64,
     counts: bool,
     polls: u64,
-    clock: Option<Clock>,
-    clean: Option<RangeHook>,
-    discard: Option<RangeHook>,
-    context: *mut c_void,
+    hooks: Hooks,
 }
 
 /// Functions of a board.
@@ -64,10 +61,7 @@ impl Mmio {
             deadline,
             counts,
             polls: 0,
-            clock: hooks.clock,
-            clean: hooks.clean,
-            discard: hooks.discard,
-            context: hooks.context,
+            hooks,
         }
     }
 
@@ -84,7 +78,7 @@ impl Mmio {
         let inside = u64::from(offset) + u64::from(bytes) <= self.window_bytes.into();
         if let Some(hook) = hook.filter(|_| inside) {
             // SAFETY: the range is in the window, and `new`'s caller says that this may be called.
-            unsafe { hook(self.context, self.window.add(offset as usize), bytes) }
+            unsafe { hook(self.hooks.context, self.window.add(offset as usize), bytes) }
         }
     }
 }
@@ -121,9 +115,9 @@ impl Board for Mmio {
 
     fn ticks(&mut self) -> u64 {
         self.polls = self.polls.wrapping_add(1);
-        match self.clock {
+        match self.hooks.clock {
             // SAFETY: `new`'s caller says that it may be called.
-            Some(clock) => unsafe { clock(self.context) },
+            Some(clock) => unsafe { clock(self.hooks.context) },
             None => self.polls,
         }
     }
@@ -164,12 +158,12 @@ impl Board for Mmio {
     }
 
     fn clean(&mut self, offset: u32, bytes: u32) {
-        self.tell(self.clean, offset, bytes);
+        self.tell(self.hooks.clean, offset, bytes);
         fence(Ordering::SeqCst);
     }
 
     fn discard(&mut self, offset: u32, bytes: u32) {
         fence(Ordering::SeqCst);
-        self.tell(self.discard, offset, bytes);
+        self.tell(self.hooks.discard, offset, bytes);
     }
 }

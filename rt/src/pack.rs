@@ -91,14 +91,15 @@ impl Tiles {
 }
 
 fn length(tensor: &Tensor<'_>, given: usize) -> Result<(), Fault> {
-    match given as u64 == u64::from(tensor.len()) {
-        true => Ok(()),
-        false => Err(Fault::of(
+    if given as u64 == u64::from(tensor.len()) {
+        Ok(())
+    } else {
+        Err(Fault::of(
             Status::Length,
             0,
             given as u64,
             tensor.len().into(),
-        )),
+        ))
     }
 }
 

@@ -3,6 +3,7 @@
 use crate::board::{RegisterLayout, Visibility};
 use crate::image::{Image, Tensor, round_up};
 use crate::insn::Places;
+use crate::isa::INSN_BYTES;
 use crate::pack::Tiles;
 use crate::stats::{BatchStats, Stats};
 use crate::{Board, Fault, Status};
@@ -29,7 +30,8 @@ impl Image<'_> {
     /// What the image needs of memory.
     pub fn needs(&self, constants: Visibility) -> Needs {
         Needs {
-            window_bytes: self.insns_offset(constants) + 16 * u64::from(self.insns),
+            window_bytes: self.insns_offset(constants)
+                + u64::from(INSN_BYTES) * u64::from(self.insns),
             align: self.align,
         }
     }
@@ -140,13 +142,12 @@ impl<'i, B: Board> Runtime<'i, B> {
         }
         for index in 0..self.image.insns {
             let moved = self.image.insn(index).moved(&regions, &places);
-            let words = moved.ok_or(Fault::of(Status::ImageInsn, index, 0, 0))?.0;
-            let at = self.insns_offset + 16 * index;
-            for (word, place) in words.iter().zip([0, 4, 8, 12]) {
-                self.board.put(at + place, &word.to_le_bytes());
-            }
+            let [low, high] = moved.ok_or(Fault::of(Status::ImageInsn, index, 0, 0))?.0;
+            let at = self.insns_offset + INSN_BYTES * index;
+            self.board.put(at, &low.to_le_bytes());
+            self.board.put(at + 8, &high.to_le_bytes());
         }
-        let end = self.insns_offset + 16 * self.image.insns;
+        let end = self.insns_offset + INSN_BYTES * self.image.insns;
         self.board.clean(0, end);
         Ok(())
     }
@@ -271,7 +272,7 @@ impl<'i, B: Board> Runtime<'i, B> {
         let count = batch.stats.insns;
         let address = self.board.window_bus()
             + u64::from(self.insns_offset)
-            + 16 * u64::from(batch.first_insn);
+            + u64::from(INSN_BYTES) * u64::from(batch.first_insn);
         if self.control()? & LAUNCH != 0 || self.given_up {
             return Err(Fault::of(Status::Busy, index, 0, 0));
         }
@@ -359,8 +360,9 @@ impl<'i, B: Board> Runtime<'i, B> {
 }
 
 fn below(index: u32, count: u32) -> Result<(), Fault> {
-    match index < count {
-        true => Ok(()),
-        false => Err(Fault::of(Status::Index, 0, index.into(), count.into())),
+    if index < count {
+        Ok(())
+    } else {
+        Err(Fault::of(Status::Index, 0, index.into(), count.into()))
     }
 }
