@@ -3,10 +3,10 @@
 use std::time::{Duration, Instant};
 
 use crate::error::{Aftermath, BoardError};
-use crate::file::ResetFile;
-use crate::layout::{AddressBits, Layout};
-use crate::registers::Registers;
-use crate::uio::Completion;
+use crate::file::{BoardFile, ResetFile};
+use crate::layout::Layout;
+use crate::registers::MappedRegisters;
+use crate::uio::{Completion, Interrupt};
 
 /// Written to launch; read while a run goes on.
 const LAUNCH: u32 = 1;
@@ -23,43 +23,37 @@ const RESET_HELD: Duration = Duration::from_millis(1);
 /// How long a block may take to be idle after a reset.
 const RESET_TIME: Duration = Duration::from_millis(100);
 
-/// What a run may take, and how it is judged.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Limits {
-    /// Of one run.
-    pub deadline: Duration,
-    /// The accelerator's clock, by which its counter is judged; `None` leaves that out.
-    pub clock_mhz: Option<f64>,
-    /// How the block is reset.
-    pub reset: Option<ResetFile>,
-}
-
 /// The control registers, and whether a run is lost in the block.
 pub struct Control {
-    registers: Box<dyn Registers>,
+    registers: MappedRegisters,
     layout: Layout,
     completion: Completion,
-    limits: Limits,
+    /// Of one run.
+    deadline: Duration,
+    /// The accelerator's clock, by which its counter is judged; `None` leaves that out.
+    clock_mhz: Option<f64>,
+    /// How the block is reset.
+    reset: Option<ResetFile>,
     /// A run missed its deadline and may still go on.
     lost: bool,
 }
 
 impl Control {
-    /// Looks whether something answers.
+    /// Maps a board's registers and looks whether something answers.
     ///
     /// # Errors
-    /// [`BoardError::NoAnswer`].
-    pub fn new(
-        registers: Box<dyn Registers>,
-        address_bits: AddressBits,
-        completion: Completion,
-        limits: Limits,
-    ) -> Result<Self, BoardError> {
+    /// Files that can't be opened or mapped, [`BoardError::NoAnswer`].
+    pub fn open(file: &BoardFile) -> Result<Self, BoardError> {
         let mut control = Self {
-            registers,
-            layout: Layout::new(address_bits),
-            completion,
-            limits,
+            registers: MappedRegisters::open(&file.registers)?,
+            layout: file.registers.address_bits,
+            completion: match &file.interrupt {
+                Some(interrupt) => Completion::Interrupt(Interrupt::open(&interrupt.path)?),
+                None => Completion::Poll,
+            },
+            deadline: Duration::from_millis(file.deadline_ms),
+            clock_mhz: file.clock_mhz,
+            reset: file.reset,
             lost: false,
         };
         control.state()?;
@@ -90,12 +84,12 @@ impl Control {
         }
         let start = Instant::now();
         self.registers.write(Layout::CONTROL, LAUNCH);
-        if !self.ended(start + self.limits.deadline)? {
+        if !self.ended(start + self.deadline)? {
             return Err(BoardError::Deadline {
                 insns,
                 address,
-                deadline: self.limits.deadline,
-                after: self.reset()?,
+                deadline: self.deadline,
+                after: self.reset_block()?,
             });
         }
         let wall = start.elapsed();
@@ -139,8 +133,8 @@ impl Control {
         }
     }
 
-    fn reset(&mut self) -> Result<Aftermath, BoardError> {
-        let Some(reset) = self.limits.reset else {
+    fn reset_block(&mut self) -> Result<Aftermath, BoardError> {
+        let Some(reset) = self.reset else {
             self.lost = true;
             return Ok(Aftermath::NoReset);
         };
@@ -160,7 +154,7 @@ impl Control {
 
     /// A counter that can't be says that the results can't be trusted either.
     fn judge(&self, cycles: u32, insns: usize, wall: Duration) -> Result<(), BoardError> {
-        let Some(clock_mhz) = self.limits.clock_mhz else {
+        let Some(clock_mhz) = self.clock_mhz else {
             return Ok(());
         };
         // The counter has 32 bits: a run that is long enough may have gone round.
@@ -172,14 +166,15 @@ impl Control {
         } else {
             return Ok(());
         };
-        match most > f64::from(u32::MAX) {
-            true => Ok(()),
-            false => Err(BoardError::Counter {
+        if most > f64::from(u32::MAX) {
+            Ok(())
+        } else {
+            Err(BoardError::Counter {
                 cycles,
                 wall,
                 clock_mhz,
                 limit,
-            }),
+            })
         }
     }
 }

@@ -15,12 +15,10 @@ use vta_driver::{
 };
 use vta_isa::{Config, check};
 
-use crate::control::{Control, Limits};
+use crate::control::Control;
 use crate::error::BoardError;
 use crate::file::BoardFile;
-use crate::memory::{BoardMemory, MappedMemory};
-use crate::registers::MappedRegisters;
-use crate::uio::{Completion, Interrupt};
+use crate::memory::MappedMemory;
 
 /// How many pieces of work may wait before `submit` blocks.
 const QUEUE_DEPTH: usize = 64;
@@ -65,29 +63,8 @@ impl BoardDevice {
     /// As for [`Self::open`].
     pub fn from_file(name: &str, file: &BoardFile, config: Config) -> Result<Self, BoardError> {
         let claim = claim(file)?;
-        let registers = Box::new(MappedRegisters::open(&file.registers)?);
-        let completion = match &file.interrupt {
-            Some(interrupt) => Completion::Interrupt(Interrupt::open(&interrupt.path)?),
-            None => Completion::Poll,
-        };
-        let control = Control::new(
-            registers,
-            file.registers.address_bits,
-            completion,
-            Limits {
-                deadline: Duration::from_millis(file.deadline_ms),
-                clock_mhz: file.clock_mhz,
-                reset: file.reset,
-            },
-        )?;
-        let memory = Box::new(MappedMemory::open(&file.memory)?);
-        let mut device = Self::new(name, config, control, memory);
-        device.claim = Some(claim);
-        Ok(device)
-    }
-
-    /// A device of registers and memory of one's own.
-    pub fn new(name: &str, config: Config, control: Control, memory: Box<dyn BoardMemory>) -> Self {
+        let control = Control::open(file)?;
+        let memory = MappedMemory::open(&file.memory)?;
         let info = DeviceInfo {
             name: format!("board:{name}"),
             config: config.clone(),
@@ -109,13 +86,13 @@ impl BoardDevice {
             .name(info.name.clone())
             .spawn(move || worker.serve(&receiver))
             .ok();
-        Self {
+        Ok(Self {
             info,
             allocator: Mutex::new(allocator),
             sender: Some(sender),
             thread,
-            claim: None,
-        }
+            claim: Some(claim),
+        })
     }
 
     fn allocator(&self) -> MutexGuard<'_, Allocator> {
@@ -215,7 +192,7 @@ struct Worker {
     name: String,
     config: Config,
     control: Control,
-    memory: Box<dyn BoardMemory>,
+    memory: MappedMemory,
     /// Sizes by address.
     allocations: BTreeMap<u64, u64>,
     /// Batches that are sound with these allocations.

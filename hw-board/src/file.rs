@@ -6,7 +6,7 @@ use serde::Deserialize;
 use vta_files::toml_message;
 
 use crate::error::BoardError;
-use crate::layout::{AddressBits, Layout};
+use crate::layout::Layout;
 
 /// Where a board's registers and memory are.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -41,7 +41,7 @@ pub struct RegisterFile {
     pub bytes: u64,
     /// Bits of a pointer: 32 or 64.
     #[serde(default)]
-    pub address_bits: AddressBits,
+    pub address_bits: Layout,
 }
 
 /// The memory.
@@ -164,48 +164,39 @@ impl BoardFile {
             wrong(toml_message(text, error.message(), at))
         })?;
         let registers = &board.registers;
-        let needed = Layout::new(registers.address_bits).bytes();
-        if !registers.offset.is_multiple_of(4) {
-            return Err(wrong(format!(
-                "registers.offset {:#x} is no multiple of 4",
-                registers.offset
-            )));
+        let needed = registers.address_bits.bytes();
+        let offset = registers.offset;
+        if !offset.is_multiple_of(4) {
+            let text = format!("registers.offset {offset:#x} is no multiple of 4");
+            return Err(wrong(text));
         }
-        if !(needed..=1 << 24).contains(&registers.bytes) {
+        let bytes = registers.bytes;
+        if !(needed..=1 << 24).contains(&bytes) {
             let range = format!("{needed} to {}", 1 << 24);
-            return Err(wrong(format!(
-                "registers.bytes is {}, but it must be {range}",
-                registers.bytes
-            )));
+            let text = format!("registers.bytes is {bytes}, but it must be {range}");
+            return Err(wrong(text));
         }
-        if !(1..=3_600_000).contains(&board.deadline_ms) {
-            let text = format!(
-                "deadline_ms is {}, but it must be 1 to 3600000",
-                board.deadline_ms
-            );
+        let deadline = board.deadline_ms;
+        if !(1..=3_600_000).contains(&deadline) {
+            let text = format!("deadline_ms is {deadline}, but it must be 1 to 3600000");
             return Err(wrong(text));
         }
         if let Some(clock) = board.clock_mhz
             && !(clock.is_finite() && (0.001..=100_000.0).contains(&clock))
         {
-            return Err(wrong(format!(
-                "clock_mhz is {clock}, but it must be 0.001 to 100000"
-            )));
+            let text = format!("clock_mhz is {clock}, but it must be 0.001 to 100000");
+            return Err(wrong(text));
         }
-        if let Some(reset) = board.reset
-            && (!reset.offset.is_multiple_of(4) || reset.offset + 4 > registers.bytes)
+        if let Some(ResetFile { offset, .. }) = board.reset
+            && (!offset.is_multiple_of(4) || offset + 4 > bytes)
         {
-            let text = format!(
-                "reset.offset {:#x} is no register of {:#x} bytes",
-                reset.offset, registers.bytes
-            );
+            let text = format!("reset.offset {offset:#x} is no register of {bytes:#x} bytes");
             return Err(wrong(text));
         }
         let memory = &board.memory;
         if memory.attributes.is_none() && (memory.address.is_none() || memory.bytes.is_none()) {
-            return Err(wrong(
-                "memory has neither `attributes` nor both `address` and `bytes`".to_owned(),
-            ));
+            let text = "memory has neither `attributes` nor both `address` and `bytes`";
+            return Err(wrong(text.to_owned()));
         }
         Ok(board)
     }

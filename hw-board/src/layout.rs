@@ -2,10 +2,10 @@
 
 use serde::Deserialize;
 
-/// Bits of a pointer's registers.
+/// Where the registers are that a run needs, by the bits of a pointer's registers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "u32")]
-pub enum AddressBits {
+pub enum Layout {
     /// One register.
     #[default]
     Bits32,
@@ -13,7 +13,7 @@ pub enum AddressBits {
     Bits64,
 }
 
-impl TryFrom<u32> for AddressBits {
+impl TryFrom<u32> for Layout {
     type Error = String;
 
     fn try_from(bits: u32) -> Result<Self, String> {
@@ -23,12 +23,6 @@ impl TryFrom<u32> for AddressBits {
             _ => Err(format!("address_bits is {bits}, but it must be 32 or 64")),
         }
     }
-}
-
-/// Where the registers are that a run needs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Layout {
-    address_bits: AddressBits,
 }
 
 impl Layout {
@@ -43,15 +37,10 @@ impl Layout {
     /// Base addresses: of micro-ops, inputs, weights, accumulators, outputs.
     const BASES: u64 = 5;
 
-    /// The registers of a block whose pointers have so many bits.
-    pub fn new(address_bits: AddressBits) -> Self {
-        Self { address_bits }
-    }
-
     fn words(self) -> u64 {
-        match self.address_bits {
-            AddressBits::Bits32 => 1,
-            AddressBits::Bits64 => 2,
+        match self {
+            Self::Bits32 => 1,
+            Self::Bits64 => 2,
         }
     }
 
@@ -79,12 +68,12 @@ mod tests {
 
     #[test]
     fn pointers_take_one_register_or_two() {
-        let narrow = Layout::new(AddressBits::Bits32);
+        let narrow = Layout::Bits32;
         let found: Vec<_> = narrow.pointer(0, 0x1234_5000).collect();
         assert_eq!(found, [(0x0c, 0x1234_5000)]);
         assert_eq!(narrow.pointer(5, 7).next(), Some((0x20, 7)));
         assert_eq!(narrow.bytes(), 0x28);
-        let wide = Layout::new(AddressBits::Bits64);
+        let wide = Layout::Bits64;
         let found: Vec<_> = wide.pointer(0, 0x1_2345_6000).collect();
         assert_eq!(found, [(0x0c, 0x2345_6000), (0x10, 1)]);
         assert_eq!(wide.pointer(1, 0).next(), Some((0x14, 0)));

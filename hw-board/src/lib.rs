@@ -5,8 +5,7 @@
 //! differs from board to board is in a [`BoardFile`]: where the registers and the memory are, how caches are
 //! kept, whether there is an interrupt, and how the block is reset.
 //!
-//! [`BoardDevice`] is made of [`Registers`] and [`BoardMemory`], which [`BoardDevice::open`] maps; others may be
-//! given to [`BoardDevice::new`].
+//! [`BoardDevice::open`] maps [`MappedRegisters`] and [`MappedMemory`] as the file says.
 //!
 //! Nothing of a program is left to the hardware to find: what would leave its allocations, hang for a token, or
 //! use a scratchpad that isn't there is refused before it is launched, since a bus master that goes astray
@@ -23,11 +22,9 @@ mod node;
 mod registers;
 mod uio;
 
-pub use control::{Control, Limits};
 pub use device::BoardDevice;
 pub use error::BoardError;
 pub use file::{BoardFile, InterruptFile, MemoryFile, RegisterFile, ResetFile};
-pub use layout::{AddressBits, Layout};
-pub use memory::{BoardMemory, MappedMemory};
-pub use registers::{MappedRegisters, Registers};
-pub use uio::{Completion, Interrupt};
+pub use layout::Layout;
+pub use memory::MappedMemory;
+pub use registers::MappedRegisters;

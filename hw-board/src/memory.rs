@@ -9,35 +9,7 @@ use crate::file::MemoryFile;
 use crate::map::Mapping;
 use crate::node::{self, Caches};
 
-/// Contiguous memory, by offset from its first byte.
-pub trait BoardMemory: Send {
-    /// Where it begins as the accelerator sees it: a multiple of 4096.
-    fn address(&self) -> u64;
-    /// Its size; the last byte is within 32 bits.
-    fn bytes(&self) -> u64;
-    /// Copies bytes out.
-    ///
-    /// # Panics
-    /// A range that leaves the memory.
-    fn read(&mut self, offset: u64, into: &mut [u8]);
-    /// Copies bytes in.
-    ///
-    /// # Panics
-    /// A range that leaves the memory.
-    fn write(&mut self, offset: u64, bytes: &[u8]);
-    /// What the host wrote is in memory, not in its caches, when this returns.
-    ///
-    /// # Errors
-    /// A kernel that refuses.
-    fn flush(&mut self) -> Result<(), BoardError>;
-    /// What the host reads from now on is what the accelerator wrote, not what its caches had.
-    ///
-    /// # Errors
-    /// A kernel that refuses.
-    fn invalidate(&mut self) -> Result<(), BoardError>;
-}
-
-/// A mapped buffer: `/dev/udmabufN`, reserved memory in `/dev/mem`.
+/// Contiguous memory, by offset from its first byte: `/dev/udmabufN`, reserved memory in `/dev/mem`.
 pub struct MappedMemory {
     map: Mapping,
     address: u64,
@@ -79,6 +51,48 @@ impl MappedMemory {
         })
     }
 
+    /// Where it begins as the accelerator sees it: a multiple of 4096.
+    pub fn address(&self) -> u64 {
+        self.address
+    }
+
+    /// Its size; the last byte is within 32 bits.
+    pub fn bytes(&self) -> u64 {
+        self.map.len()
+    }
+
+    /// Copies bytes out.
+    ///
+    /// # Panics
+    /// A range that leaves the memory.
+    pub fn read(&mut self, offset: u64, into: &mut [u8]) {
+        self.map.read(offset, into);
+    }
+
+    /// Copies bytes in.
+    ///
+    /// # Panics
+    /// A range that leaves the memory.
+    pub fn write(&mut self, offset: u64, bytes: &[u8]) {
+        self.map.write(offset, bytes);
+    }
+
+    /// What the host wrote is in memory, not in its caches, when this returns.
+    ///
+    /// # Errors
+    /// A kernel that refuses.
+    pub fn flush(&mut self) -> Result<(), BoardError> {
+        self.sync("sync_for_device")
+    }
+
+    /// What the host reads from now on is what the accelerator wrote, not what its caches had.
+    ///
+    /// # Errors
+    /// A kernel that refuses.
+    pub fn invalidate(&mut self) -> Result<(), BoardError> {
+        self.sync("sync_for_cpu")
+    }
+
     fn sync(&self, whose: &str) -> Result<(), BoardError> {
         let Some(folder) = &self.attributes else {
             return Ok(());
@@ -104,30 +118,4 @@ fn number(path: &Path) -> Result<u64, BoardError> {
         path: path.to_owned(),
         text: text.chars().take(40).collect(),
     })
-}
-
-impl BoardMemory for MappedMemory {
-    fn address(&self) -> u64 {
-        self.address
-    }
-
-    fn bytes(&self) -> u64 {
-        self.map.len()
-    }
-
-    fn read(&mut self, offset: u64, into: &mut [u8]) {
-        self.map.read(offset, into);
-    }
-
-    fn write(&mut self, offset: u64, bytes: &[u8]) {
-        self.map.write(offset, bytes);
-    }
-
-    fn flush(&mut self) -> Result<(), BoardError> {
-        self.sync("sync_for_device")
-    }
-
-    fn invalidate(&mut self) -> Result<(), BoardError> {
-        self.sync("sync_for_cpu")
-    }
 }

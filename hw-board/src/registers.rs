@@ -5,15 +5,7 @@ use crate::file::RegisterFile;
 use crate::map::Mapping;
 use crate::node::{self, Caches};
 
-/// 32-bit registers by byte offset.
-pub trait Registers: Send {
-    /// Reads a register; it may have side effects, and isn't left out or repeated.
-    fn read(&mut self, offset: u64) -> u32;
-    /// Writes a register, after all earlier writes to memory.
-    fn write(&mut self, offset: u64, value: u32);
-}
-
-/// Registers in a mapped file: `/dev/mem`, `/dev/uioN`.
+/// 32-bit registers in a mapped file: `/dev/mem`, `/dev/uioN`.
 pub struct MappedRegisters(Mapping);
 
 impl MappedRegisters {
@@ -29,14 +21,14 @@ impl MappedRegisters {
             Caches::None,
         )?))
     }
-}
 
-impl Registers for MappedRegisters {
-    fn read(&mut self, offset: u64) -> u32 {
+    /// Reads the register at a byte offset; it may have side effects, and isn't left out or repeated.
+    pub fn read(&mut self, offset: u64) -> u32 {
         self.0.read_u32(offset)
     }
 
-    fn write(&mut self, offset: u64, value: u32) {
+    /// Writes the register at a byte offset, after all earlier writes to memory.
+    pub fn write(&mut self, offset: u64, value: u32) {
         self.0.write_u32(offset, value);
     }
 }

@@ -12,8 +12,7 @@ use vta_compiler::lower::{self, LowerOptions};
 use vta_compiler::{layer, qgraph::QGraph, reference};
 use vta_driver::{Batch, Device, PhysAddr, QueueLimits, Session, Work, WorkDone};
 use vta_hw_board::{
-    AddressBits, BoardDevice, BoardFile, BoardMemory, Layout, MappedMemory, MappedRegisters,
-    MemoryFile, RegisterFile, Registers,
+    BoardDevice, BoardFile, Layout, MappedMemory, MappedRegisters, MemoryFile, RegisterFile,
 };
 use vta_isa::{Config, Insn};
 use vta_sim::SimDevice;
@@ -52,7 +51,7 @@ fn registers(folder: &Path) -> RegisterFile {
         path: folder.join("registers"),
         offset: 0,
         bytes: 4096,
-        address_bits: AddressBits::Bits32,
+        address_bits: Layout::Bits32,
     }
 }
 
@@ -122,10 +121,7 @@ fn serve(registers: &mut MappedRegisters, memory: &mut MappedMemory, device: &dy
         std::thread::sleep(Duration::from_secs(2));
     }
     for base in Layout::bases() {
-        let [(offset, _)] = Layout::new(AddressBits::Bits32)
-            .pointer(base, 0)
-            .collect::<Vec<_>>()[..]
-        else {
+        let [(offset, _)] = Layout::Bits32.pointer(base, 0).collect::<Vec<_>>()[..] else {
             panic!("a pointer has one register");
         };
         assert_eq!(registers.read(offset), 0, "base {base}");
@@ -226,9 +222,10 @@ impl Board {
     }
 
     fn device(&self, deadline_ms: u64, reset: bool) -> Arc<BoardDevice> {
-        let reset = match reset {
-            true => format!("reset = {{ offset = {RESET}, assert = 1, release = 1 }}"),
-            false => String::new(),
+        let reset = if reset {
+            format!("reset = {{ offset = {RESET}, assert = 1, release = 1 }}")
+        } else {
+            String::new()
         };
         let file = self.file(deadline_ms, &reset);
         Arc::new(BoardDevice::from_file("test", &file, Config::default()).unwrap())
