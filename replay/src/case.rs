@@ -68,6 +68,22 @@ pub enum ReplayError {
     },
 }
 
+impl ReplayError {
+    /// Of a file or folder that can't be read.
+    pub(super) fn io(path: &Path) -> impl Fn(std::io::Error) -> Self + Copy {
+        move |source| Self::Io {
+            path: path.display().to_string(),
+            source,
+        }
+    }
+
+    /// Of a file that contradicts itself or another.
+    pub(super) fn invalid(path: &Path, reason: String) -> Self {
+        let path = path.display().to_string();
+        Self::Invalid { path, reason }
+    }
+}
+
 /// Bytes at an address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DramBytes {
@@ -124,10 +140,7 @@ impl Case {
 
 /// File names and sizes of a folder, bounded.
 pub(super) fn list(path: &Path) -> Result<BTreeMap<String, u64>, ReplayError> {
-    let io = |source| ReplayError::Io {
-        path: path.display().to_string(),
-        source,
-    };
+    let io = ReplayError::io(path);
     let mut files = BTreeMap::new();
     for entry in std::fs::read_dir(path).map_err(io)? {
         let entry = entry.map_err(io)?;
@@ -138,14 +151,10 @@ pub(super) fn list(path: &Path) -> Result<BTreeMap<String, u64>, ReplayError> {
 }
 
 pub(super) fn read(path: &Path) -> Result<Vec<u8>, ReplayError> {
-    let name = path.display().to_string();
-    let io = |source| ReplayError::Io {
-        path: path.display().to_string(),
-        source,
-    };
+    let io = ReplayError::io(path);
     if std::fs::metadata(path).map_err(io)?.len() > MAX_FILE_BYTES {
         return Err(ReplayError::TooLarge {
-            path: name,
+            path: path.display().to_string(),
             limit: MAX_FILE_BYTES,
         });
     }
@@ -156,17 +165,10 @@ pub(super) fn read(path: &Path) -> Result<Vec<u8>, ReplayError> {
 pub(super) fn decode(path: &str, bytes: &[u8]) -> Result<(Vec<u128>, Vec<Insn>), ReplayError> {
     if !bytes.len().is_multiple_of(INSN_BYTES) {
         let reason = format!("{} bytes, not a multiple of {INSN_BYTES}", bytes.len());
-        return Err(ReplayError::Invalid {
-            path: path.to_owned(),
-            reason,
-        });
+        return Err(ReplayError::invalid(path.as_ref(), reason));
     }
-    let word = |chunk: &[u8]| {
-        let mut word = [0; INSN_BYTES];
-        word.copy_from_slice(chunk);
-        u128::from_le_bytes(word)
-    };
-    let words: Vec<u128> = bytes.chunks_exact(INSN_BYTES).map(word).collect();
+    let words = bytes.as_chunks::<INSN_BYTES>().0.iter();
+    let words: Vec<u128> = words.map(|word| u128::from_le_bytes(*word)).collect();
     let insn = |(index, word): (usize, &u128)| {
         let path = path.to_owned();
         Insn::decode(*word).map_err(|source| ReplayError::Decode {

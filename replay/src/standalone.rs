@@ -54,10 +54,8 @@ fn layer_case(path: &Path, files: &BTreeMap<String, u64>, n: usize) -> Result<Ca
     let csv = format!("base_addr_L{n}.csv");
     let bases = bases(path, &csv)?;
     let base = |key: &str| {
-        bases.get(key).copied().ok_or_else(|| ReplayError::Invalid {
-            path: path.join(&csv).display().to_string(),
-            reason: format!("no line '{key},0x...'"),
-        })
+        let missing = || ReplayError::invalid(&path.join(&csv), format!("no line '{key},0x...'"));
+        bases.get(key).copied().ok_or_else(missing)
     };
     // A layer reads its own input file, or what the layer before it left.
     let previous = n.saturating_sub(1);
@@ -67,9 +65,8 @@ fn layer_case(path: &Path, files: &BTreeMap<String, u64>, n: usize) -> Result<Ca
         "input.bin".to_owned(),
     ];
     let first = |list: &[String]| list.iter().find(|f| files.contains_key(*f)).cloned();
-    let missing = |what: &[String]| ReplayError::Invalid {
-        path: path.display().to_string(),
-        reason: format!("none of {} is there", what.join(", ")),
+    let missing = |what: &[String]| {
+        ReplayError::invalid(path, format!("none of {} is there", what.join(", ")))
     };
     let input = first(&candidates).ok_or_else(|| missing(&candidates))?;
     let expected = [format!("outL{n}_test.bin"), format!("outL{n}.bin")];
@@ -100,9 +97,9 @@ fn bases(path: &Path, csv: &str) -> Result<BTreeMap<String, u64>, ReplayError> {
             let digits = value.trim().strip_prefix("0x")?;
             Some((key.trim().to_owned(), u64::from_str_radix(digits, 16).ok()?))
         });
-        let (key, value) = parsed.ok_or_else(|| ReplayError::Invalid {
-            path: path.display().to_string(),
-            reason: format!("line {}: '{line}' is not 'key,0x...'", number + 1),
+        let (key, value) = parsed.ok_or_else(|| {
+            let reason = format!("line {}: '{line}' is not 'key,0x...'", number + 1);
+            ReplayError::invalid(&path, reason)
         })?;
         bases.insert(key, value);
     }
@@ -126,10 +123,7 @@ fn case(path: &Path, insns: &str, placed: &Placed, expected: &str) -> Result<Cas
     }
     move_all(&name, &mut decoded, &config)?;
     let words = decoded.iter().map(Insn::encode).collect::<Result<_, _>>();
-    let words = words.map_err(|error| ReplayError::Invalid {
-        path: name.clone(),
-        reason: error.to_string(),
-    })?;
+    let words = words.map_err(|error| ReplayError::invalid(&file, error.to_string()))?;
     let after = expectations(&path.join(expected), &stores(&decoded, &config))?;
     let allocations = MemType::ALL
         .map(|mem| (address(mem, 0), SPACE_BYTES))
@@ -152,9 +146,8 @@ fn inside(path: &Path, base: u64, len: u64) -> Result<(), ReplayError> {
     if base.saturating_add(len) <= SPACE_BYTES {
         return Ok(());
     }
-    let path = path.display().to_string();
     let reason = format!("{len} bytes at {base:#x} leave the {SPACE_BYTES}-byte space");
-    Err(ReplayError::Invalid { path, reason })
+    Err(ReplayError::invalid(path, reason))
 }
 
 /// Moves instructions into the spaces of their memory types.
@@ -165,10 +158,7 @@ fn move_all(name: &str, insns: &mut [Insn], config: &Config) -> Result<(), Repla
         {
             let reason =
                 format!("instruction {index} reaches byte {end:#x} of a space of {SPACE_BYTES:#x}");
-            return Err(ReplayError::Invalid {
-                path: name.to_owned(),
-                reason,
-            });
+            return Err(ReplayError::invalid(name.as_ref(), reason));
         }
         *insn = moved(*insn, config);
     }
@@ -190,9 +180,9 @@ fn expectations(path: &Path, stored: &[Range<u64>]) -> Result<Vec<DramBytes>, Re
     let lowest = stored.iter().map(|row| row.start).min().unwrap_or(0);
     let region = |row: &Range<u64>| {
         let [from, to] = [row.start, row.end].map(|byte| (byte - lowest) as usize);
-        let part = bytes.get(from..to).ok_or_else(|| ReplayError::Invalid {
-            path: path.display().to_string(),
-            reason: format!("{} bytes, but the program stores up to {}", bytes.len(), to),
+        let part = bytes.get(from..to).ok_or_else(|| {
+            let reason = format!("{} bytes, but the program stores up to {to}", bytes.len());
+            ReplayError::invalid(path, reason)
         })?;
         Ok(DramBytes {
             // Inside the space of what is stored.

@@ -43,10 +43,7 @@ type Files = BTreeMap<&'static str, Vec<u8>>;
 /// Every run of an archive, read in memory.
 pub(super) fn from_archive(path: &Path) -> Result<Vec<Case>, ReplayError> {
     let name = path.display().to_string();
-    let io = |source| ReplayError::Io {
-        path: path.display().to_string(),
-        source,
-    };
+    let io = ReplayError::io(path);
     let file = File::open(path).map_err(io)?;
     // A bound on what is unpacked keeps a small file from filling the memory.
     let mut archive = tar::Archive::new(GzDecoder::new(file).take(MAX_CASE_BYTES));
@@ -118,10 +115,7 @@ fn one(path: &Path) -> Result<Case, ReplayError> {
 
 fn case(name: &str, files: &Files) -> Result<Case, ReplayError> {
     let path = |file: &str| format!("{name}/{file}");
-    let invalid = |file: &str, reason: String| ReplayError::Invalid {
-        path: path(file),
-        reason,
-    };
+    let invalid = |file: &str, reason| ReplayError::invalid(path(file).as_ref(), reason);
     let get = |file: &'static str| {
         files
             .get(file)
