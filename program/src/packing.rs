@@ -3,16 +3,13 @@
 mod bands;
 mod images;
 mod patches;
-mod tile;
 mod write;
 
 use vta_isa::Config;
 
 pub use self::bands::Packers;
 pub use self::images::{ImagesError, TensorImages};
-use self::tile::Tile;
 pub use self::write::MAX_PACKED_BYTES;
-use self::write::{pack_all, packed_len};
 
 use crate::{Packing, PhysAddr, TensorSpec};
 
@@ -84,46 +81,7 @@ impl TensorSpec {
     }
 }
 
-/// Packs up to BATCH images (each NCHW int8, `spec.image_len()` long) into device layout;
-/// batch rows without an image and channels beyond C are zero, padding is the tensor's zero point.
-///
-/// Returns `None` when there are more images than batch rows, an image has another length, the
-/// spec is inconsistent, or the packed tensor exceeds [`MAX_PACKED_BYTES`] or the host's memory.
-///
-/// ```
-/// use vta_program::packing::{pack, unpack};
-/// use vta_program::{BufferId, Packing, TensorSpec};
-/// use vta_isa::Config;
-///
-/// let config = Config::default();
-/// let mut spec = TensorSpec {
-///     name: "x".into(), buffer: BufferId(0), offset_bytes: 0, chw: [2, 1, 3], scale: 1.0, zero: 0, packing: Packing::Tiles,
-/// };
-/// let image = [1, 2, 3, -1, -2, -3];
-///
-/// // Tiles: one tile of sixteen channels for each of three pixels.
-/// let tiles = pack(&spec, &config, &[&image]).expect("one image of six values");
-/// assert_eq!(tiles.len(), 3 * 16);
-/// assert_eq!(tiles[16..18], [2, -2i8 as u8]);
-/// assert_eq!(unpack(&spec, &config, &tiles).expect("tiles can be unpacked"), [image]);
-///
-/// // Im2col of a 1x2 kernel: two columns for each of two channels, at each of two positions.
-/// spec.packing = Packing::Im2col { kernel: [1, 2], stride: [1, 1], dilation: [1, 1], pads: [0; 4] };
-/// let patches = pack(&spec, &config, &[&image]).expect("the kernel fits");
-/// assert_eq!(patches[..4], [1, 2, -1i8 as u8, -2i8 as u8]);
-/// assert_eq!(patches[16..20], [2, 3, -2i8 as u8, -3i8 as u8]);
-/// ```
-pub fn pack(spec: &TensorSpec, config: &Config, images: &[&[i8]]) -> Option<Vec<u8>> {
-    let bytes = packed_len(spec, config, images)?;
-    let mut out = Vec::new();
-    out.try_reserve_exact(bytes).ok()?;
-    out.resize(bytes, 0u8);
-    let tile = Tile::of(config);
-    pack_all(spec, tile, images, &mut out, &Packers::default());
-    Some(out)
-}
-
-/// The inverse of [`pack`] for [`Packing::Tiles`]: BATCH images of NCHW int8. `None` for
+/// The inverse of [`TensorImages::pack_into`] for [`Packing::Tiles`]: BATCH images of NCHW int8. `None` for
 /// im2col tensors, which aren't invertible, and for bytes of another length.
 pub fn unpack(spec: &TensorSpec, config: &Config, bytes: &[u8]) -> Option<Vec<Vec<i8>>> {
     if spec.packing != Packing::Tiles || bytes.len() as u64 != spec.packed_bytes(config)? {

@@ -4,7 +4,6 @@ use thiserror::Error;
 use vta_isa::Config;
 
 use super::bands::Packers;
-use super::tile::Tile;
 use super::write::{pack_all, packed_len};
 use crate::TensorSpec;
 
@@ -17,19 +16,33 @@ pub struct ImagesError(pub String);
 /// `Work::Pack` gives to a device, which needs no other copy of them.
 ///
 /// ```
-/// use vta_program::packing::{TensorImages, pack};
+/// use vta_program::packing::{TensorImages, unpack};
 /// use vta_program::{BufferId, Packing, TensorSpec};
 /// use vta_isa::Config;
 ///
 /// let config = Config::default();
-/// let spec = TensorSpec {
+/// let mut spec = TensorSpec {
 ///     name: "x".into(), buffer: BufferId(0), offset_bytes: 0, chw: [2, 1, 3], scale: 1.0, zero: 0, packing: Packing::Tiles,
 /// };
 /// let image = [1, 2, 3, -1, -2, -3];
-/// let images = TensorImages::new(&spec, &config, &[&image])?;
-/// let mut tiles = vec![0; images.packed_bytes() as usize];
-/// images.pack_into(&mut tiles);
-/// assert_eq!(Some(tiles), pack(&spec, &config, &[&image]));
+/// let pack = |spec: &TensorSpec| {
+///     let images = TensorImages::new(spec, &config, &[&image])?;
+///     let mut tiles = vec![0; images.packed_bytes() as usize];
+///     images.pack_into(&mut tiles);
+///     Ok(tiles)
+/// };
+///
+/// // Tiles: one tile of sixteen channels for each of three pixels.
+/// let tiles = pack(&spec)?;
+/// assert_eq!(tiles.len(), 3 * 16);
+/// assert_eq!(tiles[16..18], [2, -2i8 as u8]);
+/// assert_eq!(unpack(&spec, &config, &tiles).expect("tiles can be unpacked"), [image]);
+///
+/// // Im2col of a 1x2 kernel: two columns for each of two channels, at each of two positions.
+/// spec.packing = Packing::Im2col { kernel: [1, 2], stride: [1, 1], dilation: [1, 1], pads: [0; 4] };
+/// let patches = pack(&spec)?;
+/// assert_eq!(patches[..4], [1, 2, -1i8 as u8, -2i8 as u8]);
+/// assert_eq!(patches[16..20], [2, 3, -2i8 as u8, -3i8 as u8]);
 /// # Ok::<(), vta_program::packing::ImagesError>(())
 /// ```
 #[derive(Clone, Debug)]
@@ -105,7 +118,7 @@ impl TensorImages {
     }
 
     /// Packs the images: every byte of the tiles is written, rows without an image and channels
-    /// beyond C with zeros.
+    /// beyond C with zeros, padding with the tensor's zero point.
     ///
     /// # Panics
     /// When there are other than [`Self::packed_bytes`].
@@ -120,11 +133,11 @@ impl TensorImages {
     pub fn pack_by(&self, packers: &Packers, tiles: &mut [u8]) {
         assert_eq!(tiles.len(), self.packed_bytes, "bytes of the tiles");
         let len = self.spec.image_len().max(1);
-        let images: Vec<&[i8]> = match self.values.is_empty() {
-            true => vec![&[]],
-            false => self.values.chunks_exact(len).collect(),
+        let images: Vec<&[i8]> = if self.values.is_empty() {
+            vec![&[]]
+        } else {
+            self.values.chunks_exact(len).collect()
         };
-        let tile = Tile::of(&self.config);
-        pack_all(&self.spec, tile, &images, tiles, packers);
+        pack_all(&self.spec, &self.config, &images, tiles, packers);
     }
 }

@@ -5,8 +5,9 @@
 //! gathered before any is read again: a CPU waits when bytes that it has just written in parts are
 //! read together.
 
+use vta_isa::Config;
+
 use super::bands::Band;
-use super::tile::Tile;
 use crate::{Packing, TensorSpec};
 
 /// Bytes of a short run: copied whole, whatever the kernel's width, since that is one move.
@@ -22,7 +23,9 @@ pub(super) struct Patches {
     kernel_width: usize,
     /// First byte of each run in the padded image, for output (0, 0).
     runs: Vec<usize>,
-    tile: Tile,
+    /// Values of a row of a tile, and of all its rows.
+    block: usize,
+    lanes: usize,
     padded: Padded,
 }
 
@@ -48,7 +51,7 @@ struct Padded {
 impl Patches {
     /// For a tensor of so many packed bytes; `None` when the taps aren't side by side, or padding
     /// would make the copy large.
-    pub fn of(spec: &TensorSpec, tile: Tile, packed_bytes: usize) -> Option<Self> {
+    pub fn of(spec: &TensorSpec, config: &Config, packed_bytes: usize) -> Option<Self> {
         let Packing::Im2col {
             kernel,
             stride,
@@ -75,7 +78,8 @@ impl Patches {
             stride: stride.map(|s| s as usize),
             kernel_width: kw,
             runs: (0..c * kh).map(run).collect(),
-            tile,
+            block: config.block(),
+            lanes: config.lanes(),
             padded: Padded {
                 plane: [h, w],
                 sizes: [rows, pitch],
@@ -123,7 +127,7 @@ impl Padding {
             patches: all,
             images,
         } = self;
-        let (block, lanes) = (all.tile.block, all.tile.lanes());
+        let (block, lanes) = (all.block, all.lanes);
         let width = all.columns_out;
         let columns = all.runs.len() * all.kernel_width;
         // The last run may be copied a little too far.

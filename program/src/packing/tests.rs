@@ -1,6 +1,13 @@
 use proptest::prelude::*;
 
 use super::*;
+
+fn pack(spec: &TensorSpec, config: &Config, images: &[&[i8]]) -> Option<Vec<u8>> {
+    let images = TensorImages::new(spec, config, images).ok()?;
+    let mut tiles = vec![0; images.packed_bytes() as usize];
+    images.pack_into(&mut tiles);
+    Some(tiles)
+}
 use crate::BufferId;
 
 fn spec(chw: [u32; 3], packing: Packing) -> TensorSpec {

@@ -4,7 +4,6 @@ use vta_isa::Config;
 
 use super::bands::{Band, Packers};
 use super::patches::Patches;
-use super::tile::{Image, Tile};
 use crate::{Packing, TensorSpec};
 
 /// The most bytes of a packed tensor: what a device's 32-bit addresses reach.
@@ -23,7 +22,7 @@ pub(super) fn packed_len(spec: &TensorSpec, config: &Config, images: &[&[i8]]) -
 /// has said. Every byte is written.
 pub(super) fn pack_all(
     spec: &TensorSpec,
-    tile: Tile,
+    config: &Config,
     images: &[&[i8]],
     out: &mut [u8],
     packers: &Packers,
@@ -31,33 +30,37 @@ pub(super) fn pack_all(
     let Some([rows, width]) = spec.positions() else {
         return;
     };
-    let patches = Patches::of(spec, tile, out.len());
+    let patches = Patches::of(spec, config, out.len());
     let patches = patches.map(|patches| patches.of_images(images));
     // Patches write whole blocks, the other ways only channels and columns that there are.
     let whole = match spec.packing {
-        Packing::Tiles => (spec.chw[0] as usize).is_multiple_of(tile.block),
+        Packing::Tiles => (spec.chw[0] as usize).is_multiple_of(config.block()),
         Packing::Im2col { .. } => patches.is_some(),
     };
-    packers.each_band(out, [rows, width * tile.lanes()], |mut band| {
-        if !whole || images.len() < tile.rows {
+    packers.each_band(out, [rows, width * config.lanes()], |mut band| {
+        if !whole || images.len() < config.batch() {
             band.blocks.iter_mut().for_each(|block| block.fill(0));
         }
         if let Some(patches) = &patches {
             return patches.pack(&mut band);
         }
-        for (row, values) in images.iter().enumerate() {
-            let image = Image { row, values };
+        for image in images.iter().enumerate() {
             match &spec.packing {
-                Packing::Tiles => pack_tiles(spec, tile, image, &mut band),
-                Packing::Im2col { .. } => pack_im2col(spec, tile, image, &mut band),
+                Packing::Tiles => pack_tiles(spec, config, image, &mut band),
+                Packing::Im2col { .. } => pack_im2col(spec, config, image, &mut band),
             }
         }
     });
 }
 
-fn pack_tiles(spec: &TensorSpec, tile: Tile, image: Image<'_>, band: &mut Band<'_>) {
-    let Image { row, values: image } = image;
-    let (block, lanes) = (tile.block, tile.lanes());
+/// Writes the tiles of an image and its batch row.
+fn pack_tiles(
+    spec: &TensorSpec,
+    config: &Config,
+    (row, image): (usize, &&[i8]),
+    band: &mut Band<'_>,
+) {
+    let (block, lanes) = (config.block(), config.lanes());
     let [height, width] = [spec.chw[1] as usize, spec.chw[2] as usize];
     let plane = height * width;
     if plane == 0 {
@@ -74,8 +77,13 @@ fn pack_tiles(spec: &TensorSpec, tile: Tile, image: Image<'_>, band: &mut Band<'
     }
 }
 
-fn pack_im2col(spec: &TensorSpec, tile: Tile, image: Image<'_>, band: &mut Band<'_>) {
-    let Image { row, values: image } = image;
+/// Writes the patches of an image and its batch row.
+fn pack_im2col(
+    spec: &TensorSpec,
+    config: &Config,
+    (row, image): (usize, &&[i8]),
+    band: &mut Band<'_>,
+) {
     let (
         Packing::Im2col {
             kernel,
@@ -88,7 +96,7 @@ fn pack_im2col(spec: &TensorSpec, tile: Tile, image: Image<'_>, band: &mut Band<
     else {
         return;
     };
-    let (block, lanes) = (tile.block, tile.lanes());
+    let (block, lanes) = (config.block(), config.lanes());
     let [c, h, w] = spec.chw.map(|d| d as usize);
     let [kh, kw] = kernel.map(|k| k as usize);
     let [sy, sx] = stride.map(|s| s as usize);
