@@ -36,8 +36,8 @@ pub use self::container::{BUNDLE_MAGIC, BundleImage};
 use self::error::invalid;
 pub use self::error::{BUNDLE_VERSION, BundleError, HOSTED_VERSION};
 use crate::{
-    Buffer, BufferId, BufferKind, Bytes, Command, GemmSteps, Kernel, KernelId, Layer, NodeInfo,
-    Program, Symbol, TensorSpec,
+    Buffer, BufferId, BufferKind, Bytes, Command, Kernel, KernelId, Layer, NodeInfo, Program,
+    Symbol, TensorSpec,
 };
 use vta_files::{open_input, output, printable};
 
@@ -46,12 +46,12 @@ pub use hosted::{Bundle, ReadKernel};
 const COMMAND_BYTES: usize = INSN_BYTES + 8;
 
 #[derive(Serialize, Deserialize)]
-struct Meta {
+struct Meta<'p> {
     config: serde_json::Value,
     buffers: Vec<MetaBuffer>,
     kernel_uops: Vec<u32>,
     tensors: Vec<TensorSpec>,
-    layers: Vec<MetaLayer>,
+    layers: Vec<MetaLayer<'p>>,
     #[serde(default)]
     seam_tokens: u32,
     inputs: Vec<u32>,
@@ -77,34 +77,28 @@ enum MetaKind {
 }
 
 #[derive(Serialize, Deserialize)]
-struct MetaLayer {
-    name: String,
-    kind: String,
+struct MetaLayer<'p> {
+    /// How many there are.
     commands: u64,
-    cuts: Vec<u32>,
-    macs: u64,
-    #[serde(default)]
-    steps: GemmSteps,
-    output: u32,
-    /// Bundles that were written before there were descriptions have none.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    nodes: Vec<NodeInfo>,
+    #[serde(flatten)]
+    layer: Cow<'p, Layer>,
 }
 
-impl Meta {
+impl Meta<'_> {
     /// Foreign names are shown in tables and errors.
     fn escape_names(&mut self) {
         let buffers = self.buffers.iter_mut().map(|b| &mut b.name);
         let tensors = self.tensors.iter_mut().map(|t| &mut t.name);
-        let layers = self.layers.iter_mut();
-        let layers = layers.flat_map(|l| [&mut l.name, &mut l.kind]);
+        let layers = self.layers.iter_mut().map(|l| l.layer.to_mut());
+        let layers = layers.flat_map(|layer| {
+            layer.nodes.iter_mut().for_each(NodeInfo::escape);
+            [&mut layer.name, &mut layer.kind]
+        });
         for name in buffers.chain(tensors).chain(layers) {
             if let Cow::Owned(shown) = printable(name) {
                 *name = shown;
             }
         }
-        let nodes = self.layers.iter_mut().flat_map(|l| &mut l.nodes);
-        nodes.for_each(NodeInfo::escape);
     }
 }
 
@@ -146,7 +140,7 @@ impl Program {
     }
 
     /// What describes the program; its constants go to `data`.
-    fn meta<'a>(&'a self, data: &mut Pieces<'a>) -> Result<Meta, BundleError> {
+    fn meta<'a>(&'a self, data: &mut Pieces<'a>) -> Result<Meta<'a>, BundleError> {
         let mut end = 0;
         let mut buffer = |b: &'a Buffer| {
             let kind = match &b.kind {
@@ -168,12 +162,16 @@ impl Program {
         };
         let config =
             serde_json::from_str(&self.config.to_json()).map_err(|e| invalid("meta", e))?;
+        let layer = |layer: &'a Layer| MetaLayer {
+            commands: layer.commands.len() as u64,
+            layer: Cow::Borrowed(layer),
+        };
         Ok(Meta {
             config,
             buffers: self.buffers.iter().map(&mut buffer).collect(),
             kernel_uops: self.kernels.iter().map(|k| k.uops.len() as u32).collect(),
             tensors: self.tensors.clone(),
-            layers: self.layers.iter().map(meta_layer).collect(),
+            layers: self.layers.iter().map(layer).collect(),
             seam_tokens: self.seam_tokens,
             inputs: self.inputs.clone(),
             outputs: self.outputs.clone(),
@@ -277,19 +275,6 @@ fn io_error(path: &Path, error: &io::Error) -> BundleError {
     }
 }
 
-fn meta_layer(l: &Layer) -> MetaLayer {
-    MetaLayer {
-        name: l.name.clone(),
-        kind: l.kind.clone(),
-        commands: l.commands.len() as u64,
-        cuts: l.cuts.clone(),
-        macs: l.macs,
-        steps: l.steps,
-        output: l.output,
-        nodes: l.nodes.clone(),
-    }
-}
-
 fn write_command(command: &Command, out: &mut Vec<u8>) -> Result<(), BundleError> {
     let word = command.insn.encode().map_err(|e| invalid("commands", e))?;
     let (kind, index) = match command.symbol {
@@ -379,37 +364,19 @@ fn read_kernels(bytes: &[u8], lengths: &[u32]) -> Result<Vec<Kernel>, BundleErro
         .collect())
 }
 
-fn read_layers(bytes: &[u8], layers: Vec<MetaLayer>) -> Result<Vec<Layer>, BundleError> {
+fn read_layers(bytes: &[u8], layers: Vec<MetaLayer<'_>>) -> Result<Vec<Layer>, BundleError> {
     let total: u128 = layers.iter().map(|l| u128::from(l.commands)).sum();
     if total * COMMAND_BYTES as u128 != bytes.len() as u128 {
         let text = format!("{} bytes for {total} commands", bytes.len());
         return Err(invalid("commands", text));
     }
     let mut chunks = bytes.chunks_exact(COMMAND_BYTES).enumerate();
-    let layer = |l: MetaLayer| {
-        let commands = chunks.by_ref().take(l.commands as usize);
-        let commands = commands
-            .map(|(i, c)| read_command(c, i))
-            .collect::<Result<_, _>>()?;
-        let MetaLayer {
-            name,
-            kind,
-            cuts,
-            macs,
-            steps,
-            output,
-            nodes,
-            commands: _,
-        } = l;
+    let layer = |l: MetaLayer<'_>| {
+        let own = chunks.by_ref().take(l.commands as usize);
+        let commands = own.map(|(i, c)| read_command(c, i));
         Ok(Layer {
-            name,
-            kind,
-            commands,
-            cuts,
-            macs,
-            steps,
-            output,
-            nodes,
+            commands: commands.collect::<Result<_, _>>()?,
+            ..l.layer.into_owned()
         })
     };
     layers.into_iter().map(layer).collect()

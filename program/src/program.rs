@@ -102,13 +102,16 @@ impl GemmSteps {
 /// the tokens that its last instructions leave say which scratchpad tiles and which of its
 /// outputs it is done with, in an order that the compiler and the layer agree on. The driver adds
 /// them at the start of a batch, when nothing is in use, and takes them at its end.
-#[derive(Clone, Debug, PartialEq, Default)]
+///
+/// Bundles have all but the commands in this form.
+#[derive(Clone, Debug, PartialEq, Default, Serialize, Deserialize)]
 pub struct Layer {
     /// The graph node's name.
     pub name: String,
     /// The kind, for tables: `conv`, `dense`, `add`, `maxpool`, `avgpool`, `eltwise`.
     pub kind: String,
     /// In program order.
+    #[serde(skip)]
     pub commands: Vec<Command>,
     /// Ascending positions in `commands` where a batch may be cut: the token queues are as at
     /// the layer's end, and no scratchpad content (micro-ops apart) is needed later. The end of
@@ -117,11 +120,13 @@ pub struct Layer {
     /// Multiply-adds of the mathematical operation (padding of channels not counted).
     pub macs: u64,
     /// What its GEMM steps are for.
+    #[serde(default)]
     pub steps: GemmSteps,
     /// Index into [`Program::tensors`] of what the layer writes.
     pub output: u32,
     /// The network's nodes that it computes, in their order: one, or a convolution and the pool
     /// that joined it. None where nothing is known of them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub nodes: Vec<NodeInfo>,
 }
 

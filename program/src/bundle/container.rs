@@ -50,9 +50,10 @@ impl<'a> BundleImage<'a> {
     pub(super) fn assemble(sections: [Pieces<'a>; 4], steps: Option<Pieces<'a>>) -> Self {
         let named = SECTIONS.iter().zip(sections);
         let all: Vec<_> = named.chain(steps.map(|steps| (&STEPS, steps))).collect();
-        let version = match all.len() > SECTIONS.len() {
-            false => BUNDLE_VERSION,
-            true => HOSTED_VERSION,
+        let version = if all.len() > SECTIONS.len() {
+            HOSTED_VERSION
+        } else {
+            BUNDLE_VERSION
         };
         let mut table = Vec::new();
         let header = HEADER_BYTES + all.len() * ENTRY_BYTES;

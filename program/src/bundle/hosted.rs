@@ -287,9 +287,10 @@ fn check_order(network: &MultiProgram) -> Result<(), BundleError> {
     if network.inputs.is_empty() || network.outputs.is_empty() {
         return refuse("the network", "has no input or no output");
     }
-    match network.outputs.iter().all(|p| known[p.tensor as usize]) {
-        true => Ok(()),
-        false => refuse("an output", "is computed by nothing"),
+    if network.outputs.iter().all(|p| known[p.tensor as usize]) {
+        Ok(())
+    } else {
+        refuse("an output", "is computed by nothing")
     }
 }
 

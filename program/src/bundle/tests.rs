@@ -3,6 +3,7 @@ use vta_isa::MemType;
 
 use super::container::{ENTRY_BYTES, HEADER_BYTES, SECTIONS, all_sections};
 use super::*;
+use crate::Packing;
 use crate::testing::{program, tensor};
 use crate::{Attribute, AttributeValue, TensorInfo};
 
