@@ -71,6 +71,7 @@ pub struct MultiSession {
 }
 
 /// A run that isn't finished.
+#[derive(Default)]
 struct Flight {
     tickets: Vec<Box<dyn Ticket>>,
     host: HostMarks,
@@ -87,8 +88,7 @@ struct Launch {
     computed: Vec<Option<Point>>,
     /// When the tensors are there that were written.
     arrived: HashMap<Place, Point>,
-    tickets: Vec<Box<dyn Ticket>>,
-    host: HostMarks,
+    flight: Flight,
 }
 
 impl MultiSession {
@@ -132,16 +132,9 @@ impl MultiSession {
     /// the first in the order of the steps. After an error the session can be used again unless
     /// a device is lost.
     pub fn run(&mut self, images: &[&[i8]]) -> Result<RunOutput, DriverError> {
-        self.start(images)?;
-        match self.finish() {
-            Some(done) => done,
-            // It was just started.
-            None => self.collect(
-                &Arc::clone(&self.program),
-                Vec::new(),
-                &HostMarks::default(),
-            ),
-        }
+        drop(self.finish());
+        let flight = self.begin(images)?;
+        self.end(flight)
     }
 
     /// Starts a run and returns at once; [`Self::finish`] gives its result. Several sessions on
@@ -155,14 +148,24 @@ impl MultiSession {
     /// being submitted. What the devices report is the result's.
     pub fn start(&mut self, images: &[&[i8]]) -> Result<(), DriverError> {
         drop(self.finish());
+        self.flight = Some(self.begin(images)?);
+        Ok(())
+    }
+
+    /// Waits for the run that was started; `None` when there is none.
+    pub fn finish(&mut self) -> Option<Result<RunOutput, DriverError>> {
+        let flight = self.flight.take()?;
+        Some(self.end(flight))
+    }
+
+    fn begin(&mut self, images: &[&[i8]]) -> Result<Flight, DriverError> {
         let program = Arc::clone(&self.program);
         let n = self.parts.len();
         let mut launch = Launch {
             arrivals: vec![Vec::new(); n],
             computed: vec![None; n],
             arrived: HashMap::new(),
-            tickets: Vec::new(),
-            host: HostMarks::default(),
+            flight: Flight::default(),
         };
         self.images = images.len();
         let launched = self.launch(&program, images, &mut launch);
@@ -171,20 +174,29 @@ impl MultiSession {
                 part.set().queue.discard();
             }
             // A device's failure says more than that of what was to be submitted behind it.
-            wait_for_all(launch.tickets)?;
+            wait_for_all(launch.flight.tickets)?;
             return Err(error);
         }
-        let Launch { tickets, host, .. } = launch;
-        self.flight = Some(Flight { tickets, host });
-        Ok(())
+        Ok(launch.flight)
     }
 
-    /// Waits for the run that was started; `None` when there is none.
-    pub fn finish(&mut self) -> Option<Result<RunOutput, DriverError>> {
-        let Flight { tickets, host } = self.flight.take()?;
-        let program = Arc::clone(&self.program);
-        let done = wait_for_all(tickets);
-        Some(done.and_then(|done| self.collect(&program, done, &host)))
+    /// Waits for a run and unpacks its outputs.
+    fn end(&self, flight: Flight) -> Result<RunOutput, DriverError> {
+        let (mut reports, data) = WorkDone::sort(wait_for_all(flight.tickets)?);
+        reports.extend(host_report(&flight.host));
+        let unpacked = self
+            .program
+            .outputs
+            .iter()
+            .zip(&data)
+            .map(|(&place, bytes)| {
+                let config = &self.program.parts[place.part].program.config;
+                let mut images = unpack_output(self.program.tensor(place)?, config, bytes)?;
+                images.truncate(self.images);
+                Ok(images)
+            });
+        let outputs = unpacked.collect::<Result<_, DriverError>>()?;
+        Ok(RunOutput { outputs, reports })
     }
 
     fn launch(
@@ -221,7 +233,7 @@ impl MultiSession {
         }
         for &output in &program.outputs {
             let (ticket, _) = self.leave(launch, output)?;
-            launch.tickets.push(ticket);
+            launch.flight.tickets.push(ticket);
         }
         Ok(())
     }
@@ -250,7 +262,7 @@ impl MultiSession {
                 .and_then(|()| queue.submit(reason)),
         };
         let route = queue.set_route(None);
-        launch.tickets.extend(queue.take_tickets());
+        launch.flight.tickets.extend(queue.take_tickets());
         submitted?;
         let recording = queue.take_recording();
         if !self.recordings.contains_key(&index) && recording.is_complete() {
@@ -309,7 +321,7 @@ impl MultiSession {
         }
         let (images, count) = (self.images, step.outputs.len());
         let (name, kernel) = (step.name.clone(), Arc::clone(&step.kernel));
-        let marks = Arc::clone(&launch.host);
+        let marks = Arc::clone(&launch.flight.host);
         let mut compute = Some(move || {
             let inputs = fetched.into_iter();
             let inputs = inputs.map(|(ticket, spec, config)| {
@@ -378,7 +390,7 @@ impl MultiSession {
         let signal = vec![arrived.promise(1)?];
         let stream = &self.streams[to.part].arriving;
         let ticket = stream.submit_with(make, waits, signal)?;
-        launch.tickets.push(ticket);
+        launch.flight.tickets.push(ticket);
         launch.arrivals[to.part].push(arrived.at(1));
         launch.arrived.insert(to, arrived.at(1));
         Ok(())
@@ -389,46 +401,16 @@ impl MultiSession {
         let fetched = Timeline::new("departure");
         let signal = vec![fetched.promise(1)?];
         let stream = &self.streams[from.part].leaving;
-        let read = self.read_work(from)?;
+        let read = self.parts[from.part].read_work(0, self.program.tensor(from)?);
         let computed = launch.computed[from.part].iter();
         let waits: Vec<Point> = computed.chain(launch.arrived.get(&from)).cloned().collect();
         let ticket = stream.submit(read, &waits, signal)?;
         Ok((ticket, fetched.at(1)))
     }
 
-    fn read_work(&self, place: Place) -> Result<Work, DriverError> {
-        let config = &self.program.parts[place.part].program.config;
-        let spec = self.program.tensor(place)?;
-        Ok(Work::Read {
-            addr: self.address(place)?,
-            size_bytes: spec.packed_bytes(config).unwrap_or(0),
-        })
-    }
-
     fn address(&self, place: Place) -> Result<crate::PhysAddr, DriverError> {
         let spec = self.program.tensor(place)?;
         Ok(self.parts[place.part].address(spec))
-    }
-
-    fn collect(
-        &self,
-        program: &MultiProgram,
-        done: Vec<WorkDone>,
-        host: &HostMarks,
-    ) -> Result<RunOutput, DriverError> {
-        let (mut reports, data) = WorkDone::sort(done);
-        reports.extend(host_report(host));
-        let unpacked = program.outputs.iter().zip(&data);
-        let unpacked = unpacked.map(|(&place, bytes)| self.unpack(place, bytes));
-        let outputs = unpacked.collect::<Result<_, _>>()?;
-        Ok(RunOutput { outputs, reports })
-    }
-
-    fn unpack(&self, place: Place, bytes: &[u8]) -> Result<Vec<Vec<i8>>, DriverError> {
-        let config = &self.program.parts[place.part].program.config;
-        let mut images = unpack_output(self.program.tensor(place)?, config, bytes)?;
-        images.truncate(self.images);
-        Ok(images)
     }
 
     /// A tensor of a part as the last run left it, as [`Session::read_tensor`].

@@ -32,9 +32,10 @@ pub(super) fn run_kernel(
     // A panic would take the stream's thread along, and with it every later ticket.
     let run = AssertUnwindSafe(|| kernel.run(&rows));
     let out = catch_unwind(run).unwrap_or_else(|_| Err("it panicked".to_owned()))?;
-    match out.len() == count {
-        true => Ok(out),
-        false => Err(format!("it gave {} tensors, not {count}", out.len())),
+    if out.len() == count {
+        Ok(out)
+    } else {
+        Err(format!("it gave {} tensors, not {count}", out.len()))
     }
 }
 

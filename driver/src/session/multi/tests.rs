@@ -189,9 +189,10 @@ fn a_lost_device_is_an_error_and_the_other_goes_on() {
     for first_is_lost in [true, false] {
         let lost: Arc<dyn Device> = Arc::new(doubler(|| panic!("gone")));
         let whole = healthy();
-        let devices = match first_is_lost {
-            true => [lost, Arc::clone(&whole)],
-            false => [Arc::clone(&whole), lost],
+        let devices = if first_is_lost {
+            [lost, Arc::clone(&whole)]
+        } else {
+            [Arc::clone(&whole), lost]
         };
         let mut both = session(there_and_back(), &devices);
         for _ in 0..3 {
