@@ -35,4 +35,5 @@ pub use bus::Moved;
 pub use device::{RtlDevice, most_clocks, name, run, stores_else};
 pub use error::RtlError;
 pub use host::register;
-pub use rtl::{Options, Ran, Rtl};
+pub use plant::Ran;
+pub use rtl::{Options, Rtl};

@@ -206,19 +206,10 @@ impl Arrays {
     fn get(&self, array: Array, beat: &mut [u8; MAX_BEAT_BYTES]) -> Result<usize, String> {
         let (count, bytes, low) = self.shape(array)?;
         for (elem, to) in (low..).zip(beat[..count * bytes].chunks_exact_mut(bytes)) {
-            // SAFETY: the index is one of the array's.
-            let from = unsafe { (self.elem)(array, elem) };
-            if from.is_null() {
-                return Err(format!(
-                    "element {elem} of the design's wr_value has no address"
-                ));
-            }
+            let from = self.elem(array, elem, "wr_value")?;
             // SAFETY: an element has so many bytes, and nobody writes it during the call. Words are
             // little-endian on every machine that the stack runs on.
-            unsafe {
-                from.cast::<u8>()
-                    .copy_to_nonoverlapping(to.as_mut_ptr(), bytes)
-            };
+            unsafe { from.copy_to_nonoverlapping(to.as_mut_ptr(), bytes) };
         }
         Ok(count * bytes)
     }
@@ -227,20 +218,23 @@ impl Arrays {
     fn put(&self, array: Array, beat: &[u8; MAX_BEAT_BYTES]) -> Result<(), String> {
         let (count, bytes, low) = self.shape(array)?;
         for (elem, from) in (low..).zip(beat[..count * bytes].chunks_exact(bytes)) {
-            // SAFETY: the index is one of the array's.
-            let to = unsafe { (self.elem)(array, elem) };
-            if to.is_null() {
-                return Err(format!(
-                    "element {elem} of the design's rd_value has no address"
-                ));
-            }
+            let to = self.elem(array, elem, "rd_value")?;
             // SAFETY: an element has so many bytes, which are the callback's to write during the call.
-            unsafe {
-                to.cast::<u8>()
-                    .copy_from_nonoverlapping(from.as_ptr(), bytes)
-            };
+            unsafe { to.copy_from_nonoverlapping(from.as_ptr(), bytes) };
         }
         Ok(())
+    }
+
+    /// Where an element of an array is, which has it.
+    fn elem(&self, array: Array, index: c_int, name: &str) -> Result<*mut u8, String> {
+        // SAFETY: the handle comes from the design's call that is under way, and the index is one of its.
+        let at = unsafe { (self.elem)(array, index) };
+        if at.is_null() {
+            return Err(format!(
+                "element {index} of the design's {name} has no address"
+            ));
+        }
+        Ok(at.cast())
     }
 }
 

@@ -52,6 +52,17 @@ pub struct BusClock<'a> {
     pub ready: bool,
 }
 
+/// What a run took.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ran {
+    /// What the design's counter says.
+    pub cycles: u64,
+    /// Clocks that passed, register accesses among them.
+    pub clocks: u64,
+    /// What went over the bus.
+    pub moved: Moved,
+}
+
 /// When a run is given up.
 #[derive(Clone, Copy, Debug)]
 pub struct Deadline {
@@ -148,8 +159,7 @@ impl Plant {
         state.left.is_some()
     }
 
-    /// Runs instructions that lie in memory: cycles of the counter, clocks that passed, and what was moved. The
-    /// memory comes back however it ends.
+    /// Runs instructions that lie in memory, which comes back however it ends.
     ///
     /// # Errors
     /// A design that stands still, doesn't finish, leaves or does what it may not.
@@ -158,7 +168,7 @@ impl Plant {
         host: Host,
         memory: &mut DeviceMemory,
         deadline: Deadline,
-    ) -> Result<(u32, u64, Moved), RtlError> {
+    ) -> Result<Ran, RtlError> {
         let first = self.clocks.load(Ordering::Relaxed);
         let mut state = self.lock();
         std::mem::swap(&mut state.memory, memory);
@@ -178,7 +188,11 @@ impl Plant {
                 break Err(fault);
             }
             if let Some(cycles) = state.cycles {
-                break Ok((cycles, passed, state.bus.moved));
+                break Ok(Ran {
+                    cycles: cycles.into(),
+                    clocks: passed,
+                    moved: state.bus.moved,
+                });
             }
             if let Some((code, why)) = &state.left {
                 let (code, clocks) = (*code, passed);

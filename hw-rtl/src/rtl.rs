@@ -12,10 +12,9 @@ use vta_driver::{DeviceMemory, PhysAddr};
 
 use crate::RtlError;
 use crate::abort;
-use crate::bus::Moved;
 use crate::host::Host;
 use crate::library::{Context, Library};
-use crate::plant::Deadline;
+use crate::plant::{Deadline, Ran};
 
 /// How long a design may take to leave.
 const LEAVING: Duration = Duration::from_secs(2);
@@ -44,17 +43,6 @@ impl Default for Options {
     }
 }
 
-/// What a run took.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Ran {
-    /// What the design's counter says.
-    pub cycles: u64,
-    /// Clocks that passed, register accesses among them.
-    pub clocks: u64,
-    /// What went over the bus.
-    pub moved: Moved,
-}
-
 /// An open design. Dropping it tells the design to leave and unloads the library; one that doesn't leave
 /// stays loaded.
 pub struct Rtl {
@@ -75,11 +63,12 @@ impl Claim {
         let whole = path
             .canonicalize()
             .map_err(|error| unreadable(path, &error))?;
-        match open().insert(whole.clone()) {
-            true => Ok(Self(whole)),
-            false => Err(RtlError::Busy {
+        if open().insert(whole.clone()) {
+            Ok(Self(whole))
+        } else {
+            Err(RtlError::Busy {
                 path: path.to_owned(),
-            }),
+            })
         }
     }
 }
@@ -159,13 +148,7 @@ impl Rtl {
         };
         let host = Host::launch(insn_addr.0, count);
         let ran = self.context.plant.run(host, memory, deadline);
-        let (cycles, clocks, moved) =
-            ran.inspect_err(|error| self.broken = Some(error.to_string()))?;
-        Ok(Ran {
-            cycles: cycles.into(),
-            clocks,
-            moved,
-        })
+        ran.inspect_err(|error| self.broken = Some(error.to_string()))
     }
 }
 
@@ -212,46 +195,39 @@ fn trace(library: &Library, path: &Path, wave: &Path) -> Result<(), RtlError> {
 /// that are few.
 fn machine(path: &Path) -> Result<(), RtlError> {
     use std::io::Read;
-    let mut head = Vec::new();
+    const MACHINES: [(&str, u16); 3] = [("x86_64", 62), ("aarch64", 183), ("riscv", 243)];
+    let foreign = |reason: String| {
+        let path = path.to_owned();
+        Err(RtlError::Foreign { path, reason })
+    };
     let kind = path.metadata().map_err(|error| unreadable(path, &error))?;
     if !kind.is_file() {
         // A FIFO would wait for whoever writes it.
-        return Err(RtlError::Foreign {
-            path: path.to_owned(),
-            reason: "it is no regular file".to_owned(),
-        });
+        return foreign("it is no regular file".to_owned());
     }
+    let mut head = Vec::new();
     let file = std::fs::File::open(path).map_err(|error| unreadable(path, &error))?;
     let read = file.take(20).read_to_end(&mut head);
     read.map_err(|error| unreadable(path, &error))?;
     if !cfg!(target_os = "linux") {
         return Ok(());
     }
-    let reason = match head[..] {
-        [0x7f, b'E', b'L', b'F', class, _, ..] if head.len() == 20 => {
-            let own = match std::env::consts::ARCH {
-                "x86_64" => 62,
-                "aarch64" => 183,
-                _ => return Ok(()),
-            };
-            match u16::from_le_bytes([head[18], head[19]]) {
-                _ if class != 2 => "it is for 32 bits".to_owned(),
-                machine if machine == own => return Ok(()),
-                machine => {
-                    let name = match machine {
-                        62 => "x86_64".to_owned(),
-                        183 => "aarch64".to_owned(),
-                        243 => "riscv".to_owned(),
-                        other => format!("ELF machine {other}"),
-                    };
-                    format!("it is for {name}, this is {}", std::env::consts::ARCH)
-                }
-            }
-        }
-        _ => "it is no ELF file".to_owned(),
+    let Ok(head) = <[u8; 20]>::try_from(head) else {
+        return foreign("it is no ELF file".to_owned());
     };
-    Err(RtlError::Foreign {
-        path: path.to_owned(),
-        reason,
-    })
+    let (arch, machine) = (
+        std::env::consts::ARCH,
+        u16::from_le_bytes([head[18], head[19]]),
+    );
+    let own = MACHINES.iter().find(|(name, _)| *name == arch);
+    match own {
+        _ if !head.starts_with(b"\x7fELF") => foreign("it is no ELF file".to_owned()),
+        Some(_) if head[4] != 2 => foreign("it is for 32 bits".to_owned()),
+        Some((_, own)) if *own != machine => {
+            let name = MACHINES.iter().find(|(_, other)| *other == machine);
+            let name = name.map_or_else(|| format!("ELF machine {machine}"), |m| m.0.to_owned());
+            foreign(format!("it is for {name}, this is {arch}"))
+        }
+        _ => Ok(()),
+    }
 }
