@@ -82,32 +82,25 @@ impl Budget {
     pub fn check_bytes(&self, config: &Config, insns: &[Insn]) -> Result<(), OverBudget> {
         let bytes = |insn: &Insn| Traffic::of([insn], config).total_bytes();
         match first_over(insns, self.bytes, bytes) {
-            Some(at) => Err(OverBudget {
-                at: Box::new(at),
-                what: "bytes between DRAM and scratchpads",
-                limit: self.bytes,
-            }),
+            Some(at) => Err(over(at, "bytes between DRAM and scratchpads", self.bytes)),
             None => Ok(()),
         }
     }
 
     /// The error of an instruction that takes more steps than are left.
     pub fn over_steps(&self, at: At) -> OverBudget {
-        OverBudget {
-            at: Box::new(at),
-            what: "GEMM and ALU steps",
-            limit: self.steps,
-        }
+        over(at, "GEMM and ALU steps", self.steps)
     }
 
     /// The error of an instruction that ends in a cycle beyond the last.
     pub fn over_cycles(&self, at: At) -> OverBudget {
-        OverBudget {
-            at: Box::new(at),
-            what: "cycles",
-            limit: self.cycles,
-        }
+        over(at, "cycles", self.cycles)
     }
+}
+
+fn over(at: At, what: &'static str, limit: u64) -> OverBudget {
+    let at = Box::new(at);
+    OverBudget { at, what, limit }
 }
 
 /// The first instruction at which the sum of what all take is above a limit.

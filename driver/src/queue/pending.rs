@@ -20,15 +20,13 @@ pub(super) struct Pending {
     /// Where the micro-ops of a batch lie.
     uop_addr: PhysAddr,
     cache: UopCache,
-    insns: Vec<Insn>,
-    words: Vec<u128>,
-    marks: Vec<LayerMark>,
-    uops: Vec<u8>,
-    /// Where in `uops` a kernel starts, in micro-ops.
+    filled: Filled,
+    /// Where in its micro-ops a kernel starts, in micro-ops.
     arena: HashMap<KernelId, usize>,
 }
 
 /// What a batch is made of.
+#[derive(Default)]
 pub(super) struct Filled {
     pub insns: Vec<Insn>,
     pub words: Vec<u128>,
@@ -46,22 +44,19 @@ impl Pending {
             addresses,
             uop_addr,
             cache: UopCache::new(depth),
-            insns: Vec::new(),
-            words: Vec::new(),
-            marks: Vec::new(),
-            uops: Vec::new(),
+            filled: Filled::default(),
             arena: HashMap::new(),
         }
     }
 
     /// How many instructions there are.
     pub(super) fn insns(&self) -> usize {
-        self.insns.len()
+        self.filled.insns.len()
     }
 
     /// How many micro-ops there are.
     pub(super) fn uops(&self) -> usize {
-        self.uops.len() / UOP_BYTES
+        self.filled.uops.len() / UOP_BYTES
     }
 
     /// Drops everything.
@@ -73,12 +68,7 @@ impl Pending {
     pub(super) fn take(&mut self) -> Filled {
         self.arena.clear();
         self.cache.clear();
-        Filled {
-            insns: std::mem::take(&mut self.insns),
-            words: std::mem::take(&mut self.words),
-            marks: std::mem::take(&mut self.marks),
-            uops: std::mem::take(&mut self.uops),
-        }
+        std::mem::take(&mut self.filled)
     }
 
     /// Appends commands of a layer, of which `first` is the first.
@@ -89,13 +79,18 @@ impl Pending {
         commands: &[Command],
         counters: &mut Counters,
     ) -> Result<(), DriverError> {
-        let opens = self.insns.is_empty();
-        if self.marks.last().is_none_or(|mark| mark.name != layer.name) {
+        let opens = self.filled.insns.is_empty();
+        if self
+            .filled
+            .marks
+            .last()
+            .is_none_or(|mark| mark.name != layer.name)
+        {
             let mark = LayerMark {
                 name: layer.name.clone(),
-                first_insn: self.insns.len(),
+                first_insn: self.filled.insns.len(),
             };
-            self.marks.push(mark);
+            self.filled.marks.push(mark);
         }
         if opens {
             self.append_all(self.program.opening())?;
@@ -219,11 +214,11 @@ impl Pending {
         if let Some(&start) = self.arena.get(&id) {
             return Ok(start);
         }
-        let start = self.uops.len() / UOP_BYTES;
+        let start = self.filled.uops.len() / UOP_BYTES;
         let kernel = self.program.kernels.get(id.0 as usize);
         for uop in &kernel.ok_or(ProgramError::Kernel { index: id.0 })?.uops {
             let word = uop.encode().map_err(ProgramError::Field)?;
-            self.uops.extend_from_slice(&word.to_le_bytes());
+            self.filled.uops.extend_from_slice(&word.to_le_bytes());
         }
         self.arena.insert(id, start);
         Ok(start)
@@ -238,8 +233,10 @@ impl Pending {
     }
 
     fn append(&mut self, insn: Insn) -> Result<(), DriverError> {
-        self.words.push(insn.encode().map_err(ProgramError::Field)?);
-        self.insns.push(insn);
+        self.filled
+            .words
+            .push(insn.encode().map_err(ProgramError::Field)?);
+        self.filled.insns.push(insn);
         Ok(())
     }
 }
