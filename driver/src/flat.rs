@@ -352,12 +352,13 @@ fn put(bytes: &mut Vec<u8>, words: &[u32]) {
 
 /// What fits a part.
 fn within(what: &'static str, bytes: u64) -> Result<u64, FlatError> {
-    match bytes < WORK_AT {
-        true => Ok(bytes),
-        false => Err(FlatError::TooLarge {
+    if bytes < WORK_AT {
+        Ok(bytes)
+    } else {
+        Err(FlatError::TooLarge {
             what,
             bytes,
             limit: WORK_AT - 1,
-        }),
+        })
     }
 }

@@ -282,12 +282,13 @@ impl DeviceMemory {
     fn run_from(&self, addr: u64) -> Option<(u64, u64)> {
         let (first, rest) = self.regions[self.below(addr)?..].split_first()?;
         let boundary = Some(first.end()).filter(|&end| addr < end)?;
-        let joined =
-            rest.iter()
-                .try_fold(boundary, |end, next| match u64::from(next.addr) == end {
-                    true => ControlFlow::Continue(next.end()),
-                    false => ControlFlow::Break(end),
-                });
+        let joined = rest.iter().try_fold(boundary, |end, next| {
+            if u64::from(next.addr) == end {
+                ControlFlow::Continue(next.end())
+            } else {
+                ControlFlow::Break(end)
+            }
+        });
         let (ControlFlow::Continue(end) | ControlFlow::Break(end)) = joined;
         Some((boundary, end))
     }

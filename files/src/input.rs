@@ -79,9 +79,10 @@ pub fn printable(text: &str) -> Cow<'_, str> {
     }
     let mut shown = String::with_capacity(text.len() + 8);
     for c in text.chars() {
-        match hidden(c) {
-            true => shown.extend(c.escape_default()),
-            false => shown.push(c),
+        if hidden(c) {
+            shown.extend(c.escape_default())
+        } else {
+            shown.push(c)
         }
     }
     Cow::Owned(shown)
@@ -109,9 +110,10 @@ pub fn toml_message(text: &str, message: &str, at: Option<usize>) -> String {
     let column = before.rsplit('\n').next().map_or(0, |l| l.chars().count()) + 1;
     let words = text.lines().nth(line - 1).unwrap_or_default().trim();
     let shown: String = words.chars().take(MAX_SHOWN).collect();
-    let shown = match shown.is_empty() {
-        true => String::new(),
-        false => format!(" in '{}'", printable(&shown)),
+    let shown = if shown.is_empty() {
+        String::new()
+    } else {
+        format!(" in '{}'", printable(&shown))
     };
     format!("TOML parse error at line {line}, column {column}{shown}: {message}")
 }

@@ -105,23 +105,23 @@ impl Output {
         };
         done.map_err(|error| FileError::write(&path, &error))
     }
+
+    fn writer(&mut self) -> &mut dyn Write {
+        match &mut self.to {
+            To::Stdout(out) => out,
+            To::InPlace(out) | To::Unnamed { out, .. } => out,
+            To::Beside { out, .. } => out,
+        }
+    }
 }
 
 impl Write for Output {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        match &mut self.to {
-            To::Stdout(out) => out.write(bytes),
-            To::InPlace(out) | To::Unnamed { out, .. } => out.write(bytes),
-            To::Beside { out, .. } => out.write(bytes),
-        }
+        self.writer().write(bytes)
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        match &mut self.to {
-            To::Stdout(out) => out.flush(),
-            To::InPlace(out) | To::Unnamed { out, .. } => out.flush(),
-            To::Beside { out, .. } => out.flush(),
-        }
+        self.writer().flush()
     }
 }
 

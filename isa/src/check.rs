@@ -42,14 +42,12 @@ pub enum Finding {
     #[error(transparent)]
     Token(#[from] TokenError),
     /// Tokens are left at the end: legal, but the next run never sees them.
-    #[error("{count} token(s) left from {from} to {to} at the end")]
+    #[error("{count} token(s) left from {} to {} at the end", .edge.producer(), .edge.consumer())]
     Leftover {
         /// How many.
         count: u32,
-        /// The module that pushed them.
-        from: &'static str,
-        /// The module that never popped them.
-        to: &'static str,
+        /// The queue.
+        edge: Edge,
     },
     /// Bits outside every field are set (strict check of raw words).
     #[error("word {index} ({word:#034x}): bits {bits:#x} belong to no field")]
@@ -120,13 +118,8 @@ pub fn dirty(words: &[u128]) -> Vec<Finding> {
 
 fn leftover(left: [u32; 4]) -> impl Iterator<Item = Finding> {
     let pairs = left.into_iter().zip(Edge::ALL);
-    pairs
-        .filter(|(count, _)| *count > 0)
-        .map(|(count, edge)| Finding::Leftover {
-            count,
-            from: edge.producer().name(),
-            to: edge.consumer().name(),
-        })
+    let left = pairs.filter(|(count, _)| *count > 0);
+    left.map(|(count, edge)| Finding::Leftover { count, edge })
 }
 
 fn check_insn(config: &Config, at: At, kernel: Option<&[Uop]>) -> Result<(), Finding> {

@@ -85,9 +85,10 @@ impl fmt::Display for Extensions {
     /// Names with commas between, or `none`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let names: Vec<_> = self.iter().map(Extension::name).collect();
-        match names.is_empty() {
-            true => f.pad("none"),
-            false => f.pad(&names.join(", ")),
+        if names.is_empty() {
+            f.pad("none")
+        } else {
+            f.pad(&names.join(", "))
         }
     }
 }

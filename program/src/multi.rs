@@ -253,9 +253,10 @@ impl MultiProgram {
         let written = step.outputs.iter().flat_map(|output| &output.places);
         let mut batches = step.inputs.iter().chain(written).map(batch);
         let first = batches.next();
-        match batches.all(|found| Some(found) == first) {
-            true => Ok(()),
-            false => refuse("the host's tensors are of devices that differ in BATCH"),
+        if batches.all(|found| Some(found) == first) {
+            Ok(())
+        } else {
+            refuse("the host's tensors are of devices that differ in BATCH")
         }
     }
 

@@ -75,12 +75,13 @@ impl DeviceMemory {
     pub fn lend(&mut self, write: &[usize]) -> Vec<Lent<'_>> {
         let regions = self.regions.iter_mut().enumerate();
         regions
-            .map(|(index, region)| match write.contains(&index) {
-                true => {
+            .map(|(index, region)| {
+                if write.contains(&index) {
                     region.version += 1;
                     Lent::Write(&mut region.bytes)
+                } else {
+                    Lent::Read(&region.bytes)
                 }
-                false => Lent::Read(&region.bytes),
             })
             .collect()
     }

@@ -69,11 +69,12 @@ pub(crate) fn refuse(file: &File, path: &Path) -> io::Result<()> {
     let Some(promised) = PROMISED.get().filter(|all| !all.is_empty()) else {
         return Ok(());
     };
-    match promised.contains(&Identity::There(id(&file.metadata()?, path)?)) {
-        true => Err(io::Error::other(
+    if promised.contains(&Identity::There(id(&file.metadata()?, path)?)) {
+        Err(io::Error::other(
             "an input of this command is its output, too",
-        )),
-        false => Ok(()),
+        ))
+    } else {
+        Ok(())
     }
 }
 

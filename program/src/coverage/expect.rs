@@ -23,6 +23,7 @@ pub struct Terms {
 pub struct Expect<'l> {
     listing: &'l Listing,
     layer: &'l ListedLayer,
+    output: &'l ListedTensor,
     /// Pairs of lanes, and the selection tile that takes them.
     selections: HashMap<Vec<[u32; 2]>, u64>,
     /// Which weight tiles of further parts are left out.
@@ -36,6 +37,7 @@ impl<'l> Expect<'l> {
         let mut expect = Self {
             listing,
             layer,
+            output: &listing.tensors[layer.geometry.output as usize],
             selections: HashMap::new(),
             blank: Vec::new(),
             span: 0,
@@ -117,11 +119,10 @@ impl<'l> Expect<'l> {
             return false;
         };
         let size = self.listing.config.block() as u32;
-        let output = &self.listing.tensors[self.layer.geometry.output as usize];
         let first = block * size;
         let lanes = channels
             .map
-            .get(first as usize..(first + size).min(output.channels) as usize);
+            .get(first as usize..(first + size).min(self.output.channels) as usize);
         let Some(lanes @ [Some([input, channel]), ..]) = lanes else {
             return false;
         };
@@ -132,9 +133,9 @@ impl<'l> Expect<'l> {
             && channels.kept.contains(&block)
             && channels.up == [1, 1]
             && channel.is_multiple_of(size)
-            && from.buffer == output.buffer
-            && from.tiles[1..] == output.tiles[1..]
-            && self.tile(from, [channel / size, 0, 0]) == self.tile(output, [block, 0, 0])
+            && from.buffer == self.output.buffer
+            && from.tiles[1..] == self.output.tiles[1..]
+            && self.tile(from, [channel / size, 0, 0]) == self.tile(self.output, [block, 0, 0])
     }
 
     /// The terms of an output tile.
@@ -153,10 +154,9 @@ impl<'l> Expect<'l> {
                 }
             }
             Form::Elementwise => {
-                let output = &self.listing.tensors[self.layer.geometry.output as usize];
                 for input in 0..self.layer.geometry.inputs.len() {
                     let input = self.input(input);
-                    let spread = input.tiles[1..] == [1, 1] && output.tiles[1..] != [1, 1];
+                    let spread = input.tiles[1..] == [1, 1] && self.output.tiles[1..] != [1, 1];
                     let at = if spread { [o, 0, 0] } else { place };
                     terms.wanted.push(Term::copy(self.tile(input, at)));
                 }
@@ -193,7 +193,7 @@ impl<'l> Expect<'l> {
     }
 
     fn blocks(&self) -> u64 {
-        self.listing.tensors[self.layer.geometry.output as usize].tiles[0].into()
+        self.output.tiles[0].into()
     }
 
     fn vector(&self, list: u64, o: u32) -> Option<Term> {
@@ -203,8 +203,7 @@ impl<'l> Expect<'l> {
 
     /// Constants of positions.
     fn constants(&self, [o, y, x]: [u32; 3], terms: &mut Terms) {
-        let output = &self.listing.tensors[self.layer.geometry.output as usize];
-        let [_, rows, cols] = output.tiles.map(u64::from);
+        let [_, rows, cols] = self.output.tiles.map(u64::from);
         let elem = self.listing.config.elem_bytes(MemType::Acc) as u64;
         for &(role, buffer) in &self.layer.geometry.constants {
             if role == Role::Constants {
@@ -321,15 +320,14 @@ impl<'l> Expect<'l> {
             return 0..input.tiles[0].into();
         }
         let block = self.listing.config.block() as u64;
-        let output = &self.listing.tensors[self.layer.geometry.output as usize];
         let group = u64::from(conv.group);
         let (inputs, outputs) = (
             u64::from(input.channels) / group,
-            u64::from(output.channels) / group,
+            u64::from(self.output.channels) / group,
         );
         let first = u64::from(o) * block / outputs;
         let last = ((u64::from(o) + 1) * block)
-            .min(output.channels.into())
+            .min(self.output.channels.into())
             .max(1)
             - 1;
         first * inputs / block..((last / outputs + 1) * inputs).div_ceil(block)
@@ -350,15 +348,14 @@ impl<'l> Expect<'l> {
     /// Lanes of input blocks.
     fn lanes(&self, channels: &ChannelsGeometry, [o, y, x]: [u32; 3], terms: &mut Terms) {
         let size = self.listing.config.block() as u32;
-        let output = &self.listing.tensors[self.layer.geometry.output as usize];
         let at = [y, x].map(u64::from);
         let step = channels.step.map(u64::from);
         let skipped = |axis: usize| at[axis] * step[axis] + u64::from(channels.skip[axis]);
         let up = channels.up.map(u64::from);
         let phase = skipped(0) % up[0] * up[1] + skipped(1) % up[1];
         let [row, col] = [skipped(0) / up[0], skipped(1) / up[1]].map(|at| at as u32);
-        let first = phase as usize * output.channels as usize;
-        let lanes = o * size..((o + 1) * size).min(output.channels);
+        let first = phase as usize * self.output.channels as usize;
+        let lanes = o * size..((o + 1) * size).min(self.output.channels);
         let count = lanes.len();
         let mut parts: BTreeMap<[u32; 2], Vec<[u32; 2]>> = BTreeMap::new();
         for (lane, channel) in (0..).zip(lanes) {

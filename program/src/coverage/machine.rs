@@ -262,9 +262,10 @@ impl<'l> Machine<'l> {
                 );
             }
         }
-        match self.live > MAX_TERMS {
-            true => Err(self.limit(MAX_TERMS, "terms")),
-            false => Ok(()),
+        if self.live > MAX_TERMS {
+            Err(self.limit(MAX_TERMS, "terms"))
+        } else {
+            Ok(())
         }
     }
 

@@ -170,9 +170,10 @@ impl<'l> Machine<'l> {
             for index in first..first + plane {
                 let held = self.contents[(tiles.start + index) as usize] == output.buffer + 1;
                 // Where its memory is another's by now nobody reads it: a reader would be told.
-                let done = match lies {
-                    true => self.last_store(output, index) > 0,
-                    false => held && self.is_stored(output, index),
+                let done = if lies {
+                    self.last_store(output, index) > 0
+                } else {
+                    held && self.is_stored(output, index)
                 };
                 shared += u64::from(lies && done);
                 if !done {

@@ -23,9 +23,10 @@ impl Machine<'_> {
     fn take(&mut self, trips: [u16; 2], uops: usize) -> Result<(), CoverageError> {
         let trips = trips.map(u64::from);
         self.steps = self.steps.saturating_add(trips[0] * trips[1] * uops as u64);
-        match self.steps > MAX_STEPS {
-            true => Err(self.limit(MAX_STEPS, "steps")),
-            false => Ok(()),
+        if self.steps > MAX_STEPS {
+            Err(self.limit(MAX_STEPS, "steps"))
+        } else {
+            Ok(())
         }
     }
 

@@ -92,9 +92,10 @@ impl Geometry {
         };
         let window = |window: &WindowGeometry| {
             let steps = window.stride.iter().chain(&window.kernel);
-            match steps.clone().all(|&size| size > 0) && product(&window.kernel) <= MAX_TERMS {
-                true => Ok(product(&window.kernel)),
-                false => Err("its window has no or too many taps, or doesn't step".to_owned()),
+            if steps.clone().all(|&size| size > 0) && product(&window.kernel) <= MAX_TERMS {
+                Ok(product(&window.kernel))
+            } else {
+                Err("its window has no or too many taps, or doesn't step".to_owned())
             }
         };
         let terms = match &self.form {
@@ -128,12 +129,10 @@ impl Geometry {
                 }
                 let inputs = self.inputs.len();
                 let mut taken = channels.map.iter().flatten();
-                match taken.all(|[input, _]| (*input as usize) < inputs) {
-                    true => 1,
-                    false => {
-                        return Err("it takes channels of an input that it doesn't have".to_owned());
-                    }
+                if !taken.all(|[input, _]| (*input as usize) < inputs) {
+                    return Err("it takes channels of an input that it doesn't have".to_owned());
                 }
+                1
             }
         };
         match terms <= MAX_TERMS {

@@ -388,9 +388,10 @@ impl Walk<'_> {
                 add(&mut hulls, 0, hull);
             }
         }
-        match hulls.is_empty() {
-            true => String::new(),
-            false => format!("for {}", self.show(&hulls)),
+        if hulls.is_empty() {
+            String::new()
+        } else {
+            format!("for {}", self.show(&hulls))
         }
     }
 }

@@ -93,11 +93,12 @@ fn layout(program: &Program) -> Result<Vec<ListedBuffer>, ListingError> {
         listed[at].start = next;
         next = (next + listed[at].bytes.max(1)).next_multiple_of(granule);
     }
-    match next <= 1 << 32 {
-        true => Ok(listed),
-        false => Err(ListingError::Program(format!(
+    if next <= 1 << 32 {
+        Ok(listed)
+    } else {
+        Err(ListingError::Program(format!(
             "the network needs {next} bytes of DRAM; addresses have 32 bits"
-        ))),
+        )))
     }
 }
 

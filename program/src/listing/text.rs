@@ -180,9 +180,10 @@ fn number<T: std::str::FromStr>(text: &str, what: &str) -> Result<T, String> {
 /// A record's place among its kind.
 fn follows(text: &str, at: usize) -> Result<(), String> {
     let found: u64 = number(text, "index")?;
-    match found == at as u64 {
-        true => Ok(()),
-        false => Err(format!("index {found} stands where {at} follows")),
+    if found == at as u64 {
+        Ok(())
+    } else {
+        Err(format!("index {found} stands where {at} follows"))
     }
 }
 
@@ -203,10 +204,13 @@ impl Reader {
             return Err("columns are missing".to_owned());
         };
         match (at, record.as_str()) {
-            (0, _) => match cells.join(",") == HEADER {
-                true => Ok(()),
-                false => Err(format!("it is no listing: the first line isn't {HEADER}")),
-            },
+            (0, _) => {
+                if cells.join(",") == HEADER {
+                    Ok(())
+                } else {
+                    Err(format!("it is no listing: the first line isn't {HEADER}"))
+                }
+            }
             (1, "format") if text == FORMAT => Ok(()),
             (1, _) => Err(format!("the second line doesn't say `{FORMAT}`")),
             (_, "config") if self.config.is_none() => {
