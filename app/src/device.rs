@@ -1,6 +1,6 @@
 //! Devices by name, and the machines that they stand for.
 //!
-//! Each kind that is hardware, or wants a library of the system, is a file here and a line of [`KINDS`].
+//! Each kind that is hardware, or wants a library of the system, is a file here and a line of `KINDS`.
 
 pub(crate) mod ahead;
 pub(crate) mod board;

@@ -224,29 +224,19 @@ impl Outcome {
             program.wrreq,
             program.wrbeats,
         ];
-        let seed = program.seed.clone().unwrap_or(Value::Null);
-        let found = match found {
-            Ok(found) => found,
-            Err(error) if program.rtl != End::Finishes => {
-                self.matched += 1;
-                self.rows.push(
-                    json!({"program": index, "seed": seed, "matched": true, "refused": error}),
-                );
-                return;
-            }
-            Err(error) => {
-                self.differences.push(format!("program {index}: {error}"));
-                self.rows.push(
-                    json!({"program": index, "seed": seed, "matched": false, "error": error}),
-                );
-                return;
-            }
-        };
-        let mut row = json!({"program": index, "seed": seed});
+        let mut row = json!({"program": index, "seed": program.seed});
         let mut parts = Vec::new();
-        if program.rtl != End::Finishes {
-            parts.push("it ends, recorded not to".to_owned());
+        let ends = program.rtl == End::Finishes;
+        match &found {
+            Ok(_) if ends => {}
+            Ok(_) => parts.push("it ends, recorded not to".to_owned()),
+            Err(error) => {
+                row["matched"] = json!(!ends);
+                row[if ends { "error" } else { "refused" }] = json!(error);
+                parts.extend(ends.then(|| error.clone()));
+            }
         }
+        let found = found.unwrap_or_default();
         for ((key, found), expected) in KEYS.into_iter().zip(found).zip(expected) {
             let Some(found) = found else { continue };
             row[key] = json!(found);

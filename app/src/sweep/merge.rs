@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use vta_files::output;
 
 use super::labels::split;
-use super::row::{Line, head, line, read};
+use super::row::{Line, head, line, read, whole_lines};
 use crate::error::{Context, Result, bail_input as bail, ensure_input as ensure};
 use crate::files;
 
@@ -84,10 +84,7 @@ impl<'a> Rows<'a> {
     /// Adds a table's rows.
     fn read(&mut self, file: &'a Path) -> Result<()> {
         let text = files::read_file(file)?;
-        let whole = text
-            .iter()
-            .rposition(|b| *b == b'\n')
-            .map_or(0, |end| end + 1);
+        let whole = whole_lines(&text);
         let (keys, lines) = read(file, &text[..whole])?;
         let (first, of) = self.keys.get_or_insert_with(|| (keys.clone(), file));
         ensure!(

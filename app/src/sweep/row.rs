@@ -153,6 +153,12 @@ fn check<'c>(cells: impl Iterator<Item = &'c str>) -> String {
     format!("{:08x}", hasher.finalize())
 }
 
+/// Bytes of the lines that have their end.
+pub(super) fn whole_lines(text: &[u8]) -> usize {
+    let last = text.iter().rposition(|byte| *byte == b'\n');
+    last.map_or(0, |end| end + 1)
+}
+
 /// The keys of a table's axes, and its rows.
 ///
 /// # Errors

@@ -12,7 +12,7 @@ use vta_files::output::{self, FileError, FileLock};
 
 use super::grid::Grid;
 use super::labels::Labels;
-use super::row::{Line, Row, head, line, read};
+use super::row::{Line, Row, head, line, read, whole_lines};
 use crate::error::{Context, Result, ensure_input as ensure};
 use crate::files;
 
@@ -65,10 +65,7 @@ impl Table {
             Vec::new()
         };
         // A torn line may end within a character.
-        let whole = bytes
-            .iter()
-            .rposition(|b| *b == b'\n')
-            .map_or(0, |end| end + 1);
+        let whole = whole_lines(&bytes);
         let torn = bytes.split_off(whole);
         let rows = if bytes.is_empty() {
             let begun = head.as_bytes().starts_with(&torn);
