@@ -337,9 +337,8 @@ def test_killed_workers_and_clients_lose_only_what_is_in_flight(tmp_path: Path) 
         return subprocess.Popen(arguments)
 
     def wait_for(points: int) -> None:
-        end = time.monotonic() + 120
         while len(computed(cache)) < points:
-            assert time.monotonic() < end, "no result in two minutes"
+            assert running.poll() is None, "the sweep has ended"
             time.sleep(0.01)
 
     with distributed.LocalCluster(
