@@ -76,16 +76,7 @@ impl Lowering<'_> {
         }
         let selection = Selection::new(map, channels, *gain, config);
         let is_whole = self.is_whole(id);
-        // Another zero is all that a block without a source has.
-        let mut copied = Vec::new();
-        if !is_whole && spread.phases() == 1 {
-            let of = kept(graph, (inputs, map), (*gain, ops), config.block());
-            copied = of.iter().map(Option::is_some).collect();
-            let mut blocks = copied.iter().enumerate();
-            if !blocks.all(|(block, copied)| *copied || selection.picks(block).is_empty()) {
-                copied.clear();
-            }
-        }
+        let copied = self.copied(id, &selection);
         let copies = usize::from(self.multiplies(ops));
         let mut vectors = Vectors::new(self, &node.name, ops.iter(), channels);
         let depth = config.depth(MemType::Acc);
@@ -101,12 +92,6 @@ impl Lowering<'_> {
             });
         }
         vectors.base = HALVES * half;
-        let stage = if copied.is_empty() {
-            let weights = self.constant(&node.name, Role::Selection, selection.bytes());
-            Some((weights, selection.loaded()))
-        } else {
-            None
-        };
         let mut channels = Channels {
             products: 0,
             output: node.output,
@@ -119,9 +104,12 @@ impl Lowering<'_> {
             copied,
         };
         let mut e = Emitter::new(self, &node.name);
-        let stage = match stage {
-            Some((weights, loaded)) => Stage::selecting(&mut e, weights, &loaded)?,
-            None => Stage::open(&mut e)?,
+        let stage = if channels.copied.is_empty() {
+            let (selection, role) = (&channels.selection, Role::Selection);
+            let weights = e.lowering.constant(&node.name, role, selection.bytes());
+            Stage::selecting(&mut e, weights, &selection.loaded())?
+        } else {
+            Stage::open(&mut e)?
         };
         let mut halves = Halves::of(half, stage);
         if is_whole {
@@ -130,11 +118,7 @@ impl Lowering<'_> {
                 channels.piece(&mut e, &mut halves, &piece)?;
             }
         } else {
-            let sizes = [inputs[0], node.output].map(|id| {
-                let [_, h, w] = e.lowering.graph.tensors[id.0].chw;
-                [h, w]
-            });
-            channels.spread(&mut e, &mut halves, *spread, (blocks, sizes, most))?;
+            channels.spread(&mut e, &mut halves, *spread, [blocks, most])?;
         }
         halves.close(&mut e)?;
         layer.steps = GemmSteps {
@@ -144,11 +128,44 @@ impl Lowering<'_> {
         e.finish(layer)
     }
 
+    /// Blocks that are stored as they are loaded, where all are that have a source; none where no position moves.
+    fn copied(&self, id: NodeId, selection: &Selection) -> Vec<bool> {
+        let QOp::Channels {
+            inputs,
+            map,
+            spread,
+            gain,
+            ops,
+        } = &self.graph.nodes[id.0].op
+        else {
+            return Vec::new();
+        };
+        if self.is_whole(id) || spread.phases() != 1 {
+            return Vec::new();
+        }
+        let of = kept(self.graph, (inputs, map), (*gain, ops), self.config.block());
+        let copied: Vec<bool> = of.iter().map(Option::is_some).collect();
+        let mut blocks = copied.iter().enumerate();
+        if blocks.all(|(block, copied)| *copied || selection.picks(block).is_empty()) {
+            copied
+        } else {
+            Vec::new()
+        }
+    }
+
     /// Whether all positions of a node's inputs are where they were.
     fn is_whole(&self, id: NodeId) -> bool {
         let node = &self.graph.nodes[id.0];
         let plane = |id: TensorId| &self.graph.tensors[id.0].chw[1..];
-        matches!(&node.op, QOp::Channels { spread: Spread::NONE, inputs, .. } if plane(inputs[0]) == plane(node.output))
+        let QOp::Channels {
+            spread: Spread::NONE,
+            inputs,
+            ..
+        } = &node.op
+        else {
+            return false;
+        };
+        plane(inputs[0]) == plane(node.output)
     }
 
     /// Shapes that must agree.

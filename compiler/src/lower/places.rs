@@ -65,7 +65,9 @@ impl Places {
                 gain,
                 ops,
             } = &node.op
-                && plane(node.output) == plane(inputs[0])
+                && inputs
+                    .first()
+                    .is_some_and(|id| plane(*id) == plane(node.output))
             {
                 let kept = kept(graph, (inputs, map), (*gain, ops), block);
                 join.node(node.output, &kept);

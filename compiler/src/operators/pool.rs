@@ -13,34 +13,20 @@ use crate::qgraph::TensorId;
 use crate::reflect::AttributeValue;
 use crate::window::Window;
 
-const POOL: Operator = Operator::new("", Sized(WindowKind::Pool), Kind::First);
-const GLOBAL: Operator = Operator::new("", Sized(WindowKind::Global), Kind::First);
+const fn pool(kind: &'static str, window: WindowKind) -> Operator {
+    Operator::new(kind, Sized(window), Kind::First)
+}
 
 pub(super) const OPERATORS: &[Operator] = &[
-    Operator {
-        kind: "MaxPool",
-        ..POOL
-    }
-    .device((1, 1), |import, node, _, inputs| {
+    pool("MaxPool", WindowKind::Pool).device((1, 1), |import, node, _, inputs| {
         import.max_pool(node, inputs[0])
     }),
-    Operator {
-        kind: "AveragePool",
-        ..POOL
-    }
-    .device((1, 1), |import, node, _, inputs| {
+    pool("AveragePool", WindowKind::Pool).device((1, 1), |import, node, _, inputs| {
         import.average_pool(node, inputs[0])
     }),
-    Operator {
-        kind: "GlobalAveragePool",
-        ..GLOBAL
-    }
-    .device((1, 1), |_, _, _, _| Ok(Op::GlobalAveragePool)),
-    Operator {
-        kind: "GlobalMaxPool",
-        ..GLOBAL
-    }
-    .device((1, 1), |import, _, _, inputs| {
+    pool("GlobalAveragePool", WindowKind::Global)
+        .device((1, 1), |_, _, _, _| Ok(Op::GlobalAveragePool)),
+    pool("GlobalMaxPool", WindowKind::Global).device((1, 1), |import, _, _, inputs| {
         let window = Window::whole(import.plane(inputs[0])?.size);
         Ok(Op::MaxPool { window })
     }),

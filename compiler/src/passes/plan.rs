@@ -301,11 +301,8 @@ impl Plan<'_> {
         // The sum of a channel of zeros is 0.
         let zeros = (1.0, 0, (0, 0));
         let first = taken.iter().flatten().next().unwrap_or(&zeros);
-        let (gain, ops) = if taken
-            .iter()
-            .flatten()
-            .all(|t| (t.0, t.1) == (first.0, first.1))
-        {
+        let same = |t: &(f64, i64, Interval)| (t.0, t.1) == (first.0, first.1);
+        let (gain, ops) = if taken.iter().flatten().all(same) {
             let (ratio, zero, _) = *first;
             let all = taken.iter().flatten().map(|t| t.2);
             let range = all.fold((zero, zero), |a, b| (a.0.min(b.0), a.1.max(b.1)));

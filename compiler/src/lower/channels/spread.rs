@@ -25,14 +25,18 @@ struct Area {
 type Source = (usize, usize, usize);
 
 impl Channels<'_> {
-    /// All blocks, with input and output rows and columns, and tiles that fit.
+    /// All blocks, with tiles that fit.
     pub(super) fn spread(
         &mut self,
         e: &mut Emitter<'_, '_>,
         halves: &mut Halves,
         spread: Spread,
-        (blocks, sizes, most): (usize, [[usize; 2]; 2], usize),
+        [blocks, most]: [usize; 2],
     ) -> Result<(), LowerError> {
+        let sizes = [self.inputs[0], self.output].map(|id| {
+            let [_, h, w] = e.lowering.graph.tensors[id.0].chw;
+            [h, w]
+        });
         let [input, [oh, ow]] = sizes;
         let widest = (input[1] * spread.step[0]).max(ow);
         if !Load::FIELDS.x_stride.fits(widest) {
@@ -147,8 +151,8 @@ impl Channels<'_> {
         let Stage::Products(products) = &mut halves.stage else {
             return Err(e.inconsistent("it has no products".to_owned()));
         };
-        let first_part = parts.first();
-        let weights = first_part.and_then(|(_, tile)| self.selection.renew(*tile));
+        let weights = parts.first();
+        let weights = weights.and_then(|(_, tile)| self.selection.renew(*tile));
         let first = products.fetch(e, fetched, weights.as_ref())?;
         for &(phase, tile) in parts {
             let own = [phase / spread.up[1], phase % spread.up[1]];

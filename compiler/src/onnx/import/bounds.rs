@@ -31,19 +31,7 @@ pub(super) fn stated<'v>(
             let repeats = product(&mut ints(1, "repeats")?.iter().map(size));
             repeats.saturating_mul(count(input(0)?))
         }
-        Stated::Pads => {
-            let pads = ints(1, "pads")?;
-            let shape = &input(0)?.shape;
-            let half = pads.len() / 2;
-            // With axes the pads may stand for any dimensions: each counts for the largest.
-            let wide = |i: usize| size(&pads[i]).saturating_add(size(&pads[half + i]));
-            if half == shape.len() {
-                product(&mut (0..half).map(|i| wide(i).saturating_add(shape[i] as u64)))
-            } else {
-                let grown = product(&mut (0..half).map(|i| wide(i).saturating_add(1)));
-                grown.saturating_mul(count(input(0)?))
-            }
-        }
+        Stated::Pads => padded(input(0)?, &ints(1, "pads")?),
         Stated::Resize => resized(op, input)?,
         Stated::Range => {
             range([input(0)?, input(1)?, input(2)?]).ok_or_else(|| unknown("range"))?
@@ -83,6 +71,20 @@ pub(super) fn stated<'v>(
             planes.saturating_mul(leading(input(1)?, 1))
         }
     })
+}
+
+/// The elements of a Pad. With axes its pads may stand for any dimensions: each counts for the largest.
+fn padded(x: &Value, pads: &[i64]) -> u64 {
+    let half = pads.len() / 2;
+    let size = |v: i64| u64::try_from(v).unwrap_or(0);
+    let wide = |i: usize| size(pads[i]).saturating_add(size(pads[half + i]));
+    let product = |sizes: &mut dyn Iterator<Item = u64>| sizes.fold(1u64, u64::saturating_mul);
+    if half == x.shape.len() {
+        product(&mut (0..half).map(|i| wide(i).saturating_add(x.shape[i] as u64)))
+    } else {
+        let grown = product(&mut (0..half).map(|i| wide(i).saturating_add(1)));
+        grown.saturating_mul(count(&x.shape))
+    }
 }
 
 /// The elements of a Resize, by its sizes or factors.
