@@ -81,8 +81,8 @@ def of_nodes(folder):
         floats = [i for i, value in enumerate(graph.input) if value.type.tensor_type.elem_type == TensorProto.FLOAT]
         wide = [value.type.tensor_type.elem_type for value in graph.input if value.type.HasField("tensor_type")]
         shape = values[floats[0]].shape if floats else ()
-        # Rows of a matrix would be taken for images.
-        if len(shape) == 2 and shape[0] > 1:
+        # Rows of a matrix, and steps of a sequence, would be taken for images.
+        if len(shape) in (2, 3) and shape[0] > 1 and graph.node[0].op_type != "Attention":
             continue
         if not floats or not isinstance(expected[0], np.ndarray) or len(wide) != len(graph.input):
             continue
