@@ -1,12 +1,16 @@
 //! Devices by name, and the machines that they stand for.
 //!
-//! Each kind that is hardware, or wants a library of the system, is a file here and a line of `KINDS`.
+//! Each kind that is hardware, or wants a library of the system, is a file here, a line of `KINDS` and a feature of
+//! the crate. A build without the feature has a file of `absent` in its place, which says so.
 
 pub(crate) mod ahead;
+#[cfg_attr(not(feature = "board"), path = "absent/board.rs")]
 pub(crate) mod board;
 mod kind;
 pub(crate) mod machine;
+#[cfg_attr(not(feature = "opencl"), path = "absent/opencl.rs")]
 pub(crate) mod opencl;
+#[cfg_attr(not(feature = "rtl"), path = "absent/rtl.rs")]
 pub(crate) mod rtl;
 mod serial;
 pub(crate) mod setup;
@@ -33,7 +37,7 @@ pub use self::serial::chain as in_a_row;
 pub use self::setup::Setup;
 pub use self::totals::Totals;
 
-/// All that this build has.
+/// All kinds, those among them that this build lacks.
 const KINDS: &[Kind] = &[
     simulator("sim", &["sim"], sim),
     simulator("cycle", &["cycle"], cycle),
@@ -57,6 +61,14 @@ const fn simulator(
         check: |_| Ok(()),
         open,
     }
+}
+
+/// What a device needs that this build hasn't.
+#[cfg(not(all(feature = "board", feature = "opencl", feature = "rtl")))]
+fn missing(feature: &str) -> crate::Error {
+    crate::Error::Usage(crate::options::names::said!(
+        "there are no such devices in this build, which lacks the feature `{feature}`"
+    ))
 }
 
 fn sim(_: &str, config: &Config, opening: &Opening) -> Result<Arc<dyn Device>> {

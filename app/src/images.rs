@@ -3,6 +3,7 @@
 mod array;
 mod header;
 mod npy;
+#[cfg_attr(not(feature = "images"), path = "absent/photo.rs")]
 mod photo;
 mod picture;
 mod source;

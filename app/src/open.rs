@@ -5,7 +5,7 @@ pub(crate) mod model;
 pub(crate) mod preprocess;
 pub(crate) mod source;
 
-pub use self::known::{Devices, Outline, board_json, boards, models, unit};
+pub use self::known::{DeviceEntry, Devices, Outline, board_json, boards, models, unit};
 pub use self::model::{
     CIFAR10, Form, Model, NOT_ALONE, Port, Ports, Tensor, bundle_program, default_images,
     is_bundle, is_quantized, layer_or_network,

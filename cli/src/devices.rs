@@ -1,14 +1,15 @@
 //! `vta devices`: what this machine can run on.
 
-use anyhow::{Context, Result, ensure};
+#[cfg_attr(not(feature = "opencl"), path = "absent/opencl.rs")]
+mod opencl;
+
+use anyhow::{Result, ensure};
 use serde_json::json;
-use vta_app::device;
 use vta_app::open::Devices;
-use vta_hw_opencl::{DeviceEntry, Selector, Structure, config_macros, save_bitstream};
 
 use crate::args::DevicesArgs;
 use crate::table::{Column, Table};
-use crate::terminal::{print_json, print_line, print_text};
+use crate::terminal::{print_json, print_text};
 
 /// Lists the devices, or helps to build a bitstream for one.
 pub fn devices(args: &DevicesArgs) -> Result<bool> {
@@ -16,24 +17,8 @@ pub fn devices(args: &DevicesArgs) -> Result<bool> {
         args.config.is_none() || args.macros || args.save_bitstream.is_some(),
         "--config is for --save-bitstream and --macros"
     );
-    if args.macros {
-        print_line(&config_macros(&device::config(args.config.as_ref())?))?;
-        return Ok(true);
-    }
-    if let (Some(path), Some(name)) = (&args.save_bitstream, &args.device) {
-        let selector: Selector = name.parse()?;
-        let structure = selector.structure().unwrap_or(Structure::Core);
-        ensure!(
-            structure != Structure::Throughput,
-            "a bitstream holds the core, not the throughput structure"
-        );
-        let config = device::config(args.config.as_ref())?;
-        save_bitstream(&selector.find()?, &config, structure, path)?;
-        let size = std::fs::metadata(path)
-            .with_context(|| path.display().to_string())?
-            .len();
-        print_text(&format!("{}: {structure}, {size} bytes", path.display()))?;
-        return Ok(true);
+    if args.macros || args.save_bitstream.is_some() {
+        return opencl::help(args);
     }
     let found = Devices::find()?;
     if args.json {
@@ -48,7 +33,7 @@ pub fn devices(args: &DevicesArgs) -> Result<bool> {
     };
     let built_in = found.built_in.iter().map(row("simulator"));
     let boards = found.boards.iter().map(row("board"));
-    let opencl = found.opencl.iter().map(cells);
+    let opencl = found.opencl.iter().map(opencl::cells);
     let all = built_in.chain(boards).chain(opencl);
     print_text(table(all).text().trim_end())?;
     if let Some(note) = found.missing {
@@ -68,36 +53,6 @@ fn table(rows: impl Iterator<Item = [String; 6]>) -> Table {
     ]);
     rows.for_each(|row| table.row(row));
     table
-}
-
-/// A device of OpenCL in the table.
-fn cells(entry: &DeviceEntry) -> [String; 6] {
-    [
-        entry.selector.clone(),
-        format!("{} ({})", entry.name(), entry.platform()),
-        kind(entry),
-        structures(entry),
-        format!("{:.1} GB", entry.global_bytes() as f64 / 1e9),
-        format!("{}, {}", entry.version(), entry.driver()),
-    ]
-}
-
-fn kind(entry: &DeviceEntry) -> String {
-    let fpga = if entry.fpga { ", fpga" } else { "" };
-    format!("{}{fpga}", entry.kind)
-}
-
-/// The structure that the device gets first, then the others, as selectors name them.
-fn structures(entry: &DeviceEntry) -> String {
-    let others = entry.structures().into_iter();
-    let others = others.filter(|s| *s != entry.structure);
-    let others: Vec<String> = others.map(|s| format!("+{s}")).collect();
-    let source = if entry.compiles() {
-        ""
-    } else {
-        ", from a bitstream"
-    };
-    format!("{}{source} ({})", entry.structure, others.join(" "))
 }
 
 #[cfg(test)]

@@ -1,11 +1,16 @@
 //! `vta`: run, compile and inspect networks on the Versatile Tensor Accelerator.
 #![forbid(unsafe_code)]
+#![cfg_attr(
+    not(feature = "opencl"),
+    allow(dead_code, reason = "options of devices that are left out")
+)]
 
 mod args;
 mod bar;
 mod bench;
 mod bench_cycles;
 mod bench_first;
+#[cfg_attr(not(feature = "opencl"), path = "absent/bench_opencl.rs")]
 mod bench_opencl;
 mod commands;
 mod devices;

@@ -1,6 +1,6 @@
 //! The engine that computes ONNX operators on the host, in floats: a loaded model, and its runs.
 //!
-//! It is the only place that names the library behind it (`rten`; docs/host-engine.md says why it is
+//! Its file `library.rs` is the only place that names the library behind it (`rten`; docs/host-engine.md says why it is
 //! that one). Models are run as they stand, without fusions or folded constants, so that a value is the
 //! same bits whether it is read in the middle of a network or is the output of a part of it. A
 //! run computes on one thread, since the library's sums depend on how many share them: runs side by
@@ -11,23 +11,22 @@
 //! A run holds the model's constants, and of the values those that are asked for or still read.
 //! Nothing limits them here: a caller that doesn't know the model bounds the shapes of its values first.
 
+#[cfg(not(feature = "host"))]
+#[path = "engine/absent.rs"]
+mod library;
+#[cfg(feature = "host")]
+mod library;
+
 mod composed;
 mod cubic;
 mod model;
 mod parts;
 
-use std::any::Any;
-use std::borrow::Cow;
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Mutex, PoisonError};
-
-use rten::{Model, ModelOptions, NodeId, RunOptions, ThreadPool, Value, ValueOrView, ValueView};
-use rten_tensor::TensorView;
-use rten_tensor::prelude::*;
 use thiserror::Error;
 
 use crate::graph::{Data, Element};
 
+pub use library::Engine;
 pub use model::model;
 
 /// A tensor of any shape, its last dimension the innermost.
@@ -41,6 +40,7 @@ pub struct Tensor {
 
 /// A tensor that a run reads where it lies.
 #[derive(Clone, Copy)]
+#[cfg_attr(not(feature = "host"), allow(dead_code, reason = "nothing runs"))]
 pub(crate) struct Lent<'t> {
     /// The value's name.
     pub name: &'t str,
@@ -84,211 +84,12 @@ pub enum EngineError {
     /// The run stopped.
     #[error("the host can't compute it: {0}")]
     Run(String),
+    /// The library isn't part of this build.
+    #[error("the host computes nothing in this build, which lacks the feature `host`")]
+    Absent,
     /// The system gives no thread to compute on.
     #[error("the system gives no thread for the host's layers")]
     Thread,
-}
-
-/// A loaded ONNX model.
-pub struct Engine {
-    model: Model,
-}
-
-/// Pools of one thread that no run uses at the moment. The library computes on pools alone and starting
-/// one takes as long as a small layer, so that they are kept, as many as ever ran at once.
-static IDLE: Mutex<Vec<Arc<ThreadPool>>> = Mutex::new(Vec::new());
-
-impl Engine {
-    /// Loads a model from the bytes of an ONNX file, which may refer to no others. Bytes that are given away
-    /// aren't copied.
-    ///
-    /// # Errors
-    /// [`EngineError::Load`], with the node where one is at fault; [`EngineError::Thread`].
-    pub fn new<'m>(model: impl Into<Cow<'m, [u8]>>) -> Result<Self, EngineError> {
-        let bytes = model.into().into_owned();
-        let load = move || {
-            let options = || ModelOptions::with_all_ops();
-            let model = options().enable_optimization(false).load(bytes);
-            model.map_err(|e| EngineError::Load(e.to_string()))
-        };
-        let model = on_one_thread(|_| load())?;
-        let model = model.unwrap_or_else(|panic| Err(EngineError::Load(panic)))?;
-        Ok(Self { model })
-    }
-
-    /// Values of the model on inputs, by their names, in the order in which they are asked for.
-    ///
-    /// Outputs needn't be the model's: every value that a node computes can be asked for, and those
-    /// that nothing needs aren't computed. Integers are of 32 bits inside: int64 inputs and
-    /// constants beyond become the nearest, and what ONNX gives as int64 or bool comes as
-    /// [`Data::I32`].
-    ///
-    /// # Errors
-    /// [`EngineError`], also where the library panics: such a panic goes no further, but its message has
-    /// gone to the process's panic hook.
-    pub fn run(
-        &self,
-        inputs: &[(&str, &Tensor)],
-        outputs: &[&str],
-    ) -> Result<Vec<Tensor>, EngineError> {
-        let inputs = inputs.iter().map(|(name, tensor)| Lent::of(name, tensor));
-        self.run_lent(&inputs.collect::<Vec<_>>(), outputs)
-    }
-
-    /// [`Engine::run`] on inputs that are lent, such as a graph's own constants.
-    ///
-    /// # Errors
-    /// As for [`Engine::run`].
-    pub(crate) fn run_lent(
-        &self,
-        inputs: &[Lent<'_>],
-        outputs: &[&str],
-    ) -> Result<Vec<Tensor>, EngineError> {
-        let mut given = Vec::with_capacity(inputs.len());
-        for lent in inputs {
-            given.push((self.id(lent.name)?, value(lent)?));
-        }
-        // A value is asked for once, and one that is given not at all.
-        let mut wanted = Vec::new();
-        let mut sources = Vec::with_capacity(outputs.len());
-        for name in outputs {
-            let id = self.id(name)?;
-            let input = given.iter().position(|(other, _)| *other == id);
-            let known = wanted.iter().position(|other| *other == id);
-            sources.push(match (input, known) {
-                (Some(input), _) => Err(input),
-                (None, Some(at)) => Ok(at),
-                (None, None) => {
-                    wanted.push(id);
-                    Ok(wanted.len() - 1)
-                }
-            });
-        }
-        let run = |pool| {
-            let options = RunOptions::default().with_thread_pool(Some(pool));
-            let values = self.model.run(given, &wanted, Some(options));
-            values.map_err(|e| EngineError::Run(e.to_string()))
-        };
-        let values = on_one_thread(run)?;
-        let values = values.unwrap_or_else(|panic| Err(EngineError::Run(panic)))?;
-        let values = values.into_iter().map(tensor);
-        let values: Vec<Tensor> = values.collect::<Result<_, _>>()?;
-        let copied = sources.into_iter().map(|source| match source {
-            Ok(at) => values[at].clone(),
-            Err(input) => Tensor {
-                shape: inputs[input].shape.to_vec(),
-                data: inputs[input].data.clone(),
-            },
-        });
-        Ok(copied.collect())
-    }
-
-    /// The model's inputs and outputs come first: a node may have the name of a value.
-    fn id(&self, name: &str) -> Result<NodeId, EngineError> {
-        let ends = self.model.input_ids().iter().chain(self.model.output_ids());
-        let named = |id: &NodeId| {
-            let info = self.model.node_info(*id);
-            info.and_then(|info| info.name()) == Some(name)
-        };
-        let id = ends.copied().find(named);
-        let id = id.or_else(|| self.model.find_node(name));
-        id.ok_or_else(|| EngineError::Name(name.to_owned()))
-    }
-}
-
-impl std::fmt::Debug for Engine {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        self.model.fmt(f)
-    }
-}
-
-/// Does work with a pool of one thread, on that thread; the words of a panic are an error.
-fn on_one_thread<R: Send>(
-    work: impl FnOnce(Arc<ThreadPool>) -> R + Send,
-) -> Result<Result<R, String>, EngineError> {
-    // A thread of a pool that waits for another pool does other work of its own meanwhile, which may be
-    // one more run: it waits for a thread of no pool instead.
-    if rayon::current_thread_index().is_some() {
-        return std::thread::scope(|scope| {
-            let other = std::thread::Builder::new().spawn_scoped(scope, || on_one_thread(work));
-            let done = other.map_err(|_| EngineError::Thread)?.join();
-            done.unwrap_or_else(|panic| Ok(Err(words(&*panic))))
-        });
-    }
-    let idle = || IDLE.lock().unwrap_or_else(PoisonError::into_inner);
-    let kept = idle().pop();
-    let pool = match kept {
-        Some(pool) => pool,
-        None => {
-            let pool = ThreadPool::with_num_threads(1);
-            // Without threads it would compute on whatever pool it is called from.
-            if pool.run(|| rayon::current_thread_index().is_none()) {
-                return Err(EngineError::Thread);
-            }
-            Arc::new(pool)
-        }
-    };
-    let inner = Arc::clone(&pool);
-    let done = catch_unwind(AssertUnwindSafe(|| pool.run(|| work(inner))));
-    idle().push(pool);
-    Ok(done.map_err(|panic| words(&*panic)))
-}
-
-/// What a panic says.
-fn words(panic: &(dyn Any + Send)) -> String {
-    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
-    let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
-    text.unwrap_or_else(|| "it panicked".to_owned())
-}
-
-/// A tensor as the library takes it.
-fn value<'t>(lent: &Lent<'t>) -> Result<ValueOrView<'t>, EngineError> {
-    let (name, shape) = (lent.name, lent.shape);
-    let nearest = |&x: &i64| x.clamp(i32::MIN.into(), i32::MAX.into()) as i32;
-    Ok(match lent.data {
-        Data::F32(v) => ValueView::from(view(name, shape, v)?).into(),
-        Data::I8(v) => ValueView::from(view(name, shape, v)?).into(),
-        Data::U8(v) => ValueView::from(view(name, shape, v)?).into(),
-        Data::I32(v) => ValueView::from(view(name, shape, v)?).into(),
-        Data::I64(v) => {
-            let narrow: Vec<i32> = v.iter().map(nearest).collect();
-            Value::from(view(name, shape, &narrow)?.to_tensor()).into()
-        }
-        Data::Bool(v) => {
-            let wide: Vec<i32> = v.iter().map(|&x| x.into()).collect();
-            Value::from(view(name, shape, &wide)?.to_tensor()).into()
-        }
-    })
-}
-
-fn view<'t, T>(
-    name: &str,
-    shape: &[usize],
-    data: &'t [T],
-) -> Result<TensorView<'t, T>, EngineError> {
-    let expected = shape.iter().try_fold(1usize, |n, &d| n.checked_mul(d));
-    let whole = expected.filter(|&n| n == data.len());
-    let view = whole.and_then(|_| TensorView::try_from_data(shape, data).ok());
-    view.ok_or_else(|| EngineError::Length {
-        name: name.to_owned(),
-        found: data.len(),
-        expected: expected.unwrap_or(usize::MAX),
-    })
-}
-
-/// What the library gave.
-fn tensor(value: Value) -> Result<Tensor, EngineError> {
-    let (shape, data) = match value {
-        Value::FloatTensor(t) => (t.shape().to_vec(), Data::F32(t.to_vec())),
-        Value::Int32Tensor(t) => (t.shape().to_vec(), Data::I32(t.to_vec())),
-        Value::Int8Tensor(t) => (t.shape().to_vec(), Data::I8(t.to_vec())),
-        Value::UInt8Tensor(t) => (t.shape().to_vec(), Data::U8(t.to_vec())),
-        other => {
-            let text = format!("a value of type {:?}", other.dtype());
-            return Err(EngineError::Run(text));
-        }
-    };
-    Ok(Tensor { shape, data })
 }
 
 /// What the library, whose integers have 32 bits, gives as int64 or as truth values.
@@ -299,6 +100,3 @@ pub(crate) fn widened(data: Data, element: Element) -> Data {
         (data, _) => data,
     }
 }
-
-#[cfg(test)]
-mod tests;

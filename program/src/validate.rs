@@ -1,6 +1,5 @@
 //! Is a program consistent with itself? Checked before anything is allocated.
 
-use std::slice::from_ref;
 
 use vta_isa::resolve::{Resolved, Uops, furthest, uop_range};
 use vta_isa::{Insn, MemType, Uop};
@@ -224,7 +223,7 @@ impl Program {
             Some(whole) if range == (0..uops.len()) => *whole,
             _ => furthest(uops.get(range).unwrap_or_default()),
         };
-        self.check_tiles(at, insn, used.as_ref().map_or(&[], from_ref))
+        self.check_tiles(at, insn, used.as_slice())
     }
 
     /// Checks that the tiles of an instruction are in their scratchpads.

@@ -4,9 +4,8 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 use vta_driver::Device;
-use vta_hw_opencl::{
-    DeviceEntry, OpenClDevice, OpenClError, Options, Scopes, Selector, Structure, devices,
-};
+pub use vta_hw_opencl::DeviceEntry;
+use vta_hw_opencl::{OpenClDevice, OpenClError, Options, Scopes, Selector, Structure, devices};
 use vta_isa::Config;
 
 use super::kind::{Kind, Opening};

@@ -2,11 +2,12 @@
 
 use serde_json::{Value, json};
 use vta_compiler::{lower, passes, zoo};
-use vta_hw_opencl::DeviceEntry;
 use vta_isa::{Extension, MemType};
 use vta_sim::Board;
 
 pub use vta_compiler::zoo::Outline;
+
+pub use crate::device::opencl::DeviceEntry;
 
 use crate::device::{board, opencl};
 use crate::error::{Context, Result};

@@ -1,0 +1,30 @@
+//! Photos in a build without the feature `images`.
+
+use std::path::Path;
+
+use crate::error::{Result, bail_input as bail};
+
+/// No image.
+#[derive(Debug)]
+pub struct Photo {
+    /// Rows and columns.
+    pub hw: [usize; 2],
+    /// Red, green and blue of each pixel, row by row.
+    pub rgb: Vec<u8>,
+}
+
+/// Whether a path is an image by its extension.
+pub fn is_image(path: &Path) -> bool {
+    let extension = path.extension().unwrap_or_default().to_string_lossy();
+    let mut known = ["png", "jpg", "jpeg", "webp", "bmp", "tif", "tiff"].into_iter();
+    known.any(|name| extension.eq_ignore_ascii_case(name))
+}
+
+/// # Errors
+/// Always.
+pub fn read(path: &Path) -> Result<Photo> {
+    bail!(
+        "{}: images aren't decoded in this build, which lacks the feature `images`",
+        path.display()
+    )
+}
