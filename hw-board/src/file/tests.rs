@@ -11,7 +11,7 @@ fn presets_are_boards_and_files_have_defaults() {
     let mine = BoardFile::from_toml("mine", MINE).unwrap();
     assert_eq!(
         (mine.registers.bytes, mine.registers.address_bits),
-        (4096, AddressBits::Bits32)
+        (4096, Layout::Bits32)
     );
     assert_eq!(
         (mine.deadline_ms, mine.reset, mine.clock_mhz),
