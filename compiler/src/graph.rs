@@ -7,7 +7,7 @@ mod work;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use crate::window::{Pads, Window};
+use crate::qgraph::window::{Pads, Window};
 
 pub use data::{Data, Element};
 pub use onnx_op::{OnnxAttribute, OnnxOp};

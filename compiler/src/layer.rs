@@ -2,10 +2,10 @@
 
 use thiserror::Error;
 
-use crate::lane::LaneOp;
+use crate::qgraph::lane::LaneOp;
+use crate::qgraph::window::{Pads, Window};
 use crate::qgraph::{QGraph, QNode, QOp, QTensor, TensorId};
 use crate::semantics::{self, Interval, Requant, Requantize, SemanticsError, WeightSums};
-use crate::window::{Pads, Window};
 use crate::zoo::Rng;
 
 /// A layer to run on its own.

@@ -3,15 +3,19 @@
 //! Every node reads and writes int8 tensors. What happens between (int32 accumulation, bias,
 //! residual, requantisation, clamp) is spelled out as [`LaneOp`]s. The plan of lane operations is made once (see `semantics`), with bounds that prove that int32 never wraps.
 
+pub(crate) mod lane;
+mod weights;
+pub(crate) mod window;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::host::{Ends, Segment};
 use crate::reflect::{Reflect, listed};
 
-pub use crate::lane::{LaneKind, LaneOp, LaneOperand};
-pub use crate::weights::Weights;
-pub use crate::window::{Pads, Window};
+pub use lane::{LaneKind, LaneOp, LaneOperand};
+pub use weights::Weights;
+pub use window::{Pads, Window};
 
 /// Index into [`QGraph::tensors`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

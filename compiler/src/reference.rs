@@ -8,10 +8,10 @@ use rayon::prelude::*;
 use thiserror::Error;
 
 use crate::host::{HostError, Segment};
-use crate::lane::LaneOp;
+use crate::qgraph::lane::LaneOp;
+use crate::qgraph::window::Window;
 use crate::qgraph::{ChannelOf, QGraph, QNode, QOp, Spread, TensorId};
 use crate::semantics::{self, SemanticsError};
-use crate::window::Window;
 
 pub use fusions::{Deviation, compare};
 

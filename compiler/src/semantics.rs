@@ -46,7 +46,7 @@ pub use self::lanes::{
 use self::lanes::{push_add, push_clamp, push_zero, saturate};
 pub use self::products::{Function, Multiplication, plan_hard_swish, plan_mul, plan_slopes};
 pub use self::sums::{AddPlan, Addition, Rescale, Sign, plan_add, plan_residual, plan_scale};
-use crate::lane::LaneOp;
+use crate::qgraph::lane::LaneOp;
 
 /// Largest magnitude of a bias that plans look at.
 const BIAS: f64 = (1i64 << 40) as f64;

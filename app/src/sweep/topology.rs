@@ -13,7 +13,7 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 use vta_compiler::layer::{LayerSpec, MAX_ELEMENTS};
-use vta_compiler::window::{Pads, Window};
+use vta_compiler::qgraph::{Pads, Window};
 
 use crate::error::{Context, Result, bail_input as bail, ensure_input as ensure};
 use crate::files;

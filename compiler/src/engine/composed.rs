@@ -3,7 +3,7 @@
 use super::cubic;
 use super::parts::{onnx, push, value};
 use crate::graph::{Data, Entries, Graph, Node, OnnxAttribute, OnnxOp, Op, ValueId};
-use crate::window::{Pads, Window};
+use crate::qgraph::window::{Pads, Window};
 
 /// The largest window over channels.
 const MAX_WINDOW: usize = 1024;

@@ -23,7 +23,7 @@ use super::places::kept;
 use super::stage::{Rows, Stage};
 use super::vector::lanes::{Piece, Vectors};
 use super::vector::tiles::{HALVES, Halves};
-use crate::lane::LaneOp;
+use crate::qgraph::lane::LaneOp;
 use crate::qgraph::{NodeId, QOp, Spread, TensorId};
 use select::{Pick, Selection};
 

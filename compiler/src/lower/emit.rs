@@ -11,7 +11,7 @@ use vta_program::{Command, Kernel, KernelId, Layer, Symbol};
 use super::places::Place;
 use super::tokens::{Done, Tokens};
 use super::{LowerError, Lowering};
-use crate::lane::{LaneKind, LaneOp, LaneOperand};
+use crate::qgraph::lane::{LaneKind, LaneOp, LaneOperand};
 
 /// The commands of one layer.
 pub(super) struct Emitter<'l, 'a> {

@@ -4,9 +4,9 @@ use vta_isa::Extension;
 use vta_program::listing::{ChannelsGeometry, Form, Geometry, WindowGeometry};
 
 use super::lowering::Lowering;
-use crate::lane::{LaneKind, LaneOp};
+use crate::qgraph::lane::{LaneKind, LaneOp};
+use crate::qgraph::window::Window;
 use crate::qgraph::{NodeId, QOp, TensorId};
-use crate::window::Window;
 
 /// A window as listings have it.
 pub(super) fn window(window: &Window) -> WindowGeometry {

@@ -12,7 +12,7 @@ use super::places::{Body, Place, Places};
 use super::readers::Readers;
 use super::seam;
 use super::tile::{self, ConvShape, ConvTile};
-use crate::lane::{LaneKind, LaneOp};
+use crate::qgraph::lane::{LaneKind, LaneOp};
 use crate::qgraph::{NodeId, QGraph, QOp, QTensor, TensorId};
 
 /// How to lower.

@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use vta_program::BufferId;
 
-use crate::lane::LaneOp;
+use crate::qgraph::lane::LaneOp;
 use crate::qgraph::{ChannelOf, QGraph, QOp, Spread, TensorId};
 use crate::semantics;
 

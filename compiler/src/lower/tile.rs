@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 use vta_isa::{Config, Gemm, Load, MemType};
 
 use super::groups::Groups;
-use crate::window::Window;
+use crate::qgraph::window::Window;
 
 /// Bytes that the bus moves in a cycle, in estimates.
 pub(super) const BUS_BYTES: usize = 8;

@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 
 use crate::graph::{Graph, Node, Op, Value, ValueId};
-use crate::window::{Pads, Window};
+use crate::qgraph::window::{Pads, Window};
 
 /// The most zeros on a side that a window takes over.
 const MAX_PAD: usize = 65535;

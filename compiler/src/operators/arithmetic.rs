@@ -11,7 +11,7 @@ use crate::onnx::import::attributes::Attributes;
 use crate::onnx::import::state::Import;
 use crate::passes::import::affine::Arithmetic;
 use crate::passes::import::layout::Role;
-use crate::window::Window;
+use crate::qgraph::window::Window;
 
 pub(super) const OPERATORS: &[Operator] = &[
     Operator::broadcast("Add").device((2, 2), |_, _, _, _| Ok(Op::Add)),

@@ -8,8 +8,8 @@ use crate::graph::{Element, Op, ValueId};
 use crate::onnx::import::attributes::{Attributes, Axes};
 use crate::onnx::import::state::Import;
 use crate::passes::import::layout::Role;
+use crate::qgraph::window::{Pads, Window};
 use crate::reflect::AttributeValue;
-use crate::window::{Pads, Window};
 
 const GROUP: &str = "groups that the channels are divided into";
 

@@ -9,8 +9,8 @@ use crate::onnx::import::attributes::{Attributes, axis};
 use crate::onnx::import::state::Import;
 use crate::passes::import::layout::Role;
 use crate::passes::import::values::error;
+use crate::qgraph::window::Pads;
 use crate::reflect::AttributeValue;
-use crate::window::Pads;
 
 pub(super) const OPERATORS: &[Operator] = &[Operator::new(
     "Pad",

@@ -4,8 +4,8 @@ use super::fields::{Field, Written, field};
 use crate::graph::ValueId;
 use crate::onnx::import::attributes::{Attributes, Axes, Plane};
 use crate::onnx::import::state::Import;
+use crate::qgraph::window::{Pads, Window};
 use crate::reflect::AttributeValue;
-use crate::window::{Pads, Window};
 
 pub(super) const PADS: &str = "zeros at the top, left, bottom and right";
 

@@ -10,8 +10,8 @@ use crate::onnx::import::state::Import;
 use crate::passes::NetOp;
 use crate::passes::import::layout::Role;
 use crate::qgraph::TensorId;
+use crate::qgraph::window::Window;
 use crate::reflect::AttributeValue;
-use crate::window::Window;
 
 const fn pool(kind: &'static str, window: WindowKind) -> Operator {
     Operator::new(kind, Sized(window), Kind::First)

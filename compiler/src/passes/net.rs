@@ -7,10 +7,10 @@ use std::sync::Arc;
 use super::error::PassError;
 use crate::graph::{Graph, ValueId};
 use crate::onnx::Port;
+use crate::qgraph::window::Window;
 use crate::qgraph::{ChannelOf, Spread, TensorId, Weights, listed_ids};
 use crate::reflect::{Reflect, listed};
 use crate::semantics::{Requant, Sign};
-use crate::window::Window;
 
 /// An int8 tensor: `real = scale * (int8 - zero)`.
 #[derive(Clone, Debug, PartialEq)]

@@ -9,7 +9,7 @@ use super::ends;
 use super::error::PassError;
 use super::net::{Net, NetNode, NetOp};
 use super::segments::{self, Unit};
-use crate::lane::LaneOp;
+use crate::qgraph::lane::LaneOp;
 use crate::qgraph::{ChannelOf, QGraph, QNode, QOp, QTensor, Spread, TensorId};
 use crate::semantics::{
     self, Addition, Function, Interval, Multiplication, Requantize, Rescale, SemanticsError, Sign,

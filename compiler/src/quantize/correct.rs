@@ -7,7 +7,7 @@
 use rayon::prelude::*;
 
 use crate::graph::{Graph, Node, Op};
-use crate::window::Window;
+use crate::qgraph::window::Window;
 
 /// Outputs that are added up side by side, so that no sum waits for itself.
 const LANES: usize = 4;

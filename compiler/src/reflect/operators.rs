@@ -6,12 +6,12 @@ use vta_program::HostKernel;
 
 use super::{Attribute, AttributeValue, Network, NodeInfo, Reflect, TensorInfo, listed};
 use crate::graph::{Graph, Node, Op, ValueId};
-use crate::lane::LaneOp;
 use crate::operators::{planes, pool};
 use crate::passes::{Net, NetNode, NetOp};
+use crate::qgraph::lane::LaneOp;
+use crate::qgraph::window::Window;
 use crate::qgraph::{ChannelOf, NodeId, QGraph, QOp, Spread, TensorId};
 use crate::semantics::Sign;
-use crate::window::Window;
 
 const CLAMP: &str = "bounds of the output, in its steps";
 const CONSTANTS: &str = "how many constants there are, one for each value or each position";

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use super::lanes::{Interval, Scaled, SemanticsError, log2_exact, push_clamp};
 use super::precise;
 use super::sums::{negated, round};
-use crate::lane::LaneOp;
+use crate::qgraph::lane::LaneOp;
 
 /// The largest ratio of a sum, as of one of two tensors.
 const MAX_RATIO: f64 = 4096.0;

@@ -6,7 +6,7 @@
 //! each of them carries what the signed digits below are short of. The store keeps low bytes.
 
 use super::lanes::{Interval, SemanticsError, push_add, range};
-use crate::lane::LaneOp;
+use crate::qgraph::lane::LaneOp;
 
 /// Bits of a digit.
 const BITS: usize = 8;

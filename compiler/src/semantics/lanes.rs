@@ -7,7 +7,7 @@ use rayon::prelude::*;
 use thiserror::Error;
 use vta_isa::for_alu_op;
 
-use crate::lane::{LaneKind, LaneOp};
+use crate::qgraph::lane::{LaneKind, LaneOp};
 
 /// How closely fixed point follows the model's real arithmetic.
 ///

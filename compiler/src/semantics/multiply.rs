@@ -1,7 +1,7 @@
 //! The fast form: one multiplier, after a first shift.
 
 use super::lanes::{Requant, Requantize, SemanticsError, push_add, push_zero, saturate};
-use crate::lane::LaneOp;
+use crate::qgraph::lane::LaneOp;
 
 /// One choice of the multiply form.
 #[derive(Clone, Copy)]

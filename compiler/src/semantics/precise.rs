@@ -22,7 +22,7 @@
 use super::lanes::{Interval, Requantize, Scaled, log2_exact, push_add, saturate};
 pub(super) use super::pairs::MAX_ERROR;
 use super::pairs::{Pair, multipliers};
-use crate::lane::{LaneOp, LaneOperand};
+use crate::qgraph::lane::{LaneOp, LaneOperand};
 
 /// The second shift: 127.75 * 2^24 is still an int32.
 const SECOND: u32 = 24;

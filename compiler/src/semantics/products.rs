@@ -3,7 +3,7 @@
 use super::lanes::{Interval, Requant, SemanticsError, log2_exact, push_clamp, range};
 use super::precise;
 use super::sums::{AddPlan, Rescale, multiplied, plan_scale, round, scaled};
-use crate::lane::LaneOp;
+use crate::qgraph::lane::LaneOp;
 
 /// The most that HardSwish's second factor is, whose product with a value is still multiplied by
 /// a ratio.

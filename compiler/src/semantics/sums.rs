@@ -2,7 +2,7 @@
 
 use super::lanes::{Interval, Requant, Scaled, SemanticsError, log2_exact, push_clamp, range};
 use super::precise;
-use crate::lane::{LaneKind, LaneOp, LaneOperand};
+use crate::qgraph::lane::{LaneKind, LaneOp, LaneOperand};
 
 /// The largest error, in steps of the output, that a residual's multiplier may cost before the
 /// sum is left to an operation of its own.

@@ -6,7 +6,7 @@ use super::draw::{Draw, Scale};
 use super::error::ZooError;
 use super::rng::Rng;
 use crate::graph::{Data, Graph, Node, Op, Value, ValueId};
-use crate::window::{Pads, Window};
+use crate::qgraph::window::{Pads, Window};
 
 /// Channels of a network for each one of its thin form; a power of two up to the fewest there are.
 const THIN: usize = 16;

@@ -3,7 +3,7 @@ use rayon::prelude::*;
 use super::*;
 use crate::graph::{Graph, Node, Op, ValueId};
 use crate::onnx;
-use crate::window::{Pads, Window};
+use crate::qgraph::window::{Pads, Window};
 
 /// A graph of values and nodes `(name, op, inputs, output)`; the first value is the input, the last
 /// the output.

@@ -1,6 +1,6 @@
 use super::*;
 use crate::graph::{OnnxAttribute, OnnxOp, Value};
-use crate::window::Window;
+use crate::qgraph::window::Window;
 
 /// A node of two inputs.
 fn macs(op: Op, shapes: [&[usize]; 3]) -> u64 {

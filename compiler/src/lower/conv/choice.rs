@@ -11,9 +11,9 @@ use super::division::{self, Division, When};
 use super::pack::Digits;
 use super::parts::Parts;
 use super::work;
-use crate::lane::{LaneKind, LaneOp};
 use crate::qgraph::TensorId;
-use crate::window::Window;
+use crate::qgraph::lane::{LaneKind, LaneOp};
+use crate::qgraph::window::Window;
 
 /// What to do about sums that are multiplied.
 const SHIFT: &str = ": a model quantised by powers of two needs shifts only, \

@@ -14,7 +14,7 @@
 use std::ops::Range;
 
 use super::super::emit::count_vectors;
-use crate::lane::{LaneKind, LaneOp, LaneOperand};
+use crate::qgraph::lane::{LaneKind, LaneOp, LaneOperand};
 
 /// Largest diagonal weight.
 const DIGIT: i32 = 127;

@@ -14,7 +14,7 @@ use super::super::tokens::Done;
 use super::layer::{Acc, Conv, Product, Residual};
 use super::loads::Progress;
 use super::work::{Work, transfers, works};
-use crate::lane::{LaneOp, LaneOperand};
+use crate::qgraph::lane::{LaneOp, LaneOperand};
 
 /// Parts of the last tile's epilogue.
 const LAST_PARTS: usize = 4;

@@ -5,9 +5,9 @@
 //! and stored.
 
 use super::super::readers::Readers;
-use crate::lane::{LaneKind, LaneOp};
+use crate::qgraph::lane::{LaneKind, LaneOp};
+use crate::qgraph::window::Window;
 use crate::qgraph::{NodeId, QGraph, QOp, TensorId};
-use crate::window::Window;
 
 /// A pool that follows a convolution.
 #[derive(Clone, Copy)]

@@ -7,8 +7,8 @@ use vta_program::BufferId;
 use super::super::places::Place;
 use super::super::tile::{ConvShape, ConvTile};
 use super::division::Division;
-use crate::lane::LaneOp;
-use crate::window::Window;
+use crate::qgraph::lane::LaneOp;
+use crate::qgraph::window::Window;
 
 /// One convolution with everything that its tiles need.
 pub(super) struct Conv<'g> {

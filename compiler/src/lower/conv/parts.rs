@@ -5,9 +5,9 @@ use std::ops::Range;
 use super::super::{LowerError, Lowering};
 use super::join::Pooling;
 use super::pack::{self, Digits};
-use crate::lane::{LaneKind, LaneOp, LaneOperand};
 use crate::qgraph::TensorId;
-use crate::window::Window;
+use crate::qgraph::lane::{LaneKind, LaneOp, LaneOperand};
+use crate::qgraph::window::Window;
 
 /// Outputs that lack the same taps (`region`).
 #[derive(Clone)]

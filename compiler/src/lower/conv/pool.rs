@@ -13,7 +13,7 @@ use super::super::LowerError;
 use super::super::emit::{Emitter, Loops};
 use super::layer::{Acc, Conv};
 use super::work::Work;
-use crate::window::Window;
+use crate::qgraph::window::Window;
 
 /// Offsets of a window's other positions along an axis: their phase, and whether they lie in the
 /// stride before.

@@ -9,7 +9,7 @@ use super::choice::Choice;
 use super::layer::{Bias, Conv, Product, Residual};
 use super::pack::{self, Digits};
 use super::parts::Parts;
-use crate::lane::LaneOp;
+use crate::qgraph::lane::LaneOp;
 
 impl Lowering<'_> {
     /// Packs the constants and divides the scratchpads.

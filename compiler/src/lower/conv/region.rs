@@ -17,9 +17,9 @@ use super::super::{LowerError, Lowering};
 use super::layer::{Acc, Conv};
 use super::parts::{Parts, Region};
 use super::work::Work;
-use crate::lane::{LaneKind, LaneOp};
+use crate::qgraph::lane::{LaneKind, LaneOp};
+use crate::qgraph::window::Window;
 use crate::semantics;
-use crate::window::Window;
 
 impl Lowering<'_> {
     /// Divides a convolution's outputs into regions and takes the bias from the epilogue, which is

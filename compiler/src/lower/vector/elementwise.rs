@@ -7,7 +7,7 @@ use super::super::emit::{Emitter, Loops, Rect};
 use super::super::lowering::Lowering;
 use super::super::stage::{Rows, Stage, Sums};
 use super::tiles::{HALVES, Halves};
-use crate::lane::LaneOp;
+use crate::qgraph::lane::LaneOp;
 use crate::qgraph::{NodeId, QOp, TensorId};
 
 /// A tensor with its lane operations.

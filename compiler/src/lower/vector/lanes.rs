@@ -9,7 +9,7 @@ use vta_program::listing::Role;
 use super::super::emit::{Emitter, Loops, Rect};
 use super::super::lowering::Lowering;
 use super::super::{LowerError, conv};
-use crate::lane::{LaneOp, LaneOperand};
+use crate::qgraph::lane::{LaneOp, LaneOperand};
 
 /// Output tiles that are made together: whole blocks, or a part of one.
 #[derive(Clone, Debug, PartialEq, Eq)]

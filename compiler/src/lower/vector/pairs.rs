@@ -12,8 +12,8 @@ use super::elementwise::{Elementwise, Operand, join};
 use super::lanes::{Piece, Vectors, by_block};
 use super::planes::Planes;
 use super::tiles::{HALVES, Halves};
-use crate::lane::LaneOp;
 use crate::qgraph::NodeId;
+use crate::qgraph::lane::LaneOp;
 
 /// A layer that is being emitted.
 struct Pairs<'e, 'g> {

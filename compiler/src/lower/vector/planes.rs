@@ -11,7 +11,7 @@ use super::super::emit::{Emitter, Loops};
 use super::super::lowering::Lowering;
 use super::elementwise::join;
 use super::lanes::Piece;
-use crate::lane::{LaneKind, LaneOp};
+use crate::qgraph::lane::{LaneKind, LaneOp};
 
 /// One operation's constants.
 #[derive(Clone, Copy)]

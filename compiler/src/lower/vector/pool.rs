@@ -10,9 +10,9 @@ use super::super::emit::{Emitter, Loops, Rect};
 use super::super::lowering::Lowering;
 use super::super::stage::{Rows, Stage};
 use super::tiles::{HALVES, Halves};
-use crate::lane::LaneOp;
+use crate::qgraph::lane::LaneOp;
+use crate::qgraph::window::Window;
 use crate::qgraph::{NodeId, QOp};
-use crate::window::Window;
 use window::{Out, Pool, PoolOp};
 
 impl<'a> Lowering<'a> {

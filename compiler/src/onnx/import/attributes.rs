@@ -3,7 +3,7 @@
 use vta_files::printable;
 
 use crate::onnx::proto;
-use crate::window::Pads;
+use crate::qgraph::window::Pads;
 
 /// How many axes an operator with a window goes over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,8 +3,8 @@
 use super::*;
 use crate::passes::{PASSES, Unfused, plan};
 use crate::qgraph::QGraph;
+use crate::qgraph::window::Window;
 use crate::reference;
-use crate::window::Window;
 
 /// Nets of each kind of rounding.
 const NETS: u64 = 3000;

@@ -4,7 +4,7 @@ use super::super::error::PassError;
 use super::super::net::NetOp;
 use super::values::{HOST, Reading, Val, error, ordered};
 use crate::graph::{Data, Node};
-use crate::window::Window;
+use crate::qgraph::window::Window;
 
 /// The weight that stands for a factor: a power of two, so that the scale is exact, and large, so
 /// that half a step of the output is many of the sum.

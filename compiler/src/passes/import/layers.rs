@@ -8,8 +8,8 @@ use super::layout::Order;
 use super::values::{Reading, UNQUANTIZED, Val, error, ordered, real};
 use crate::graph::{MatMulForm, Node};
 use crate::qgraph::TensorId;
+use crate::qgraph::window::Window;
 use crate::semantics;
-use crate::window::Window;
 
 impl Reading<'_> {
     /// Weights with one scale for each output channel, which is axis `axis`.

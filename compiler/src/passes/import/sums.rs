@@ -4,8 +4,8 @@ use super::super::net::{NetNode, NetOp, NetSum, NetTensor};
 use super::layout::Order;
 use super::values::{Reading, Real};
 use crate::qgraph::TensorId;
+use crate::qgraph::window::{Pads, Window};
 use crate::semantics::{self, Digits, Interval, WeightSums};
-use crate::window::{Pads, Window};
 
 /// The largest bias, in a sum's steps, that the device adds.
 const MAX_BIAS: f64 = (1i64 << 30) as f64;

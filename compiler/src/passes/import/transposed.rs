@@ -9,9 +9,9 @@ use super::super::error::PassError;
 use super::super::net::NetOp;
 use super::values::{HOST, Moved, Reading, Val, error, real};
 use crate::graph::{DepthMode, Node};
+use crate::qgraph::window::{Pads, Window};
 use crate::qgraph::{ChannelOf, Spread, TensorId};
 use crate::semantics;
-use crate::window::{Pads, Window};
 
 /// The most phases that channels become.
 pub(crate) const MAX_PHASES: usize = 1 << 10;

@@ -3,9 +3,9 @@
 use super::super::error::PassError;
 use super::super::net::{NetNode, NetOp};
 use super::{Plan, internal};
-use crate::lane::LaneOp;
+use crate::qgraph::lane::LaneOp;
+use crate::qgraph::window::{Pads, Window};
 use crate::qgraph::{QOp, TensorId};
-use crate::window::{Pads, Window};
 
 impl Plan<'_> {
     pub(super) fn average(&self, node: &NetNode) -> Result<QOp, PassError> {

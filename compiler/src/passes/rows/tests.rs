@@ -3,8 +3,8 @@ use proptest::prelude::*;
 use super::*;
 use crate::passes::net::NetTensor;
 use crate::passes::plan;
+use crate::qgraph::window::Window;
 use crate::reference;
-use crate::window::Window;
 
 /// What a case makes of `channels` of a convolution.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -4,8 +4,8 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::float;
+use crate::qgraph::window::Window;
 use crate::quantize::{Method, Mode, observe, quantize_network};
-use crate::window::Window;
 
 /// What stands between the first layer and the second.
 #[derive(Clone, Copy, Debug, PartialEq)]

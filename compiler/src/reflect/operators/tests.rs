@@ -7,8 +7,8 @@ use crate::graph::{
     DepthMode, Element, Entries, MatMulForm, Node, OnnxAttribute, OnnxOp, Value, ValueId,
 };
 use crate::host::Segment;
+use crate::qgraph::window::Pads;
 use crate::qgraph::{Spread, Weights};
-use crate::window::Pads;
 
 const WINDOW: Window = Window {
     kernel: [3, 2],

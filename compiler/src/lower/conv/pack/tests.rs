@@ -3,7 +3,7 @@ use proptest::prelude::*;
 use super::super::super::groups::Groups;
 use super::super::super::tile::ResidualForm;
 use super::*;
-use crate::window::Window;
+use crate::qgraph::window::Window;
 
 proptest! {
     /// Every weight lies where the layout says, and everything else is 0.

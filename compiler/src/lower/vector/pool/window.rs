@@ -2,10 +2,10 @@
 
 use std::ops::Range;
 
-use crate::lane::LaneOp;
 use crate::lower::places::Place;
 use crate::qgraph::TensorId;
-use crate::window::Window;
+use crate::qgraph::lane::LaneOp;
+use crate::qgraph::window::Window;
 
 /// Geometry of a pool in blocks.
 pub(super) struct Pool<'g> {

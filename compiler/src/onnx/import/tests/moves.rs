@@ -2,8 +2,8 @@
 
 use super::*;
 use crate::graph::{Data, DepthMode, Entries, Value, ValueId};
+use crate::qgraph::window::Window;
 use crate::qgraph::{QNode, QOp};
-use crate::window::Window;
 use crate::zoo::Rng;
 
 /// A graph of one node that reads `x` and constants.

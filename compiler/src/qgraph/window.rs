@@ -11,7 +11,7 @@ use std::ops::{Add, Range};
 /// left, bottom, right.
 ///
 /// ```
-/// use vta_compiler::window::Pads;
+/// use vta_compiler::qgraph::Pads;
 ///
 /// let pads = Pads::from([1, 2, 3, 4]);
 /// assert_eq!((pads.before(), pads.after()), ([1, 2], [3, 4]));

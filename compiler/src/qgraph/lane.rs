@@ -9,7 +9,7 @@ use vta_isa::AluOp;
 /// one ALU instruction on the device and one int32 operation in the reference interpreter.
 ///
 /// ```
-/// use vta_compiler::lane::LaneOp;
+/// use vta_compiler::qgraph::LaneOp;
 ///
 /// let ops = [LaneOp::add(vec![3, 5]), LaneOp::shr(4)];
 /// assert_eq!(ops.map(|op| op.to_string()), ["add[2]", "shr 4"]);
