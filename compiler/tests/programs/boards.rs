@@ -1,13 +1,8 @@
 //! Programs for machines that lack extensions of the original RTL: the bits of the reference
 //! interpreter, by what those machines have.
-#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-mod common;
-#[path = "common/parts.rs"]
-mod parts;
-
-use common::{Rng, check, clamp, config, push, tensor, window, zero};
-use parts::parts;
+use crate::common::{Rng, check, clamp, config, push, tensor, window, zero};
+use crate::parts::parts;
 use proptest::prelude::*;
 use vta_compiler::lower::{self, LowerOptions};
 use vta_compiler::qgraph::{LaneOp, QGraph, QOp, Window};
@@ -44,7 +39,7 @@ proptest! {
         graph.tensors[input.0].zero = zero;
         graph.inputs = vec![input];
         let mut conv = |graph: &mut QGraph, residual| {
-            let weights = parts::weights(&mut rng, co * ci * window.kernel[0] * window.kernel[1], parts);
+            let weights = crate::parts::weights(&mut rng, co * ci * window.kernel[0] * window.kernel[1], parts);
             let mut epilogue = vec![LaneOp::add((0..co).map(|_| rng.next() as i32 >> 16).collect::<Vec<_>>())];
             epilogue.push(match one {
                 true => LaneOp::shr(shift),

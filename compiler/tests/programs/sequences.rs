@@ -1,11 +1,6 @@
 //! Networks of sequences `[1, C, W]`: planes of one row.
-#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-#[path = "common/builder.rs"]
-#[expect(dead_code, reason = "others have planes, and operators that are kept")]
-mod builder;
-
-use builder::Builder;
+use crate::builder::Builder;
 use proptest::prelude::*;
 use vta_compiler::graph::{Data, Element, Graph, Op};
 use vta_compiler::qgraph::{Pads, QOp, Window};

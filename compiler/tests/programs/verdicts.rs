@@ -1,13 +1,8 @@
 //! What becomes of each node: the verdicts are those of the compiler.
-#![allow(clippy::unwrap_used, reason = "a test may panic")]
-
-#[path = "common/builder.rs"]
-#[expect(dead_code, reason = "others round")]
-mod builder;
 
 use std::collections::BTreeSet;
 
-use builder::Builder;
+use crate::builder::Builder;
 use vta_compiler::graph::{Data, Graph, OnnxAttribute, Op, Value, ValueId};
 use vta_compiler::lower::{self, LowerError, LowerOptions};
 use vta_compiler::passes::{self, Verdict};

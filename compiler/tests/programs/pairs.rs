@@ -1,8 +1,5 @@
 //! Sums and products of two tensors, of which one may have one position for every channel: the
 //! bits of the reference interpreter on every simulator, without hazards.
-#![allow(clippy::unwrap_used, reason = "a test may panic")]
-
-mod common;
 
 use std::sync::Arc;
 
@@ -11,7 +8,7 @@ use vta_compiler::lower::{self, LowerOptions};
 use vta_compiler::qgraph::{LaneOp, QGraph, QOp};
 use vta_isa::{Extension, Extensions};
 
-use common::{Rng, check, clamp, config, push, tensor, window, zero};
+use crate::common::{Rng, check, clamp, config, push, tensor, window, zero};
 
 /// Immediates, vectors, and constants of `positions` if there are some.
 fn operations(rng: &mut Rng, channels: usize, positions: usize, kind: usize) -> Vec<LaneOp> {

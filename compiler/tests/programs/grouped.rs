@@ -1,13 +1,8 @@
 //! Grouped and depthwise convolutions give the reference interpreter's bits, and visit no block
 //! that their groups don't touch.
-#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-mod common;
-#[path = "common/parts.rs"]
-mod parts;
-
-use common::{Rng, check, clamp, config, push, tensor, window, zero};
-use parts::parts;
+use crate::common::{Rng, check, clamp, config, push, tensor, window, zero};
+use crate::parts::parts;
 use proptest::prelude::*;
 use vta_compiler::qgraph::{LaneOp, QGraph, QOp, TensorId, Window};
 use vta_compiler::{layer, lower, reference};
@@ -73,7 +68,7 @@ fn conv(
     let co = g.group * g.outputs;
     let [oh, ow] = g.window.output(g.hw[0], g.hw[1]).unwrap();
     let count = co * g.inputs * g.window.kernel[0] * g.window.kernel[1];
-    let weights = parts::weights(rng, count, g.parts);
+    let weights = crate::parts::weights(rng, count, g.parts);
     let bias: Vec<i32> = (0..co).map(|_| rng.next() as i32 >> 16).collect();
     let mut epilogue = vec![LaneOp::add(bias)];
     if g.seed.is_multiple_of(3) {

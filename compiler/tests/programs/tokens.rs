@@ -1,12 +1,7 @@
 //! Products of tokens with constants, whose rows are positions of the device's tensors, between the host's
 //! operators and at both ends of a network.
-#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-#[path = "common/builder.rs"]
-#[expect(dead_code, reason = "others round")]
-mod builder;
-
-use builder::Builder;
+use crate::builder::Builder;
 use vta_compiler::graph::{Data, Graph, MatMulForm, OnnxAttribute, Op, ValueId};
 use vta_compiler::host::EndOutput;
 use vta_compiler::qgraph::{HostNeeds, QGraph, QOp, Window};

@@ -1,10 +1,6 @@
 //! Channels in any order: the bits of the reference interpreter on every simulator, without
 //! hazards.
 
-#![allow(clippy::unwrap_used, reason = "a test may panic")]
-
-mod common;
-
 use std::sync::Arc;
 
 use proptest::prelude::*;
@@ -15,7 +11,7 @@ use vta_isa::{Extension, Extensions, MemType};
 use vta_sim::cycle::TimingConfig;
 use vta_sim::{CycleLog, Execution, SimDevice};
 
-use common::{Rng, check, clamp, config, push, tensor, window, zero};
+use crate::common::{Rng, check, clamp, config, push, tensor, window, zero};
 
 /// An element-wise step, so that its output isn't the network's input.
 fn step(graph: &mut QGraph, input: TensorId, add: i16) -> TensorId {

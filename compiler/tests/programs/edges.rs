@@ -1,13 +1,9 @@
 //! Every edge between modules is one that something needs: without it two of them race, or none goes on.
-#![allow(clippy::unwrap_used, reason = "a test may panic")]
-
-#[allow(dead_code, unused_imports, reason = "others run their networks")]
-mod common;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use common::{Rng, clamp, config, push, tensor};
+use crate::common::{Rng, clamp, config, push, tensor};
 use vta_compiler::lower::{self, LowerOptions};
 use vta_compiler::qgraph::{ChannelOf, LaneOp, QGraph, QOp, Spread, TensorId, Window};
 use vta_driver::{Program, QueueLimits, Symbol};

@@ -1,14 +1,7 @@
 //! Outputs that nothing rounds: sums that the device computes exactly and gives in digits.
-#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-#[path = "common/builder.rs"]
-#[expect(dead_code, reason = "others round, and name their inputs")]
-mod builder;
-#[expect(dead_code, reason = "others build integer graphs")]
-mod common;
-
-use builder::Builder;
-use common::{Rng, check, config, window, zero};
+use crate::builder::Builder;
+use crate::common::{Rng, check, config, window, zero};
 use proptest::prelude::*;
 use vta_compiler::graph::{Data, Element, Graph, MatMulForm, Op, ValueId};
 use vta_compiler::onnx;

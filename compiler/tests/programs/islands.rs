@@ -1,12 +1,8 @@
 //! Networks that the host computes in part, in floats between int8 tensors.
-#![allow(clippy::unwrap_used, reason = "a test may panic")]
-
-#[path = "common/builder.rs"]
-mod builder;
 
 use std::sync::Arc;
 
-use builder::Builder;
+use crate::builder::Builder;
 use vta_compiler::graph::{Data, DepthMode, Graph, OnnxAttribute, Op};
 use vta_compiler::host::Segment;
 use vta_compiler::qgraph::{QGraph, QOp, Window};

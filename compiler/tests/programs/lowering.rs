@@ -1,12 +1,7 @@
 //! Tiled programs on the simulators give the reference interpreter's bits.
-#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-mod common;
-#[path = "common/parts.rs"]
-mod parts;
-
-use common::{Rng, check, clamp, config, push, tensor, window, zero};
-use parts::parts;
+use crate::common::{Rng, check, clamp, config, push, tensor, window, zero};
+use crate::parts::parts;
 use proptest::prelude::*;
 use vta_compiler::lower::{self, LowerOptions};
 use vta_compiler::qgraph::{LaneOp, QGraph, QOp, Window};
@@ -62,7 +57,7 @@ proptest! {
         let [oh, ow] = s.window.output(s.hw[0], s.hw[1]).unwrap();
         let out = [s.co, oh, ow];
         let mut conv = |graph: &mut QGraph, residual| {
-            let weights = parts::weights(&mut rng, s.co * s.ci * s.window.kernel[0] * s.window.kernel[1], parts);
+            let weights = crate::parts::weights(&mut rng, s.co * s.ci * s.window.kernel[0] * s.window.kernel[1], parts);
             // Within the reach of digits, beyond it, or the same for all channels.
             let mut epilogue = match bias {
                 0 => vec![LaneOp::add((0..s.co).map(|_| rng.next() as i32 >> 16).collect::<Vec<_>>())],

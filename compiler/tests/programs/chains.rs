@@ -1,17 +1,10 @@
 //! Chains of operators of a model that the device computes, one behind the other and joined: the bits of the
 //! reference interpreter on every simulator, without hazards.
-#![allow(clippy::unwrap_used, reason = "a test may panic")]
-
-#[path = "common/builder.rs"]
-#[expect(dead_code, reason = "others round")]
-mod builder;
-#[path = "common/check.rs"]
-mod check;
 
 use std::collections::BTreeSet;
 
-use builder::Builder;
-use check::{Rng, check, config};
+use crate::builder::Builder;
+use crate::common::{Rng, check, config};
 use proptest::prelude::*;
 use vta_compiler::graph::{Data, DepthMode, Entries, MatMulForm, OnnxAttribute, Op, ValueId};
 use vta_compiler::qgraph::{QGraph, QOp, Window};
