@@ -76,10 +76,8 @@ impl<'g> FloatNetwork<'g> {
         let values = &self.graph.values;
         let images = self.images(image)?;
         let of = |id: &ValueId| images.iter().find(|(other, _)| other == id);
-        let mut inputs = Vec::with_capacity(images.len());
-        for (id, image) in &images {
-            inputs.push((&values[id.0].name[..], input(&values[id.0], image)?));
-        }
+        let inputs = images.iter().map(|(id, image)| named(&values[id.0], image));
+        let inputs: Vec<(&str, Tensor)> = inputs.collect();
         let inputs: Vec<(&str, &Tensor)> = inputs.iter().map(|(name, x)| (*name, x)).collect();
         let inputs = self.with_weights(&inputs);
         let names = self.computed.iter().map(|id| &values[id.0].name[..]);
@@ -160,10 +158,9 @@ impl<'g> FloatNetwork<'g> {
     ) -> Result<Vec<Vec<f32>>, FloatError> {
         let values = &self.graph.values;
         let known = |id: &ValueId| given.iter().any(|(at, _)| self.wanted[*at] == *id);
-        let mut images = Vec::new();
-        for (id, image) in self.images(image)?.iter().filter(|(id, _)| !known(id)) {
-            images.push((&values[id.0].name[..], input(&values[id.0], image)?));
-        }
+        let images = self.images(image)?.into_iter().filter(|(id, _)| !known(id));
+        let images = images.map(|(id, image)| named(&values[id.0], image));
+        let images: Vec<(&str, Tensor)> = images.collect();
         let name = |at: usize| &values[self.wanted[at].0].name[..];
         let images = images.iter().map(|(name, x)| (*name, x));
         let given = given.iter().map(|(at, tensor)| (name(*at), *tensor));
@@ -226,18 +223,13 @@ fn without(graph: &Graph, constants: &[ValueId]) -> Graph {
     without
 }
 
+/// An image as an input takes it, with the input's name.
+fn named<'v>(value: &'v Value, image: &[f32]) -> (&'v str, Tensor) {
+    (&value.name, input(value, image))
+}
+
 /// An image as an input takes it.
-fn input(value: &Value, image: &[f32]) -> Result<Tensor, FloatError> {
-    let expected = value
-        .shape
-        .iter()
-        .try_fold(1usize, |n, &d| n.checked_mul(d));
-    if expected != Some(image.len()) {
-        return Err(FloatError::Input {
-            found: image.len(),
-            expected: expected.unwrap_or(usize::MAX),
-        });
-    }
+fn input(value: &Value, image: &[f32]) -> Tensor {
     let each = || image.iter().copied();
     let data = match value.element {
         Element::F32 => Data::F32(image.to_vec()),
@@ -248,7 +240,7 @@ fn input(value: &Value, image: &[f32]) -> Result<Tensor, FloatError> {
         Element::Bool => Data::Bool(each().map(|x| x != 0.0).collect()),
     };
     let shape = value.shape.clone();
-    Ok(Tensor { shape, data })
+    Tensor { shape, data }
 }
 
 fn floats(data: Data) -> Vec<f32> {
@@ -309,7 +301,7 @@ mod tests {
         let network = FloatNetwork::new(&graph, vec![ValueId(3), ValueId(4)]).unwrap();
         let lent = network.run(&image).unwrap();
         let whole = Engine::new(engine::model(&graph, &network.computed)).unwrap();
-        let input = input(&graph.values[0], &image).unwrap();
+        let input = input(&graph.values[0], &image);
         let whole = whole.run(&[("x", &input)], &["y", "z"]).unwrap();
         let whole: Vec<Vec<f32>> = whole.into_iter().map(|t| floats(t.data)).collect();
         assert_eq!(lent, whole);

@@ -325,16 +325,47 @@ impl From<Graph> for Cow<'_, Graph> {
 }
 
 impl Graph {
+    /// A new value.
+    pub(crate) fn value(
+        &mut self,
+        name: impl Into<String>,
+        shape: Vec<usize>,
+        data: Option<Data>,
+    ) -> ValueId {
+        self.values.push(Value::new(name, shape, data));
+        ValueId(self.values.len() - 1)
+    }
+
+    /// A new node.
+    pub(crate) fn push(
+        &mut self,
+        name: impl Into<String>,
+        op: Op,
+        inputs: Vec<ValueId>,
+        output: ValueId,
+    ) {
+        let name = name.into();
+        self.nodes.push(Node {
+            name,
+            op,
+            inputs,
+            output,
+        });
+    }
+
     /// A copy without the data of some constants, which isn't copied either.
     pub(crate) fn without_data(&self, is_left_out: impl Fn(ValueId) -> bool) -> Self {
-        let value = |(index, value): (usize, &Value)| match is_left_out(ValueId(index)) {
-            true => Value {
-                name: value.name.clone(),
-                shape: value.shape.clone(),
-                element: value.element,
-                data: None,
-            },
-            false => value.clone(),
+        let value = |(index, value): (usize, &Value)| {
+            if is_left_out(ValueId(index)) {
+                Value {
+                    name: value.name.clone(),
+                    shape: value.shape.clone(),
+                    element: value.element,
+                    data: None,
+                }
+            } else {
+                value.clone()
+            }
         };
         Self {
             name: self.name.clone(),

@@ -91,9 +91,10 @@ pub fn quantize_network<'g>(
     options: &Options,
 ) -> Result<Quantized, QuantizeError> {
     let graph = graph.into();
-    let mut source = match batchnorm::is_possible(&graph) {
-        true => Cow::Owned(fold_batchnorm(&graph)?),
-        false => graph,
+    let mut source = if batchnorm::is_possible(&graph) {
+        Cow::Owned(fold_batchnorm(&graph)?)
+    } else {
+        graph
     };
     let equalizes = options.equalize && equalize::is_possible(&source);
     let of = if equalizes { 2 } else { 1 };

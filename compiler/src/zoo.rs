@@ -152,7 +152,7 @@ fn drawn(
         r#"{"scale":0.00392156862745098,"mean":[0.485,0.456,0.406],"std":[0.229,0.224,0.225]}"#
             .to_owned(),
     );
-    let input = b.value("input", vec![1, 3, size, size], None);
+    let input = b.graph.value("input", vec![1, 3, size, size], None);
     b.graph.inputs.push(input);
     let x = match name {
         "mobilenet-v1" => b.mobilenet(input)?,

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::error::QuantizeError;
-use crate::graph::{Data, Graph, Node, Op, Value, ValueId};
+use crate::graph::{Data, Graph, Node, Op, ValueId};
 
 /// Folds every BatchNormalization into the convolution before it, if it alone reads that.
 ///
@@ -15,10 +15,6 @@ pub fn fold_batchnorm(graph: &Graph) -> Result<Graph, QuantizeError> {
     let mut makers: BTreeMap<ValueId, usize> = BTreeMap::new();
     for norm in std::mem::take(&mut graph.nodes) {
         let name = norm.name.clone();
-        let fail = |reason: &str| QuantizeError::Node {
-            node: name.clone(),
-            reason: reason.to_owned(),
-        };
         let Op::BatchNormalization { epsilon } = norm.op else {
             makers.insert(norm.output, graph.nodes.len());
             graph.nodes.push(norm);
@@ -46,7 +42,10 @@ pub fn fold_batchnorm(graph: &Graph) -> Result<Graph, QuantizeError> {
             };
             match data {
                 Some(Data::F32(data)) => Ok(data),
-                _ => Err(fail("a parameter is not a float constant")),
+                _ => Err(QuantizeError::of(
+                    &name,
+                    "a parameter is not a float constant",
+                )),
             }
         };
         let inputs = graph.nodes[conv].inputs.clone();
@@ -78,10 +77,7 @@ pub fn fold_batchnorm(graph: &Graph) -> Result<Graph, QuantizeError> {
         }
         let mut define = |suffix: &str, shape: Vec<usize>, data: Vec<f32>| {
             let name = format!("{}.{suffix}", graph.nodes[conv].name);
-            graph
-                .values
-                .push(Value::new(name, shape, Some(Data::F32(data))));
-            ValueId(graph.values.len() - 1)
+            graph.value(name, shape, Some(Data::F32(data)))
         };
         let folded = [
             define("folded_weight", shape, weights),

@@ -17,7 +17,7 @@ use super::calibration::Observed;
 use super::mode::{Mode, WeightScales};
 use super::options::Options;
 use super::slices::{TASK, largest};
-use crate::graph::{Data, Graph, Node, Op, Value, ValueId};
+use crate::graph::{Data, Graph, Node, Op, ValueId};
 
 /// Times that all pairs are looked at: what one changes moves its neighbours.
 const SWEEPS: usize = 4;
@@ -369,9 +369,7 @@ impl<'g> Layer<'g> {
             ),
         };
         let mut define = |suffix: &str, shape: Vec<usize>, data: Vec<f32>| {
-            let value = Value::new(format!("{name}.{suffix}"), shape, Some(Data::F32(data)));
-            graph.values.push(value);
-            ValueId(graph.values.len() - 1)
+            graph.value(format!("{name}.{suffix}"), shape, Some(Data::F32(data)))
         };
         let weights = define("equalized_weight", shape, self.weights.into_owned());
         let bias = self

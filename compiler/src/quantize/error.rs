@@ -32,3 +32,13 @@ pub enum QuantizeError {
     #[error("calibration: {0}")]
     Float(#[from] FloatError),
 }
+
+impl QuantizeError {
+    /// That of a node.
+    pub(super) fn of(node: &str, reason: impl Into<String>) -> Self {
+        Self::Node {
+            node: node.to_owned(),
+            reason: reason.into(),
+        }
+    }
+}

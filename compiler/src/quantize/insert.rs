@@ -14,7 +14,7 @@ use super::options::Options;
 use super::rounded::refuse_quantized;
 use super::scales::Scales;
 use super::slices::{Slices, are_finite, largest};
-use crate::graph::{Data, Element, Graph, MatMulForm, Node, Op, Value, ValueId};
+use crate::graph::{Data, Element, Graph, Node, Op, Value, ValueId};
 
 /// The largest magnitude of a quantised bias; leaves the sum a bit more than the same again.
 const MAX_BIAS: f64 = (1 << 30) as f64;
@@ -80,17 +80,14 @@ pub(super) fn apply_as(
     };
     for id in &graph.inputs {
         let value = graph.values[id.0].clone();
-        let new = quantized.value(&value.name, value.shape.clone(), None);
+        let new = quantized.out.value(&value.name, value.shape.clone(), None);
         quantized.out.values[new.0].element = value.element;
         quantized.out.inputs.push(new);
-        let missing = || QuantizeError::Node {
-            node: value.name.clone(),
-            reason: "the input has no scale".to_owned(),
-        };
+        let missing = || QuantizeError::of(&value.name, "the input has no scale");
         let real = match (value.element, scales[id.0]) {
             (Element::F32, scale) => {
                 let scale = scale.ok_or_else(missing)?;
-                (quantized.round(new, scale, ""), scale)
+                (quantized.round(new, scale), scale)
             }
             // Whole numbers are the host's, as they are.
             (_, _) => (new, 1.0),
@@ -149,63 +146,37 @@ impl<'a> Quantized<'a> {
         Ok(())
     }
 
-    fn value(&mut self, name: &str, shape: Vec<usize>, data: Option<Data>) -> ValueId {
-        self.out.values.push(Value::new(name, shape, data));
-        ValueId(self.out.values.len() - 1)
-    }
-
-    fn push(&mut self, name: String, op: Op, inputs: Vec<ValueId>, output: ValueId) {
-        self.out.nodes.push(Node {
-            name,
-            op,
-            inputs,
-            output,
-        });
-    }
-
     fn mapped(&self, node: &str, id: ValueId) -> Result<(ValueId, f32), QuantizeError> {
-        self.map
-            .get(&id)
-            .copied()
-            .ok_or_else(|| QuantizeError::Node {
-                node: node.to_owned(),
-                reason: format!(
-                    "{} is not computed from the input",
-                    self.source.values[id.0].name
-                ),
-            })
+        let name = &self.source.values[id.0].name;
+        let lost = || QuantizeError::of(node, format!("{name} is not computed from the input"));
+        self.map.get(&id).copied().ok_or_else(lost)
+    }
+
+    /// Scales and zero points of a tensor: one, or one for each slice.
+    fn steps(&mut self, name: &str, scale: Vec<f32>, zero: Data) -> [ValueId; 2] {
+        let dims = match scale.len() {
+            1 => vec![],
+            slices => vec![slices],
+        };
+        let scale = Some(Data::F32(scale));
+        [
+            self.out.value(format!("{name}.scale"), dims.clone(), scale),
+            self.out
+                .value(format!("{name}.zero_point"), dims, Some(zero)),
+        ]
     }
 
     /// QuantizeLinear and DequantizeLinear after a value; the real value again.
-    fn round(&mut self, id: ValueId, scale: f32, suffix: &str) -> ValueId {
-        let (name, shape) = (
-            format!("{}{suffix}", self.out.values[id.0].name),
-            self.out.values[id.0].shape.clone(),
-        );
-        let scale = self.value(
-            &format!("{name}.scale"),
-            vec![],
-            Some(Data::F32(vec![scale])),
-        );
-        let zero = self.value(
-            &format!("{name}.zero_point"),
-            vec![],
-            Some(Data::I8(vec![0])),
-        );
-        let int8 = self.value(&format!("{name}.int8"), shape.clone(), None);
-        let real = self.value(&format!("{name}.real"), shape, None);
-        self.push(
-            format!("{name}.quantize"),
-            Op::QuantizeLinear { axis: 1 },
-            vec![id, scale, zero],
-            int8,
-        );
-        self.push(
-            format!("{name}.dequantize"),
-            Op::DequantizeLinear { axis: 1 },
-            vec![int8, scale, zero],
-            real,
-        );
+    fn round(&mut self, id: ValueId, scale: f32) -> ValueId {
+        let Value { name, shape, .. } = self.out.values[id.0].clone();
+        let [scale, zero] = self.steps(&name, vec![scale], Data::I8(vec![0]));
+        let int8 = self.out.value(format!("{name}.int8"), shape.clone(), None);
+        let real = self.out.value(format!("{name}.real"), shape, None);
+        let [quantize, dequantize] = ["quantize", "dequantize"].map(|of| format!("{name}.{of}"));
+        let op = Op::QuantizeLinear { axis: 1 };
+        self.out.push(quantize, op, vec![id, scale, zero], int8);
+        let op = Op::DequantizeLinear { axis: 1 };
+        self.out.push(dequantize, op, vec![int8, scale, zero], real);
         real
     }
 
@@ -217,13 +188,13 @@ impl<'a> Quantized<'a> {
         let mut inputs = vec![self.operand(node, 0)?];
         let mut op = node.op.clone();
         match &node.op {
-            Op::Conv { .. } => inputs.extend(self.weights(node, scale_x)?),
             Op::Gemm { .. } => {
                 inputs.extend(self.weights(node, scale_x)?);
                 op = Op::Gemm { trans_b: true };
             }
-            Op::MatMul { form } => inputs.extend(self.matrix(node, *form, scale_x)?),
-            Op::ConvTranspose { .. } => inputs.extend(self.transposed_weights(node, scale_x)?),
+            Op::Conv { .. } | Op::MatMul { .. } | Op::ConvTranspose { .. } => {
+                inputs.extend(self.weights(node, scale_x)?);
+            }
             Op::QuantizeLinear { .. } | Op::DequantizeLinear { .. } => {
                 let node = node.name.clone();
                 return Err(QuantizeError::Quantized { node });
@@ -235,11 +206,11 @@ impl<'a> Quantized<'a> {
             }
         }
         let source = &self.source.values[node.output.0];
-        let output = self.value(&source.name, source.shape.clone(), None);
+        let output = self.out.value(&source.name, source.shape.clone(), None);
         self.out.values[output.0].element = source.element;
-        self.push(node.name.clone(), op, inputs, output);
+        self.out.push(&node.name, op, inputs, output);
         let real = match scales[node.output.0] {
-            Some(scale) => (self.round(output, scale, ""), scale),
+            Some(scale) => (self.round(output, scale), scale),
             None => (output, scale_x),
         };
         self.map.insert(node.output, real);
@@ -253,19 +224,14 @@ impl<'a> Quantized<'a> {
             name, shape, data, ..
         } = &self.source.values[id.0];
         match data {
-            Some(data) => Ok(self.value(name, shape.clone(), Some(data.clone()))),
+            Some(data) => Ok(self.out.value(name, shape.clone(), Some(data.clone()))),
             None => Ok(self.mapped(&node.name, id)?.0),
         }
     }
 
     /// A float constant, by the index of an input, and its shape.
     fn floats(&self, node: &Node, index: usize) -> Result<(Floats<'a>, Vec<usize>), QuantizeError> {
-        let refuse = |reason: &str| {
-            Err(QuantizeError::Node {
-                node: node.name.clone(),
-                reason: reason.to_owned(),
-            })
-        };
+        let refuse = |reason: &str| Err(QuantizeError::of(&node.name, reason));
         let value = node
             .inputs
             .get(index)
@@ -282,7 +248,8 @@ impl<'a> Quantized<'a> {
         }
     }
 
-    /// Weights and bias as DequantizeLinear of integer constants, output channels first.
+    /// Weights and bias as DequantizeLinear of integer constants. Those of a dense layer have output channels first; a
+    /// product with a matrix has a bias only if it had one.
     fn weights(&mut self, node: &Node, scale_x: f32) -> Result<Vec<ValueId>, QuantizeError> {
         let (mut weights, mut shape) = self.floats(node, 1)?;
         if node.op == (Op::Gemm { trans_b: false }) {
@@ -291,94 +258,44 @@ impl<'a> Quantized<'a> {
             weights = turned.map(|i| weights[i % k * n + i / k]).collect();
             shape = vec![n, k];
         }
-        let channels = shape[0];
-        let bias = if node.inputs.len() > 2 {
-            self.floats(node, 2)?.0
-        } else {
-            vec![0.0; channels].into()
+        let (axis, group) = match node.op {
+            Op::MatMul { form } => (form.output_axis(), 1),
+            Op::ConvTranspose { group, .. } => (1, group),
+            _ => (0, 1),
         };
-        let scale = self.weight_scales(&weights, channels, &bias, scale_x);
-        let inner = weights.len() / channels.max(1);
-        let scale = Slices {
-            scale,
-            inner,
-            axis: 0,
-            channels,
-        };
-        Ok(self.parameters(node, (weights, shape), bias, scale, scale_x))
-    }
-
-    /// Those of a product with a matrix, which has a bias only if it had one.
-    fn matrix(
-        &mut self,
-        node: &Node,
-        form: MatMulForm,
-        scale_x: f32,
-    ) -> Result<Vec<ValueId>, QuantizeError> {
-        let (weights, shape) = self.floats(node, 1)?;
-        let axis = form.output_axis();
-        let channels = shape[axis];
-        let inner = shape[axis + 1..].iter().product::<usize>();
-        let bias = match node.inputs.len() > 2 {
-            true => self.floats(node, 2)?.0,
-            false => vec![0.0; channels].into(),
-        };
-        let of = |c: usize| {
-            let slices = weights.chunks(inner.max(1)).skip(c);
-            slices.step_by(channels.max(1)).flatten().copied()
-        };
-        let rows: Vec<f32> = (0..channels).flat_map(of).collect();
-        let scale = Slices {
-            scale: self.weight_scales(&rows, channels, &bias, scale_x),
-            inner,
-            axis,
-            channels,
-        };
-        let mut made = self.parameters(node, (weights, shape), bias, scale, scale_x);
-        if node.inputs.len() < 3 {
-            made.truncate(1);
-        }
-        Ok(made)
-    }
-
-    /// Those of a transposed convolution, `[CI][CO / group][KH][KW]`.
-    fn transposed_weights(
-        &mut self,
-        node: &Node,
-        scale_x: f32,
-    ) -> Result<Vec<ValueId>, QuantizeError> {
-        let (weights, shape) = self.floats(node, 1)?;
-        let (channels, inner) = (shape[1], shape[2..].iter().product::<usize>());
-        let group = match node.op {
-            Op::ConvTranspose { group, .. } => group,
-            _ => 1,
-        };
-        let bias = if node.inputs.len() > 2 {
+        let (channels, inner) = (shape[axis], shape[axis + 1..].iter().product::<usize>());
+        let has_bias = node.inputs.len() > 2;
+        let bias = if has_bias {
             self.floats(node, 2)?.0
         } else {
             vec![0.0; channels * group].into()
         };
         // All weights of a channel, of each group, have one scale.
         let of = |c: usize| {
-            let rows = weights
-                .chunks(inner.max(1))
-                .skip(c)
-                .step_by(channels.max(1));
-            rows.flatten().copied()
+            let slices = weights.chunks(inner.max(1)).skip(c);
+            slices.step_by(channels.max(1)).flatten().copied()
         };
-        let rows: Vec<f32> = (0..channels).flat_map(of).collect();
+        let rows: Floats<'_> = match axis {
+            0 => Cow::Borrowed(&weights),
+            _ => (0..channels).flat_map(of).collect(),
+        };
         let largest = |c: usize| {
             let all = bias.iter().skip(c).step_by(channels.max(1));
             all.fold(0f32, |m, b| m.max(b.abs()))
         };
         let biases: Vec<f32> = (0..channels).map(largest).collect();
-        let scale = Slices {
+        let slices = Slices {
             scale: self.weight_scales(&rows, channels, &biases, scale_x),
             inner,
-            axis: 1,
+            axis,
             channels,
         };
-        Ok(self.parameters(node, (weights, shape), bias, scale, scale_x))
+        drop(rows);
+        let mut made = self.parameters(node, (weights, shape), bias, slices, scale_x);
+        if matches!(node.op, Op::MatMul { .. }) && !has_bias {
+            made.truncate(1);
+        }
+        Ok(made)
     }
 
     /// Weights by their scales, and the bias.
@@ -464,30 +381,14 @@ impl<'a> Quantized<'a> {
         data: Data,
         (scale, axis): (Vec<f32>, usize),
     ) -> ValueId {
-        let zero = match data {
-            Data::I32(_) => Data::I32(vec![0; scale.len()]),
-            _ => Data::I8(vec![0; scale.len()]),
-        };
-        let dims = if scale.len() == 1 {
-            vec![]
-        } else {
-            vec![scale.len()]
-        };
-        let int = self.value(&format!("{name}.int"), shape.clone(), Some(data));
-        let scale = self.value(
-            &format!("{name}.scale"),
-            dims.clone(),
-            Some(Data::F32(scale)),
-        );
-        let zero = self.value(&format!("{name}.zero_point"), dims, Some(zero));
-        let real = self.value(name, shape, None);
-        let op = Op::DequantizeLinear { axis };
-        self.push(
-            format!("{name}.dequantize"),
-            op,
-            vec![int, scale, zero],
-            real,
-        );
+        let zero = Data::zeros(data.element(), scale.len());
+        let int = self
+            .out
+            .value(format!("{name}.int"), shape.clone(), Some(data));
+        let [scale, zero] = self.steps(name, scale, zero);
+        let real = self.out.value(name, shape, None);
+        let (node, op) = (format!("{name}.dequantize"), Op::DequantizeLinear { axis });
+        self.out.push(node, op, vec![int, scale, zero], real);
         real
     }
 }

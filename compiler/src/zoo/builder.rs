@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::draw::{Draw, Scale};
 use super::error::ZooError;
 use super::rng::Rng;
-use crate::graph::{Data, Graph, Node, Op, Value, ValueId};
+use crate::graph::{Data, Graph, Op, ValueId};
 use crate::qgraph::window::{Pads, Window};
 
 /// Channels of a network for each one of its thin form; a power of two up to the fewest there are.
@@ -92,11 +92,6 @@ pub(super) struct Builder {
 }
 
 impl Builder {
-    pub(super) fn value(&mut self, name: &str, shape: Vec<usize>, data: Option<Data>) -> ValueId {
-        self.graph.values.push(Value::new(name, shape, data));
-        ValueId(self.graph.values.len() - 1)
-    }
-
     pub(super) fn push(
         &mut self,
         name: &str,
@@ -104,13 +99,8 @@ impl Builder {
         inputs: Vec<ValueId>,
         shape: Vec<usize>,
     ) -> ValueId {
-        let output = self.value(&format!("{name}.out"), shape, None);
-        self.graph.nodes.push(Node {
-            name: name.to_owned(),
-            op,
-            inputs,
-            output,
-        });
+        let output = self.graph.value(format!("{name}.out"), shape, None);
+        self.graph.push(name, op, inputs, output);
         output
     }
 
@@ -142,7 +132,7 @@ impl Builder {
             Detail::Thin => Some(vec![scale.of(37.0); count]),
             Detail::Shapes => None,
         };
-        let id = self.value(name, shape, data.map(Data::F32));
+        let id = self.graph.value(name, shape, data.map(Data::F32));
         self.drawn.insert(id, draw);
         id
     }

@@ -4,6 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::float;
+use crate::graph::Value;
 use crate::qgraph::window::Window;
 use crate::quantize::{Method, Mode, observe, quantize_network};
 
