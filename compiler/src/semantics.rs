@@ -43,8 +43,10 @@ pub use self::lanes::{
     Interval, Requant, Requantize, SemanticsError, WeightSums, apply, log2_exact, range,
     weight_parts, whole_weights, zero_sums,
 };
-use self::lanes::{push_add, push_clamp, push_zero, saturate};
-pub use self::products::{Function, Multiplication, plan_hard_swish, plan_mul, plan_slopes};
+use self::lanes::{push_add, push_clamp, push_shift, push_zero, saturate};
+pub use self::products::{
+    Curve, CurvePlan, Function, Multiplication, plan_hard_swish, plan_mul, plan_slopes,
+};
 pub use self::sums::{AddPlan, Addition, Rescale, Sign, plan_add, plan_residual, plan_scale};
 use crate::qgraph::lane::LaneOp;
 
@@ -62,9 +64,7 @@ const FRACTION: f64 = 1.0 / 1024.0;
 pub fn plan_requantize(given: &Requantize<'_>) -> Result<Vec<LaneOp>, SemanticsError> {
     for &ratio in given.ratio {
         if !(ratio.is_finite() && ratio > 0.0) {
-            return Err(SemanticsError::Ratio {
-                ratio: ratio.to_string(),
-            });
+            return Err(SemanticsError::ratio(ratio));
         }
     }
     // A bias beyond int32 decides the result alone; bounded here, no sum below wraps.
@@ -146,11 +146,7 @@ fn shifted(bias: Vec<i32>, shifts: &[i32]) -> Vec<LaneOp> {
     let mut ops = Vec::new();
     push_add(&mut ops, bias);
     match shifts.first() {
-        Some(&n) if shifts.iter().all(|&m| m == n) => {
-            if n > 0 {
-                ops.push(LaneOp::shr(n as i16));
-            }
-        }
+        Some(&n) if shifts.iter().all(|&m| m == n) => push_shift(&mut ops, n),
         _ => ops.push(LaneOp::shr(shifts.to_vec())),
     }
     ops

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use super::lanes::{Interval, Scaled, SemanticsError, log2_exact, push_clamp};
+use super::lanes::{Scaled, SemanticsError, log2_exact, push_clamp, wide};
 use super::precise;
 use super::sums::{negated, round};
 use crate::qgraph::lane::LaneOp;
@@ -48,16 +48,6 @@ pub struct Factors<'a> {
     pub clamp: (i8, i8),
 }
 
-fn unfit(ratio: f64) -> SemanticsError {
-    SemanticsError::Ratio {
-        ratio: ratio.to_string(),
-    }
-}
-
-const fn wide((low, high): (i8, i8)) -> Interval {
-    (low as i64, high as i64)
-}
-
 /// The operations of a sum with constants.
 ///
 /// # Errors
@@ -67,10 +57,10 @@ pub fn plan_offsets(given: &Offsets<'_>) -> Result<Vec<LaneOp>, SemanticsError> 
     let ratio = given.ratio;
     let size = ratio.abs();
     if !(size > 0.0 && size < MAX_RATIO) {
-        return Err(unfit(ratio));
+        return Err(SemanticsError::ratio(ratio));
     }
     if let Some(&offset) = given.offsets.iter().find(|o| !o.is_finite()) {
-        return Err(unfit(offset));
+        return Err(SemanticsError::ratio(offset));
     }
     let [from, to] = given.zeros.map(f64::from);
     let ends = [given.range.0, given.range.1].map(|x| (f64::from(x) - from) * ratio);
@@ -101,19 +91,20 @@ fn multiplied(ratio: f64, shift: i32, channels: usize) -> Result<Scaled, Semanti
         _ => {
             let (ops, factor) = precise::multiply(exact);
             let off = (factor as f64 - exact).abs() * 255.0 / 2f64.powi(shift);
-            match off <= IMMEDIATE_ERROR {
-                true => Scaled { ops, factor },
-                false => Scaled {
+            if off <= IMMEDIATE_ERROR {
+                Scaled { ops, factor }
+            } else {
+                Scaled {
                     ops: vec![LaneOp::mul(vec![exact.round() as i32; channels])],
                     factor: exact.round() as i64,
-                },
+                }
             }
         }
     };
-    match ratio < 0.0 {
-        true => negated(scaled).ok_or_else(|| unfit(ratio)),
-        false => Ok(scaled),
+    if ratio < 0.0 {
+        return negated(scaled).ok_or_else(|| SemanticsError::ratio(ratio));
     }
+    Ok(scaled)
 }
 
 /// The operations of a product with constants.
@@ -122,7 +113,7 @@ fn multiplied(ratio: f64, shift: i32, channels: usize) -> Result<Scaled, Semanti
 /// [`SemanticsError::Ratio`] for constants that aren't finite.
 pub fn plan_factors(given: &Factors<'_>) -> Result<Vec<LaneOp>, SemanticsError> {
     if let Some(&factor) = given.factors.iter().find(|f| !f.is_finite()) {
-        return Err(unfit(factor));
+        return Err(SemanticsError::ratio(factor));
     }
     // A step more than these are clamped already.
     let kept = |factor: &f64| factor.clamp(-FAR, FAR);
@@ -140,7 +131,7 @@ pub fn plan_factors(given: &Factors<'_>) -> Result<Vec<LaneOp>, SemanticsError> 
     ops.extend((from != 0).then(|| LaneOp::add(-from as i16)));
     ops.push(LaneOp::mul(values));
     let rounding = round(shift, i64::from(to) << shift);
-    ops.extend(rounding.ok_or_else(|| unfit(largest))?);
+    ops.extend(rounding.ok_or_else(|| SemanticsError::ratio(largest))?);
     push_clamp(&mut ops, &[wide(given.range)], given.clamp)?;
     Ok(ops)
 }

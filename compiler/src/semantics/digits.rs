@@ -5,7 +5,7 @@
 //! no digit for it. Digit `k` is the low byte of `(x + 128 + 128 * 256 + .. ) >> 8k`, with `k` terms:
 //! each of them carries what the signed digits below are short of. The store keeps low bytes.
 
-use super::lanes::{Interval, SemanticsError, push_add, range};
+use super::lanes::{Interval, SemanticsError, push_add, push_shift, range};
 use crate::qgraph::lane::LaneOp;
 
 /// Bits of a digit.
@@ -83,9 +83,7 @@ pub fn plan_digit(
         _ => {
             let mut ops = Vec::new();
             push_add(&mut ops, added);
-            if place > 0 {
-                ops.push(LaneOp::shr((BITS * place) as i16));
-            }
+            push_shift(&mut ops, (BITS * place) as i32);
             ops
         }
     };

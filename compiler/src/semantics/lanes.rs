@@ -86,6 +86,25 @@ pub enum SemanticsError {
     },
 }
 
+impl SemanticsError {
+    /// That of a ratio.
+    pub(super) fn ratio(ratio: impl ToString) -> Self {
+        Self::Ratio {
+            ratio: ratio.to_string(),
+        }
+    }
+}
+
+/// Whether a ratio is positive and within reach of the fixed-point forms.
+pub(super) fn is_usable(ratio: f64) -> bool {
+    ratio > 0.0 && ratio < 4096.0
+}
+
+/// The interval of int8 values.
+pub(super) const fn wide((low, high): (i8, i8)) -> Interval {
+    (low as i64, high as i64)
+}
+
 /// Smallest and largest value of a lane.
 pub type Interval = (i64, i64);
 
@@ -159,7 +178,7 @@ fn shifted((lo, hi): Interval, amount: i64) -> Interval {
     }
 }
 
-fn product((lo, hi): Interval, (low, high): Interval) -> Interval {
+pub(super) fn product((lo, hi): Interval, (low, high): Interval) -> Interval {
     let all = [lo * low, lo * high, hi * low, hi * high];
     let bounds = all.into_iter().min().zip(all.into_iter().max());
     bounds.unwrap_or((0, 0))
@@ -267,9 +286,10 @@ impl WeightSums {
     pub fn at_zero(&self, channel: usize, zero: i32) -> Result<i64, SemanticsError> {
         let value = (self.above + self.below) * i64::from(zero);
         let op = "the zero point's part of the sum";
-        match value.abs() <= 1 << 29 {
-            true => Ok(value),
-            false => Err(SemanticsError::Overflow { channel, op, value }),
+        if value.abs() <= 1 << 29 {
+            Ok(value)
+        } else {
+            Err(SemanticsError::Overflow { channel, op, value })
         }
     }
 }
@@ -343,6 +363,13 @@ pub(super) fn push_add(ops: &mut Vec<LaneOp>, bias: Vec<i32>) {
             Err(_) => ops.push(LaneOp::add(bias)),
         },
         _ => ops.push(LaneOp::add(bias)),
+    }
+}
+
+/// Shifts to the right by an amount that isn't 0.
+pub(super) fn push_shift(ops: &mut Vec<LaneOp>, amount: i32) {
+    if amount > 0 {
+        ops.push(LaneOp::shr(amount as i16));
     }
 }
 

@@ -1,6 +1,8 @@
 //! The fast form: one multiplier, after a first shift.
 
-use super::lanes::{Requant, Requantize, SemanticsError, push_add, push_zero, saturate};
+use super::lanes::{
+    Requant, Requantize, SemanticsError, push_add, push_shift, push_zero, saturate,
+};
 use crate::qgraph::lane::LaneOp;
 
 /// One choice of the multiply form.
@@ -50,8 +52,8 @@ pub(super) fn requantize(given: &Requantize<'_>) -> Result<Vec<LaneOp>, Semantic
         }
     }
     let Some((_, form)) = best else {
-        let ratio = format!("{:?}", given.ratio.iter().copied().fold(0.0, f64::max));
-        return Err(SemanticsError::Ratio { ratio });
+        let largest = given.ratio.iter().copied().fold(0.0, f64::max);
+        return Err(SemanticsError::ratio(format!("{largest:?}")));
     };
     if form.error > most {
         return spread(given);
@@ -67,9 +69,7 @@ pub(super) fn requantize(given: &Requantize<'_>) -> Result<Vec<LaneOp>, Semantic
     });
     let mut ops = Vec::new();
     push_add(&mut ops, bias.collect());
-    if form.pre_shift > 0 {
-        ops.push(LaneOp::shr(form.pre_shift as i16));
-    }
+    push_shift(&mut ops, form.pre_shift as i32);
     if form.clamp {
         ops.extend(int16_clamps(given.span()));
     }
@@ -77,9 +77,7 @@ pub(super) fn requantize(given: &Requantize<'_>) -> Result<Vec<LaneOp>, Semantic
         (true, Some(Ok(imm))) => ops.push(LaneOp::mul(imm)),
         _ => ops.push(LaneOp::mul(multipliers)),
     }
-    if form.shift > 0 {
-        ops.push(LaneOp::shr(form.shift as i16));
-    }
+    push_shift(&mut ops, form.shift as i32);
     push_zero(&mut ops, given.zero);
     Ok(ops)
 }
@@ -122,9 +120,7 @@ fn spread(given: &Requantize<'_>) -> Result<Vec<LaneOp>, SemanticsError> {
     ops.push(LaneOp::shr(channels().map(pre).collect::<Vec<_>>()));
     ops.extend(int16_clamps(given.span()));
     ops.push(LaneOp::mul(channels().map(multiplier).collect::<Vec<_>>()));
-    if shift > 0 {
-        ops.push(LaneOp::shr(shift as i16));
-    }
+    push_shift(&mut ops, shift);
     push_zero(&mut ops, given.zero);
     Ok(ops)
 }

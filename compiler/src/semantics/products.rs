@@ -1,9 +1,12 @@
 //! Products of two tensors, and functions of one that are products or have two slopes.
 
-use super::lanes::{Interval, Requant, SemanticsError, log2_exact, push_clamp, range};
+use super::lanes::{
+    Interval, Requant, SemanticsError, is_usable, log2_exact, product, push_clamp, range, wide,
+};
 use super::precise;
 use super::sums::{AddPlan, Rescale, multiplied, plan_scale, round, scaled};
 use crate::qgraph::lane::LaneOp;
+use crate::reflect::{Attribute, AttributeValue};
 
 /// The most that HardSwish's second factor is, whose product with a value is still multiplied by
 /// a ratio.
@@ -25,6 +28,58 @@ pub struct Multiplication {
     pub requant: Requant,
 }
 
+/// A function of one tensor whose values are lane operations: what only this file knows of it, passes and
+/// listings have from here.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Curve {
+    /// `x * max(0, min(1, x / 6 + 1/2))`.
+    HardSwish,
+    /// `x`, and below 0 its product with a slope: one that is positive, or one for each channel.
+    Slopes(Vec<f64>),
+}
+
+/// How the values of a [`Curve`] are computed of its tensor, which is both operands.
+pub enum CurvePlan {
+    /// As a sum.
+    Sum(AddPlan),
+    /// As a product.
+    Product(AddPlan),
+}
+
+impl Curve {
+    /// The kind, for listings.
+    pub const fn kind(&self) -> &'static str {
+        match self {
+            Self::HardSwish => "hardswish",
+            Self::Slopes(_) => "slopes",
+        }
+    }
+
+    /// The attributes, for listings.
+    pub fn attributes(&self) -> Vec<Attribute> {
+        match self {
+            Self::HardSwish => vec![],
+            Self::Slopes(slopes) => {
+                let all = slopes.iter().map(ToString::to_string).collect();
+                let meaning = "slopes below 0, one or one for each channel";
+                let all = AttributeValue::Texts(all);
+                vec![Attribute::new("slopes", all, meaning)]
+            }
+        }
+    }
+
+    /// Its operations.
+    ///
+    /// # Errors
+    /// Those of [`plan_hard_swish`] and [`plan_slopes`].
+    pub fn plan(&self, given: &Function<'_>) -> Result<CurvePlan, SemanticsError> {
+        match self {
+            Self::HardSwish => plan_hard_swish(given).map(CurvePlan::Product),
+            Self::Slopes(slopes) => plan_slopes(&Function { slopes, ..*given }).map(CurvePlan::Sum),
+        }
+    }
+}
+
 /// What a function of one tensor starts from.
 pub struct Function<'a> {
     /// The input's step.
@@ -43,20 +98,10 @@ pub struct Function<'a> {
     pub requant: Requant,
 }
 
-fn wide((low, high): (i8, i8)) -> Interval {
-    (low.into(), high.into())
-}
-
 /// Values counted from their zero point.
 fn centred(zero: i32) -> Vec<LaneOp> {
     let minus = (zero != 0).then(|| LaneOp::add(-zero as i16));
     minus.into_iter().collect()
-}
-
-fn product(a: Interval, b: Interval) -> Interval {
-    let all = [a.0 * b.0, a.0 * b.1, a.1 * b.0, a.1 * b.1];
-    let largest = all.iter().fold(i64::MIN, |m, &x| m.max(x));
-    (all.iter().fold(i64::MAX, |m, &x| m.min(x)), largest)
 }
 
 /// `round((a - z_a) * (b - z_b) * ratio) + z` of two int8 tensors, whose lanes are multiplied
@@ -87,8 +132,7 @@ fn requantized(
     given: &Multiplication,
 ) -> Result<Vec<LaneOp>, SemanticsError> {
     let shift = log2_exact(ratio).is_some_and(|n| (-15..=0).contains(&n));
-    let usable = ratio.is_finite() && ratio > 0.0 && ratio < 4096.0;
-    if usable
+    if is_usable(ratio)
         && !shift
         && given.requant == Requant::Precise
         && let Some(wide) = precise::scale_wide(ratio, lanes, reach(given))
@@ -116,9 +160,7 @@ fn requantized(
 /// [`SemanticsError::Ratio`] for steps so small or large that 3 or 6 of them is no immediate.
 pub fn plan_hard_swish(given: &Function<'_>) -> Result<AddPlan, SemanticsError> {
     let scale = given.scale;
-    let bad = || SemanticsError::Ratio {
-        ratio: scale.to_string(),
-    };
+    let bad = || SemanticsError::ratio(scale);
     // A power of two, so that machines without MUL shift.
     let factor = 2f64.powi((WIDEST * scale / 6.0).log2().floor().min(14.0) as i32);
     let (three, six) = (3.0 / scale * factor, 6.0 / scale * factor);
@@ -154,12 +196,10 @@ pub fn plan_hard_swish(given: &Function<'_>) -> Result<AddPlan, SemanticsError> 
 /// [`SemanticsError::Ratio`] for a ratio outside fixed point.
 pub fn plan_slopes(given: &Function<'_>) -> Result<AddPlan, SemanticsError> {
     let ratio = given.scale / given.out;
-    let bad = || SemanticsError::Ratio {
-        ratio: ratio.to_string(),
-    };
+    let bad = || SemanticsError::ratio(ratio);
     let steepest = given.slopes.iter().fold(0f64, |m, s| m.max(s.abs()));
-    let usable = |r: f64| r.is_finite() && r > 0.0 && r < 4096.0;
-    if !usable(ratio) || !steepest.is_finite() || (steepest > 0.0 && !usable(ratio * steepest)) {
+    let flat = steepest == 0.0;
+    if !is_usable(ratio) || !(flat || is_usable(ratio * steepest)) {
         return Err(bad());
     }
     let both = match given.slopes {

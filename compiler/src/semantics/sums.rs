@@ -1,6 +1,9 @@
 //! Residuals, sums of two tensors, and changes of scale.
 
-use super::lanes::{Interval, Requant, Scaled, SemanticsError, log2_exact, push_clamp, range};
+use super::lanes::{
+    Interval, Requant, Scaled, SemanticsError, is_usable, log2_exact, push_clamp, push_shift,
+    range, wide,
+};
 use super::precise;
 use crate::qgraph::lane::{LaneKind, LaneOp, LaneOperand};
 
@@ -80,13 +83,8 @@ pub struct Addition {
 /// [`SemanticsError::Ratio`] for ratios outside fixed point.
 pub fn plan_add(given: &Addition) -> Result<AddPlan, SemanticsError> {
     let ratios = given.ratios;
-    let bad = || SemanticsError::Ratio {
-        ratio: format!("{ratios:?}"),
-    };
-    if ratios
-        .iter()
-        .any(|r| !(r.is_finite() && *r > 0.0 && *r < 4096.0))
-    {
+    let bad = || SemanticsError::ratio(format!("{ratios:?}"));
+    if !ratios.into_iter().all(is_usable) {
         return Err(bad());
     }
     let ([a, mut b], shift) = scaled(ratios, given.requant).ok_or_else(bad)?;
@@ -97,7 +95,6 @@ pub fn plan_add(given: &Addition) -> Result<AddPlan, SemanticsError> {
     let offset = (i64::from(given.zero) << shift) - za * a.factor - zb * b.factor;
     let mut epilogue = round(shift, offset).ok_or_else(bad)?;
     let (a, b) = (a.ops, b.ops);
-    let wide = |(lo, hi): (i8, i8)| (i64::from(lo), i64::from(hi));
     let (ra, rb) = (
         range(&a, 0, wide(given.ranges[0]))?,
         range(&b, 0, wide(given.ranges[1]))?,
@@ -207,10 +204,8 @@ pub struct Rescale {
 /// [`SemanticsError::Ratio`] for ratios outside fixed point.
 pub fn plan_scale(given: &Rescale) -> Result<Vec<LaneOp>, SemanticsError> {
     let Rescale { ratio, range, .. } = *given;
-    let bad = || SemanticsError::Ratio {
-        ratio: ratio.to_string(),
-    };
-    if !(ratio.is_finite() && ratio > 0.0 && ratio < 4096.0) {
+    let bad = || SemanticsError::ratio(ratio);
+    if !is_usable(ratio) {
         return Err(bad());
     }
     let [from, to] = given.zeros;
@@ -220,7 +215,7 @@ pub fn plan_scale(given: &Rescale) -> Result<Vec<LaneOp>, SemanticsError> {
     let symmetric = given.zeros == [0, 0];
     // One multiplier alone hasn't the bits for sums that are far from 0.
     let one = precise::scale(ratio, range);
-    if let Some(mut ops) = wide(given, one.as_ref()) {
+    if let Some(mut ops) = twofold(given, one.as_ref()) {
         push_clamp(&mut ops, &[range], given.clamp)?;
         return Ok(ops);
     }
@@ -239,7 +234,7 @@ pub fn plan_scale(given: &Rescale) -> Result<Vec<LaneOp>, SemanticsError> {
 }
 
 /// A change of scale by two multipliers with a shift between, where one alone is too far off.
-fn wide(given: &Rescale, one: Option<&(Scaled, i32)>) -> Option<Vec<LaneOp>> {
+fn twofold(given: &Rescale, one: Option<&(Scaled, i32)>) -> Option<Vec<LaneOp>> {
     let [from, to] = given.zeros;
     let far = |bound: i8| (i64::from(bound) - to).abs() + 1;
     let reach = far(given.clamp.0).max(far(given.clamp.1));
@@ -275,9 +270,7 @@ fn scale_fast(ratio: f64, range: Interval) -> Result<Vec<LaneOp>, SemanticsError
         m <= 32767.0 && (m + 1.0) * extreme < f64::from(i32::MAX) / 2.0
     };
     let shift = (0..=top).rev().find(fits);
-    let shift = shift.ok_or(SemanticsError::Ratio {
-        ratio: ratio.to_string(),
-    })?;
+    let shift = shift.ok_or_else(|| SemanticsError::ratio(ratio))?;
     let multiply = LaneOp::mul((ratio * 2f64.powi(shift)).round() as i16);
     let mut ops = Vec::new();
     match (early, shift) {
@@ -285,8 +278,6 @@ fn scale_fast(ratio: f64, range: Interval) -> Result<Vec<LaneOp>, SemanticsError
         (false, 0) => ops.push(multiply),
         (false, _) => ops.extend([multiply, LaneOp::add(1 << (shift - 1))]),
     }
-    if shift > 0 {
-        ops.push(LaneOp::shr(shift as i16));
-    }
+    push_shift(&mut ops, shift);
     Ok(ops)
 }

@@ -6,9 +6,10 @@ use super::*;
 /// A sum with its bias, from its digits.
 fn told(digits: Digits, biases: &[i64], sum: Interval, x: i64) -> i64 {
     let digit = |place: usize| {
-        let zero = match place + 1 == digits.count {
-            true => digits.zero,
-            false => 0,
+        let zero = if place + 1 == digits.count {
+            digits.zero
+        } else {
+            0
         };
         let ops = plan_digit(place, zero, biases, &[sum; 2][..biases.len()]).unwrap();
         let mut lane = [x as i32];
