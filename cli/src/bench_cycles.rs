@@ -10,7 +10,7 @@ use vta_app::device::{ConfigSource, Machine};
 use vta_app::open::layer_or_network;
 use vta_app::report;
 use vta_compiler::lower::{self, LowerOptions};
-use vta_compiler::qgraph::{QGraph, QOp};
+use vta_compiler::qgraph::{QConv, QGraph, QOp};
 use vta_compiler::{layer, tune};
 use vta_driver::{GemmSteps, Program, QueueLimits, Session};
 use vta_isa::Extension;
@@ -153,12 +153,12 @@ fn layers() -> Result<Vec<(String, String)>> {
         .collect();
     let graph = layer_or_network(LAYERS_OF)?;
     for node in &graph.nodes {
-        let QOp::Conv {
+        let QOp::Conv(QConv {
             input,
             window,
             dense: false,
             ..
-        } = &node.op
+        }) = &node.op
         else {
             continue;
         };

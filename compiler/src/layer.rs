@@ -4,7 +4,7 @@ use thiserror::Error;
 
 use crate::qgraph::lane::LaneOp;
 use crate::qgraph::window::{Pads, Window};
-use crate::qgraph::{QGraph, QNode, QOp, QTensor, TensorId};
+use crate::qgraph::{QConv, QGraph, QNode, QOp, QTensor, TensorId};
 use crate::semantics::{self, Interval, Requant, Requantize, SemanticsError, WeightSums};
 use crate::zoo::Rng;
 
@@ -319,7 +319,7 @@ pub fn build(spec: &LayerSpec, seed: u64) -> Result<QGraph, LayerError> {
         zero: 0,
         range: (-128, 127),
     };
-    let op = QOp::Conv {
+    let op = QOp::Conv(QConv {
         input: TensorId(0),
         window: spec.window,
         weights: weights.into(),
@@ -327,7 +327,7 @@ pub fn build(spec: &LayerSpec, seed: u64) -> Result<QGraph, LayerError> {
         residual: None,
         epilogue,
         dense: spec.dense,
-    };
+    });
     Ok(QGraph {
         tensors: vec![
             tensor("input", spec.chw),

@@ -54,55 +54,13 @@ pub struct QNode {
 /// The operations that the device runs, and those that are left to the host.
 #[derive(Clone, Debug, PartialEq)]
 pub enum QOp {
-    /// Convolution or dense layer (`kernel` = the input's rows and columns, no padding), with an
-    /// optional residual: `y = int8(epilogue(prologue(residual) + sum x * w))`; without a
-    /// residual the sum starts at 0. Where a tap is on padding, x is the input's zero point. The
-    /// epilogue ends in a clamp to int8, but for a digit of the sum, of which the low byte is stored.
-    Conv {
-        /// Input tensor.
-        input: TensorId,
-        /// Geometry.
-        window: Window,
-        /// `[N][CO][CI / group][KH][KW]`: N parts, which are added up. One where int8 holds the
-        /// weights, as it may not once zero points are taken off.
-        weights: Weights,
-        /// How many groups the channels are divided into; output channels read the input channels
-        /// of their group only.
-        group: usize,
-        /// A tensor of the output's shape that is added.
-        residual: Option<(TensorId, Vec<LaneOp>)>,
-        /// Bias, requantisation, clamp.
-        epilogue: Vec<LaneOp>,
-        /// `conv` or `dense`, for tables.
-        dense: bool,
-    },
-    /// `y = int8(epilogue(a_ops(a) + b_ops(b)))`. Of a sum or a product one operand may be
-    /// `[C, 1, 1]`: its value of a channel meets all of the other's.
-    Add {
-        /// First operand.
-        a: TensorId,
-        /// Its lane operations.
-        a_ops: Vec<LaneOp>,
-        /// Second operand.
-        b: TensorId,
-        /// Its lane operations.
-        b_ops: Vec<LaneOp>,
-        /// Requantisation, clamp.
-        epilogue: Vec<LaneOp>,
-    },
+    /// Convolution or dense layer: `y = int8(epilogue(prologue(residual) + sum x * w))`; without a
+    /// residual the sum starts at 0.
+    Conv(QConv),
+    /// `y = int8(epilogue(a_ops(a) + b_ops(b)))`.
+    Add(QPair),
     /// `y = int8(epilogue(a_ops(a) * b_ops(b)))`.
-    Mul {
-        /// First operand.
-        a: TensorId,
-        /// Its lane operations.
-        a_ops: Vec<LaneOp>,
-        /// Second operand.
-        b: TensorId,
-        /// Its lane operations.
-        b_ops: Vec<LaneOp>,
-        /// Requantisation, clamp.
-        epilogue: Vec<LaneOp>,
-    },
+    Mul(QPair),
     /// `y = int8(ops(x))`: a standalone ReLU, clip or change of scale.
     Eltwise {
         /// Input.
@@ -157,6 +115,44 @@ pub enum QOp {
         /// Which of the segment's outputs.
         output: usize,
     },
+}
+
+/// A convolution, or a dense layer (`kernel` = the input's rows and columns, no padding). Where a tap is on
+/// padding, x is the input's zero point. The epilogue ends in a clamp to int8, but for a digit of the sum, of
+/// which the low byte is stored.
+#[derive(Clone, Debug, PartialEq)]
+pub struct QConv {
+    /// Input tensor.
+    pub input: TensorId,
+    /// Geometry.
+    pub window: Window,
+    /// `[N][CO][CI / group][KH][KW]`: N parts, which are added up. One where int8 holds the
+    /// weights, as it may not once zero points are taken off.
+    pub weights: Weights,
+    /// How many groups the channels are divided into; output channels read the input channels
+    /// of their group only.
+    pub group: usize,
+    /// A tensor of the output's shape that is added.
+    pub residual: Option<(TensorId, Vec<LaneOp>)>,
+    /// Bias, requantisation, clamp.
+    pub epilogue: Vec<LaneOp>,
+    /// `conv` or `dense`, for tables.
+    pub dense: bool,
+}
+
+/// Two operands that are joined. One may be `[C, 1, 1]`: its value of a channel meets all of the other's.
+#[derive(Clone, Debug, PartialEq)]
+pub struct QPair {
+    /// First operand.
+    pub a: TensorId,
+    /// Its lane operations.
+    pub a_ops: Vec<LaneOp>,
+    /// Second operand.
+    pub b: TensorId,
+    /// Its lane operations.
+    pub b_ops: Vec<LaneOp>,
+    /// Requantisation, clamp.
+    pub epilogue: Vec<LaneOp>,
 }
 
 /// Where the positions of a tensor come from whose neighbours are those of several channels: the
@@ -247,10 +243,10 @@ impl QOp {
     /// `channels`, `host`.
     pub const fn kind(&self) -> &'static str {
         match self {
-            Self::Conv { dense: true, .. } => "dense",
-            Self::Conv { .. } => "conv",
-            Self::Add { .. } => "add",
-            Self::Mul { .. } => "mul",
+            Self::Conv(conv) if conv.dense => "dense",
+            Self::Conv(_) => "conv",
+            Self::Add(_) => "add",
+            Self::Mul(_) => "mul",
             Self::Eltwise { .. } => "eltwise",
             Self::MaxPool { .. } => "maxpool",
             Self::AvgPool { .. } => "avgpool",
@@ -262,12 +258,11 @@ impl QOp {
     /// The tensors that the node reads.
     pub fn inputs(&self) -> Vec<TensorId> {
         match self {
-            Self::Conv {
-                input, residual, ..
-            } => std::iter::once(*input)
-                .chain(residual.as_ref().map(|r| r.0))
-                .collect(),
-            Self::Add { a, b, .. } | Self::Mul { a, b, .. } => vec![*a, *b],
+            Self::Conv(conv) => {
+                let residual = conv.residual.as_ref().map(|(id, _)| *id);
+                std::iter::once(conv.input).chain(residual).collect()
+            }
+            Self::Add(pair) | Self::Mul(pair) => vec![pair.a, pair.b],
             Self::Host { inputs, .. } | Self::Channels { inputs, .. } => inputs.clone(),
             Self::Eltwise { input, .. }
             | Self::MaxPool { input, .. }

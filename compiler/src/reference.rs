@@ -10,7 +10,7 @@ use thiserror::Error;
 use crate::host::{HostError, Segment};
 use crate::qgraph::lane::LaneOp;
 use crate::qgraph::window::Window;
-use crate::qgraph::{ChannelOf, QGraph, QNode, QOp, Spread, TensorId};
+use crate::qgraph::{ChannelOf, QConv, QGraph, QNode, QOp, QPair, Spread, TensorId};
 use crate::semantics::{self, SemanticsError};
 
 pub use fusions::{Deviation, compare};
@@ -184,27 +184,9 @@ impl<'a> Eval<'a> {
     fn channel(&self, c: usize, out: [usize; 3]) -> Result<Vec<i8>, ReferenceError> {
         let len = out[1] * out[2];
         let lanes = match &self.node.op {
-            QOp::Conv { .. } => self.convolution(c, out)?,
-            QOp::Add {
-                a,
-                a_ops,
-                b,
-                b_ops,
-                epilogue,
-            } => {
-                let sum = self.pair([(*a, a_ops), (*b, b_ops)], [c, len], i32::wrapping_add)?;
-                self.lanes(sum, epilogue, c)?
-            }
-            QOp::Mul {
-                a,
-                a_ops,
-                b,
-                b_ops,
-                epilogue,
-            } => {
-                let product = self.pair([(*a, a_ops), (*b, b_ops)], [c, len], i32::wrapping_mul)?;
-                self.lanes(product, epilogue, c)?
-            }
+            QOp::Conv(conv) => self.convolution(conv, c, out)?,
+            QOp::Add(pair) => self.pair(pair, [c, len], i32::wrapping_add)?,
+            QOp::Mul(pair) => self.pair(pair, [c, len], i32::wrapping_mul)?,
             QOp::Eltwise { input, ops } => {
                 let view = self.same_shape(*input, out)?;
                 self.lanes(widen(view.channel(c)), ops, c)?
@@ -254,27 +236,21 @@ impl<'a> Eval<'a> {
     }
 
     /// One channel of a convolution.
-    fn convolution(&self, c: usize, out: [usize; 3]) -> Result<Vec<i32>, ReferenceError> {
-        let QOp::Conv {
-            input,
-            window,
-            weights,
-            group,
-            residual,
-            epilogue,
-            dense: _,
-        } = &self.node.op
-        else {
-            return Err(self.shape_error());
-        };
-        let mut sums = match residual {
+    fn convolution(
+        &self,
+        conv: &QConv,
+        c: usize,
+        out: [usize; 3],
+    ) -> Result<Vec<i32>, ReferenceError> {
+        let (window, weights) = (&conv.window, &conv.weights);
+        let mut sums = match &conv.residual {
             Some((id, prologue)) => {
                 let view = self.same_shape(*id, out)?;
                 self.lanes(widen(view.channel(c)), prologue, c)?
             }
             None => vec![0; out[1] * out[2]],
         };
-        let view = self.group(self.view(*input)?, *group, [c, out[0]])?;
+        let view = self.group(self.view(conv.input)?, conv.group, [c, out[0]])?;
         let per_channel = view.chw[0] * window.area();
         self.check_window(window, view, out)?;
         let count = out[0] * per_channel;
@@ -285,7 +261,7 @@ impl<'a> Eval<'a> {
             let row = &part[c * per_channel..(c + 1) * per_channel];
             convolve(view, window, row, out, &mut sums);
         }
-        self.lanes(sums, epilogue, c)
+        self.lanes(sums, &conv.epilogue, c)
     }
 
     /// The input channels of the group that an output channel is in.
@@ -348,12 +324,12 @@ impl<'a> Eval<'a> {
     /// A channel of two operands, joined lane by lane. One may have one position for all.
     fn pair(
         &self,
-        operands: [(TensorId, &[LaneOp]); 2],
+        pair: &QPair,
         [c, len]: [usize; 2],
         join: impl Fn(i32, i32) -> i32,
     ) -> Result<Vec<i32>, ReferenceError> {
         let out = self.graph.tensors[self.node.output.0].chw;
-        let lanes = |(id, ops): (TensorId, &[LaneOp])| {
+        let lanes = |id: TensorId, ops: &[LaneOp]| {
             let view = self.view(id)?;
             let lanes = match view.chw {
                 chw if chw == out => widen(view.channel(c)),
@@ -362,8 +338,9 @@ impl<'a> Eval<'a> {
             };
             self.lanes(lanes, ops, c)
         };
-        let [a, b] = [lanes(operands[0])?, lanes(operands[1])?];
-        Ok(a.into_iter().zip(b).map(|(x, y)| join(x, y)).collect())
+        let [a, b] = [lanes(pair.a, &pair.a_ops)?, lanes(pair.b, &pair.b_ops)?];
+        let joined = a.into_iter().zip(b).map(|(x, y)| join(x, y)).collect();
+        self.lanes(joined, &pair.epilogue, c)
     }
 
     fn same_shape(&self, id: TensorId, out: [usize; 3]) -> Result<View<'a>, ReferenceError> {

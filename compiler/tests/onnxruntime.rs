@@ -5,7 +5,7 @@
 mod common;
 
 use common::{check, config};
-use vta_compiler::qgraph::{QGraph, QOp, QTensor};
+use vta_compiler::qgraph::{QConv, QGraph, QOp, QTensor};
 use vta_compiler::{onnx, passes, reference};
 
 /// Values of an image, and of its result.
@@ -86,13 +86,13 @@ fn files_give_what_onnxruntime_computes() {
 fn weights_beyond_int8_have_two_parts() {
     let graph = passes::quantized(&onnx::load(&file("uint8.onnx")).unwrap()).unwrap();
     let further = graph.nodes.iter().filter(|node| match &node.op {
-        QOp::Conv {
+        QOp::Conv(QConv {
             window,
             weights,
             group,
             input,
             ..
-        } => {
+        }) => {
             let channels = graph.tensors[input.0].chw[0] / group;
             weights.len() > channels * window.area() * graph.tensors[node.output.0].chw[0]
         }

@@ -1,6 +1,5 @@
 //! Is a program consistent with itself? Checked before anything is allocated.
 
-
 use vta_isa::resolve::{Resolved, Uops, furthest, uop_range};
 use vta_isa::{Insn, MemType, Uop};
 

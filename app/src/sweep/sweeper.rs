@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use vta_compiler::layer;
 use vta_compiler::lower;
-use vta_compiler::qgraph::{QGraph, QOp};
+use vta_compiler::qgraph::{QConv, QGraph, QOp};
 use vta_driver::{
     Batch, Device, DeviceInfo, Layer, QueueLimits, RunReport, Runner, Session, WorkerDevice,
 };
@@ -205,7 +205,7 @@ impl Subject {
 /// Bytes while a network is compiled.
 fn compiling(graph: &QGraph) -> u64 {
     let weights = graph.nodes.iter().filter_map(|node| match &node.op {
-        QOp::Conv { weights, .. } => Some(weights.len() as u64),
+        QOp::Conv(QConv { weights, .. }) => Some(weights.len() as u64),
         _ => None,
     });
     weights.sum::<u64>().saturating_mul(room::PER_WEIGHT)

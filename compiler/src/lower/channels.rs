@@ -12,17 +12,18 @@
 mod select;
 mod spread;
 
-use vta_isa::{MemType, Uop};
+use vta_isa::MemType;
 use vta_program::GemmSteps;
 use vta_program::listing::Role;
 
-use super::LowerError;
-use super::emit::{Emitter, Loops, Rect};
+use super::emit::{Emitter, Loops, Rect, uop};
 use super::lowering::Lowering;
 use super::places::kept;
-use super::stage::{Rows, Stage};
+use super::stage::Stage;
+use super::transfer::Transfer;
 use super::vector::lanes::{Piece, Vectors};
 use super::vector::tiles::{HALVES, Halves};
+use super::{Fault, LowerError};
 use crate::qgraph::lane::LaneOp;
 use crate::qgraph::{NodeId, QOp, Spread, TensorId};
 use select::{Pick, Selection};
@@ -86,10 +87,8 @@ impl Lowering<'_> {
         let half = depth.saturating_sub(vectors.count() * together) / HALVES;
         let most = (half / (1 + copies)).min(config.depth(MemType::Inp) / HALVES);
         if most == 0 {
-            return Err(LowerError::NoTile {
-                node: node.name.clone(),
-                reason: format!("no tile fits beside {} vectors", vectors.count()),
-            });
+            let reason = format!("no tile fits beside {} vectors", vectors.count());
+            return Err(Fault::NoTile(reason).of(&node.name));
         }
         vectors.base = HALVES * half;
         let mut channels = Channels {
@@ -227,8 +226,8 @@ impl Channels<'_> {
         let copy = base + self.copies * count;
         self.vectors
             .apply(e, self.ops, &mut 0, piece, [base, copy])?;
-        let output = e.lowering.place(self.output);
-        halves.store(e, Rows::run(output, [base, first], count))
+        let output = e.lowering.base(self.output);
+        halves.store(e, Transfer::run(output, [base, first], count))
     }
 
     /// Adds what one input block, and its neighbours in as many output blocks, give.
@@ -240,22 +239,15 @@ impl Channels<'_> {
         index: usize,
         base: usize,
     ) -> Result<(), LowerError> {
-        let Stage::Products(products) = &mut halves.stage else {
-            return Err(e.inconsistent("it has no products".to_owned()));
-        };
+        let products = halves.stage.products(e)?;
         let Pick { input, block, tile } = self.selection.pick(index);
         let count = piece.count();
         let dram = block * self.plane + piece.positions.start;
-        let rows = Rows::run(e.lowering.place(self.inputs[input]), [0, dram], count);
+        let rows = Transfer::run(e.lowering.base(self.inputs[input]), [0, dram], count);
         let weights = self.selection.renew(tile);
         let src = products.fetch(e, rows, weights.as_ref())?;
-        let uop = Uop {
-            dst: base as u16,
-            src: src as u16,
-            wgt: self.selection.place(tile) as u16,
-        };
-        let loops = Loops::run(count, [1, 1]);
-        e.gemm(false, vec![uop], loops)?;
+        let uop = uop([base, src, self.selection.place(tile)]);
+        e.gemm(vec![uop], Loops::run(count, [1, 1]))?;
         self.products += count as u64;
         products.ring.free(e)
     }

@@ -3,14 +3,13 @@
 use std::ops::Range;
 
 use vta_isa::{
-    Alu, AluOp, AluOperand, Deps, Extension, Field, FieldError, Gemm, Insn, Load, MemType, Module,
-    Store, Uop,
+    Alu, AluOp, AluOperand, Deps, Extension, Field, Gemm, Insn, Load, MemType, Module, Store, Uop,
 };
 use vta_program::{Command, Kernel, KernelId, Layer, Symbol};
 
-use super::places::Place;
 use super::tokens::{Done, Tokens};
-use super::{LowerError, Lowering};
+use super::transfer::Transfer;
+use super::{Fault, LowerError, Lowering};
 use crate::qgraph::lane::{LaneKind, LaneOp, LaneOperand};
 
 /// The commands of one layer.
@@ -77,6 +76,12 @@ impl Rect {
     }
 }
 
+/// A micro-op on tiles. What no field holds is refused with its kernel.
+pub(super) fn uop([dst, src, wgt]: [usize; 3]) -> Uop {
+    let [dst, src, wgt] = [dst, src, wgt].map(|tile| u16::try_from(tile).unwrap_or(u16::MAX));
+    Uop { dst, src, wgt }
+}
+
 impl<'l, 'a> Emitter<'l, 'a> {
     pub fn new(lowering: &'l mut Lowering<'a>, node: &str) -> Self {
         Self {
@@ -88,23 +93,21 @@ impl<'l, 'a> Emitter<'l, 'a> {
         }
     }
 
-    fn field(&self, source: FieldError) -> LowerError {
-        LowerError::Field {
-            node: self.node.clone(),
-            source,
-        }
+    /// A fault of the node.
+    pub fn fault(&self, fault: impl Into<Fault>) -> LowerError {
+        fault.into().of(&self.node)
     }
 
     /// A size as a field of at most 16 bits.
     fn narrow(&self, field: Field, value: usize) -> Result<u16, LowerError> {
         let fits = field.put(value as u64);
-        fits.map(|_| value as u16).map_err(|e| self.field(e))
+        fits.map(|_| value as u16).map_err(|e| self.fault(e))
     }
 
     fn push(&mut self, mut insn: Insn, symbol: Symbol) -> Result<(), LowerError> {
         let module = insn.module();
         self.tokens.pops(module, insn.deps_mut());
-        insn.encode().map_err(|e| self.field(e))?;
+        insn.encode().map_err(|e| self.fault(e))?;
         self.last[module as usize] = Some(self.commands.len());
         self.commands.push(Command { insn, symbol });
         Ok(())
@@ -134,7 +137,7 @@ impl<'l, 'a> Emitter<'l, 'a> {
             self.sync(edge.consumer())?;
         }
         let waited = self.tokens.wait(done);
-        waited.map_err(|reason| self.internal(reason))
+        waited.map_err(|reason| self.fault(Fault::Internal(reason)))
     }
 
     /// Waits for all outputs of the layer before and tells the load module.
@@ -145,9 +148,10 @@ impl<'l, 'a> Emitter<'l, 'a> {
 
     /// What a module waits for comes before whatever follows, needed there or not.
     pub fn settle(&mut self, module: Module) -> Result<(), LowerError> {
-        match self.tokens.waits(module) {
-            true => self.sync(module),
-            false => Ok(()),
+        if self.tokens.waits(module) {
+            self.sync(module)
+        } else {
+            Ok(())
         }
     }
 
@@ -162,13 +166,10 @@ impl<'l, 'a> Emitter<'l, 'a> {
         let depth = self.lowering.config.depth(MemType::Uop);
         if uops.len() > depth {
             let reason = format!("{} micro-ops, the scratchpad holds {depth}", uops.len());
-            return Err(LowerError::NoTile {
-                node: self.node.clone(),
-                reason,
-            });
+            return Err(self.fault(Fault::NoTile(reason)));
         }
         for uop in &uops {
-            uop.encode().map_err(|e| self.field(e))?;
+            uop.encode().map_err(|e| self.fault(e))?;
         }
         let kernel = Kernel { uops };
         let next = KernelId(self.lowering.program.kernels.len() as u32);
@@ -179,17 +180,44 @@ impl<'l, 'a> Emitter<'l, 'a> {
         Ok(id)
     }
 
-    /// A load of a buffer's elements, or of a tensor's tiles.
-    pub fn load(&mut self, from: impl Into<Place>, mut load: Load) -> Result<(), LowerError> {
-        let from = from.into();
-        load.dram_base += from.tiles as u32;
-        self.push(load.into(), Symbol::Buffer(from.buffer))
+    /// A load of a buffer's elements, or of a tensor's tiles. A LOAD steps between its rows alone: columns with a
+    /// step are its rows, and rows that don't go on in the same step are a LOAD each.
+    pub fn load(&mut self, mem: MemType, from: Transfer) -> Result<(), LowerError> {
+        let ([rows, columns], stride, step) = (from.size, from.stride, from.step);
+        let (loads, size, stride) = if step == 1 {
+            (1, [rows, columns], stride)
+        } else if stride == columns * step {
+            (1, [rows * columns, 1], step)
+        } else {
+            (rows, [columns, 1], step)
+        };
+        for row in 0..loads {
+            let dram = from.dram + row * from.stride;
+            let load = Load {
+                mem,
+                sram_base: (from.sram + row * columns) as u16,
+                dram_base: (from.base.tiles + dram) as u32,
+                y_size: size[0] as u16,
+                x_size: size[1] as u16,
+                x_stride: stride as u16,
+                ..Load::default()
+            };
+            self.push(load.into(), Symbol::Buffer(from.base.buffer))?;
+        }
+        Ok(())
     }
 
     /// A store to a tensor's tiles.
-    pub fn store(&mut self, to: Place, mut store: Store) -> Result<(), LowerError> {
-        store.dram_base += to.tiles as u32;
-        self.push(store.into(), Symbol::Buffer(to.buffer))
+    pub fn store(&mut self, to: Transfer) -> Result<(), LowerError> {
+        let store = Store {
+            sram_base: to.sram as u16,
+            dram_base: (to.base.tiles + to.dram) as u32,
+            y_size: to.size[0] as u16,
+            x_size: to.size[1] as u16,
+            x_stride: to.stride as u16,
+            ..Store::default()
+        };
+        self.push(store.into(), Symbol::Buffer(to.base.buffer))
     }
 
     /// An empty command, which only moves tokens.
@@ -206,10 +234,11 @@ impl<'l, 'a> Emitter<'l, 'a> {
         self.push(insn, Symbol::None)
     }
 
-    pub fn gemm(&mut self, reset: bool, uops: Vec<Uop>, loops: Loops) -> Result<(), LowerError> {
+    /// A GEMM that multiplies.
+    pub fn gemm(&mut self, uops: Vec<Uop>, loops: Loops) -> Result<(), LowerError> {
         let all = 0..uops.len();
         let kernel = self.kernel(uops)?;
-        self.push_gemm(reset, kernel, all, loops)
+        self.gemm_part(kernel, all, loops)
     }
 
     /// A GEMM that multiplies, with some of a kernel's micro-ops.
@@ -245,7 +274,19 @@ impl<'l, 'a> Emitter<'l, 'a> {
         self.push(gemm.into(), Symbol::Kernel(kernel))
     }
 
-    pub fn alu(
+    /// An operation of tiles with others, `[dst, src]`.
+    pub fn join(
+        &mut self,
+        op: AluOp,
+        pairs: impl IntoIterator<Item = [usize; 2]>,
+        loops: Loops,
+    ) -> Result<(), LowerError> {
+        let pairs = pairs.into_iter();
+        let uops = pairs.map(|[dst, src]| uop([dst, src, 0])).collect();
+        self.alu(op, AluOperand::Acc, uops, loops)
+    }
+
+    fn alu(
         &mut self,
         op: AluOp,
         operand: AluOperand,
@@ -279,12 +320,7 @@ impl<'l, 'a> Emitter<'l, 'a> {
             AluOp::Shl if !self.has(Extension::Shl) => (AluOp::Shr, -imm),
             op => (op, imm),
         };
-        let dst = self.narrow(Uop::DST, tiles.first)?;
-        let uops = vec![Uop {
-            dst,
-            src: dst,
-            wgt: 0,
-        }];
+        let uops = vec![uop([tiles.first, tiles.first, 0])];
         self.alu(op, AluOperand::Imm(imm), uops, tiles.loops())
     }
 
@@ -299,7 +335,7 @@ impl<'l, 'a> Emitter<'l, 'a> {
         for op in ops {
             let LaneOperand::Imm(imm) = op.operand else {
                 let reason = format!("{op} has several operands, which this operator can't have");
-                return Err(self.inconsistent(reason));
+                return Err(self.fault(Fault::Inconsistent(reason)));
             };
             if op.kind == LaneKind::Mul && !self.has(Extension::Mul) {
                 self.multiply(imm, tiles, copy)?;
@@ -315,22 +351,6 @@ impl<'l, 'a> Emitter<'l, 'a> {
         self.lowering.config.extensions().contains(extension)
     }
 
-    /// What the node's parts contradict each other in.
-    pub fn inconsistent(&self, reason: String) -> LowerError {
-        LowerError::Inconsistent {
-            node: self.node.clone(),
-            reason,
-        }
-    }
-
-    /// What no network can cause, at the node.
-    fn internal(&self, reason: String) -> LowerError {
-        LowerError::Internal {
-            node: self.node.clone(),
-            reason,
-        }
-    }
-
     /// Multiplies by shifts and sums: after each binary digit of the factor, from the highest,
     /// the product is doubled, and the value itself, of which a rectangle from `copy` on keeps a
     /// copy, is added for a one. int32 wraps alike on both ways.
@@ -339,23 +359,15 @@ impl<'l, 'a> Emitter<'l, 'a> {
             Ok(0) => return self.clear(tiles),
             Ok(factor) => factor.ilog2(),
             Err(_) => {
-                return Err(LowerError::Lacks {
-                    node: self.node.clone(),
+                return Err(self.fault(Fault::Lacks {
                     reason: format!("it multiplies by {factor}"),
                     extension: Extension::Mul,
                     hint: "",
-                });
+                }));
             }
         };
         let (loops, [value, kept]) = (tiles.loops(), [tiles.first, copy]);
-        let add = |e: &mut Self, [dst, src]: [usize; 2]| {
-            let uop = Uop {
-                dst: e.narrow(Uop::DST, dst)?,
-                src: e.narrow(Uop::SRC, src)?,
-                wgt: 0,
-            };
-            e.alu(AluOp::Add, AluOperand::Acc, vec![uop], loops)
-        };
+        let add = |e: &mut Self, pair: [usize; 2]| e.join(AluOp::Add, [pair], loops);
         if factor.count_ones() > 1 {
             let first = copy;
             self.clear(Rect { first, ..tiles })?;
@@ -378,22 +390,18 @@ impl<'l, 'a> Emitter<'l, 'a> {
 
     /// Zeroes tiles.
     pub fn clear(&mut self, tiles: Rect) -> Result<(), LowerError> {
-        let uop = Uop {
-            dst: self.narrow(Uop::DST, tiles.first)?,
-            src: 0,
-            wgt: 0,
-        };
+        let kernel = self.kernel(vec![uop([tiles.first, 0, 0])])?;
         let loops = Loops {
             src: [0, 0],
             ..tiles.loops()
         };
-        self.gemm(true, vec![uop], loops)
+        self.push_gemm(true, kernel, 0..1, loops)
     }
 
     /// Ends the layer.
     pub fn finish(self, mut layer: Layer) -> Result<(), LowerError> {
         if let Some(reason) = self.tokens.fault() {
-            return Err(self.internal(reason));
+            return Err(self.fault(Fault::Internal(reason)));
         }
         layer.commands = self.commands;
         self.lowering.program.layers.push(layer);

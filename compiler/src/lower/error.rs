@@ -9,41 +9,13 @@ use crate::refusals::together;
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum LowerError {
-    /// No tile fits the scratchpads or the instruction fields.
-    #[error("node {node}: {reason}")]
-    NoTile {
+    /// A node at fault.
+    #[error("node {node}: {fault}")]
+    Node {
         /// The node.
         node: String,
-        /// Which limit, with figures.
-        reason: String,
-    },
-    /// The node's tensors or vectors contradict each other.
-    #[error("node {node}: its shapes or lane operations are inconsistent: {reason}")]
-    Inconsistent {
-        /// The node.
-        node: String,
-        /// What.
-        reason: String,
-    },
-    /// A field doesn't fit its bits.
-    #[error("node {node}: {source}")]
-    Field {
-        /// The node.
-        node: String,
-        /// The field.
-        source: FieldError,
-    },
-    /// A node that needs what the configuration's machine lacks.
-    #[error("node {node}: {reason}, and this machine has no {extension}{hint}")]
-    Lacks {
-        /// The node.
-        node: String,
-        /// What it does.
-        reason: String,
-        /// What that needs.
-        extension: Extension,
-        /// What to do, after a colon, or nothing.
-        hint: &'static str,
+        /// Why.
+        fault: Fault,
     },
     /// Nodes that the device has no operation for, but the host has.
     #[error("the device has no operator for {nodes} of the nodes ({kinds}; the first is {first})")]
@@ -55,14 +27,6 @@ pub enum LowerError {
         /// Their operators, the most frequent first, with how many there are of each.
         kinds: String,
     },
-    /// What can't be: a fault of the compiler.
-    #[error("node {node}: internal error: {reason}")]
-    Internal {
-        /// The node.
-        node: String,
-        /// What.
-        reason: String,
-    },
     /// The network as a whole.
     #[error("{0}")]
     Network(String),
@@ -71,7 +35,54 @@ pub enum LowerError {
     Nodes(Vec<LowerError>),
 }
 
+/// Why a node can't be lowered.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum Fault {
+    /// No tile fits the scratchpads or the instruction fields: which limit, with figures.
+    #[error("{0}")]
+    NoTile(String),
+    /// Its tensors or vectors contradict each other.
+    #[error("its shapes or lane operations are inconsistent: {0}")]
+    Inconsistent(String),
+    /// A field doesn't fit its bits.
+    #[error(transparent)]
+    Field(#[from] FieldError),
+    /// It needs what the configuration's machine lacks.
+    #[error("{reason}, and this machine has no {extension}{hint}")]
+    Lacks {
+        /// What it does.
+        reason: String,
+        /// What that needs.
+        extension: Extension,
+        /// What to do, after a colon, or nothing.
+        hint: &'static str,
+    },
+    /// What can't be: a fault of the compiler.
+    #[error("internal error: {0}")]
+    Internal(String),
+}
+
+impl Fault {
+    /// The fault of a node.
+    pub(super) fn of(self, node: &str) -> LowerError {
+        let node = node.to_owned();
+        LowerError::Node { node, fault: self }
+    }
+}
+
 impl LowerError {
+    /// Whether no tile fits a node.
+    pub(super) const fn is_no_tile(&self) -> bool {
+        matches!(
+            self,
+            Self::Node {
+                fault: Fault::NoTile(_),
+                ..
+            }
+        )
+    }
+
     /// The errors that it consists of: each of one node, or of the network as a whole.
     pub fn each(&self) -> &[Self] {
         match self {
@@ -83,11 +94,7 @@ impl LowerError {
     /// The name of the node at fault; `None` for the network as a whole and for several.
     pub fn node(&self) -> Option<&str> {
         match self {
-            Self::NoTile { node, .. }
-            | Self::Inconsistent { node, .. }
-            | Self::Field { node, .. }
-            | Self::Lacks { node, .. }
-            | Self::Internal { node, .. } => Some(node),
+            Self::Node { node, .. } => Some(node),
             Self::Host { .. } | Self::Network(_) | Self::Nodes(_) => None,
         }
     }

@@ -45,11 +45,7 @@ impl Lowering<'_> {
             }),
             (
                 None,
-                QOp::Conv { .. }
-                | QOp::Add { .. }
-                | QOp::Mul { .. }
-                | QOp::Eltwise { .. }
-                | QOp::Host { .. },
+                QOp::Conv(_) | QOp::Add(_) | QOp::Mul(_) | QOp::Eltwise { .. } | QOp::Host { .. },
             ) => Form::Elementwise,
         };
         let Some(layer) = self.program.layers.last() else {
@@ -69,19 +65,8 @@ impl Lowering<'_> {
 /// Whether a node multiplies by 0, beside the products of convolutions.
 fn clears(op: &QOp) -> bool {
     let lists: Vec<&[LaneOp]> = match op {
-        QOp::Conv { .. } | QOp::Host { .. } => Vec::new(),
-        QOp::Add {
-            a_ops,
-            b_ops,
-            epilogue,
-            ..
-        }
-        | QOp::Mul {
-            a_ops,
-            b_ops,
-            epilogue,
-            ..
-        } => vec![a_ops, b_ops, epilogue],
+        QOp::Conv(_) | QOp::Host { .. } => Vec::new(),
+        QOp::Add(pair) | QOp::Mul(pair) => vec![&pair.a_ops, &pair.b_ops, &pair.epilogue],
         QOp::Eltwise { ops, .. } | QOp::MaxPool { ops, .. } | QOp::Channels { ops, .. } => {
             vec![ops]
         }

@@ -7,13 +7,14 @@ use vta_isa::{Config, Extension, MemType};
 use vta_program::listing::{Form, Geometry, Role};
 use vta_program::{Buffer, BufferId, BufferKind, Kernel, Layer, Packing, Program, TensorSpec};
 
-use super::error::LowerError;
-use super::places::{Body, Place, Places};
+use super::error::{Fault, LowerError};
+use super::places::{Body, Places};
 use super::readers::Readers;
 use super::seam;
 use super::tile::{self, ConvShape, ConvTile};
+use super::transfer::Base;
 use crate::qgraph::lane::{LaneKind, LaneOp};
-use crate::qgraph::{NodeId, QGraph, QOp, QTensor, TensorId};
+use crate::qgraph::{NodeId, QConv, QGraph, QOp, QTensor, TensorId};
 
 /// How to lower.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,9 +80,10 @@ impl<'a> Lowering<'a> {
             let id = TensorId(index);
             let (body, block) = places.of[index];
             let dim = |d: usize| u32::try_from(d).map_err(|_| too_large(tensor));
-            let packing = match graph.inputs.contains(&id) {
-                true => packing(graph, &readers, id, config, options),
-                false => Packing::Tiles,
+            let packing = if graph.inputs.contains(&id) {
+                packing(graph, &readers, id, config, options)
+            } else {
+                Packing::Tiles
             };
             let spec = TensorSpec {
                 name: tensor.name.clone(),
@@ -153,19 +155,12 @@ impl<'a> Lowering<'a> {
 
     /// A node that contradicts itself.
     pub(super) fn inconsistent(&self, id: NodeId, reason: &str) -> LowerError {
-        let node = self.graph.nodes[id.0].name.clone();
-        LowerError::Inconsistent {
-            node,
-            reason: reason.to_owned(),
-        }
+        Fault::Inconsistent(reason.to_owned()).of(&self.graph.nodes[id.0].name)
     }
 
     /// What no network can cause, at a node.
     pub(super) fn internal(&self, id: NodeId, reason: &str) -> LowerError {
-        LowerError::Internal {
-            node: self.graph.nodes[id.0].name.clone(),
-            reason: reason.to_owned(),
-        }
+        Fault::Internal(reason.to_owned()).of(&self.graph.nodes[id.0].name)
     }
 
     /// A constant of a node.
@@ -184,10 +179,10 @@ impl<'a> Lowering<'a> {
     }
 
     /// Where a tensor lies.
-    pub(super) fn place(&self, id: TensorId) -> Place {
+    pub(super) fn base(&self, id: TensorId) -> Base {
         let (body, block) = self.places.of[id.0];
         let [_, h, w] = self.graph.tensors[id.0].chw;
-        Place {
+        Base {
             buffer: BufferId(body as u32),
             tiles: block * h * w,
         }
@@ -271,16 +266,11 @@ fn packing(
     config: &Config,
     options: &LowerOptions,
 ) -> Packing {
-    let Some(QOp::Conv {
-        input,
-        window,
-        group: 1,
-        ..
-    }) = readers.only(id).map(|node| &graph.nodes[node.0].op)
-    else {
+    let reader = readers.only(id).map(|node| &graph.nodes[node.0].op);
+    let Some(QOp::Conv(conv @ QConv { group: 1, .. })) = reader else {
         return Packing::Tiles;
     };
-    let alone = *input == id;
+    let (alone, window) = (conv.input == id, &conv.window);
     let [c, ..] = graph.tensors[id.0].chw;
     let area = window.area();
     let direct = c.div_ceil(config.block()) * area;

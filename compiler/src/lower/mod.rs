@@ -25,6 +25,7 @@ mod seam;
 mod stage;
 mod tile;
 mod tokens;
+mod transfer;
 mod vector;
 
 use vta_isa::Config;
@@ -33,7 +34,7 @@ use vta_program::listing::Geometry;
 
 use crate::qgraph::{HostNeeds, NodeId, QGraph, QOp};
 
-pub use error::LowerError;
+pub use error::{Fault, LowerError};
 pub use groups::Groups;
 use lowering::Lowering;
 pub use lowering::{LowerOptions, Tiles};
@@ -97,7 +98,11 @@ fn lowered<'a>(
             // The nodes behind it are lowered, too, so that all that are at fault are told; what
             // contradicts itself there may do so for the layer that is missing.
             Err(error) => {
-                if faults.is_empty() || !matches!(error, LowerError::Internal { .. }) {
+                let is_internal = |error: &LowerError| match error {
+                    LowerError::Node { fault, .. } => matches!(fault, Fault::Internal(_)),
+                    _ => false,
+                };
+                if faults.is_empty() || !is_internal(&error) {
                     faults.push(error);
                 }
                 lowering.seam = seam::Seam::default();
@@ -172,10 +177,8 @@ impl Lowering<'_> {
         self.roles.clear();
         self.form = None;
         let nodes = match &node.op {
-            QOp::Conv { .. } => self.conv(id),
-            QOp::Add { .. } | QOp::Mul { .. } | QOp::Eltwise { .. } => {
-                self.elementwise(id).map(|()| 1)
-            }
+            QOp::Conv(_) => self.conv(id),
+            QOp::Add(_) | QOp::Mul(_) | QOp::Eltwise { .. } => self.elementwise(id).map(|()| 1),
             QOp::MaxPool { .. } | QOp::AvgPool { .. } => self.pool(id).map(|()| 1),
             QOp::Channels { .. } => self.channels(id).map(|()| 1),
             QOp::Host { .. } => Err(of_host(self.graph)),

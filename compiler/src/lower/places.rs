@@ -9,24 +9,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use vta_program::BufferId;
-
 use crate::qgraph::lane::LaneOp;
 use crate::qgraph::{ChannelOf, QGraph, QOp, Spread, TensorId};
 use crate::semantics;
-
-/// A tensor's memory: a buffer, and tiles of it in front.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Place {
-    pub buffer: BufferId,
-    pub tiles: usize,
-}
-
-impl From<BufferId> for Place {
-    fn from(buffer: BufferId) -> Self {
-        Self { buffer, tiles: 0 }
-    }
-}
 
 /// The most blocks, those of all tensors counted, that bodies are joined for.
 const MAX_BLOCKS: usize = 1 << 14;

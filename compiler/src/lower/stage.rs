@@ -8,87 +8,21 @@
 //! The input scratchpad is two halves, as for a convolution's chunks: a load waits until the GEMM
 //! before the last has read its half.
 
-use vta_isa::{Extension, Load, MemType, Module, Store, Uop};
+use vta_isa::{Extension, MemType, Module};
 use vta_program::BufferId;
 use vta_program::listing::Role;
 
-use super::LowerError;
-use super::emit::{Emitter, Loops, Rect};
-use super::places::Place;
+use super::emit::{Emitter, Loops, Rect, uop};
 use super::ring::Ring;
 use super::tokens::Done;
+use super::transfer::Transfer;
+use super::{Fault, LowerError};
 
 /// Parts of the input scratchpad.
 const HALVES: usize = 2;
 
 /// The weight tile of the identity.
 const IDENTITY: usize = 0;
-
-/// Rows of int8 tiles in memory, and the accumulator tile of the first.
-#[derive(Clone, Copy)]
-pub(super) struct Rows {
-    pub place: Place,
-    pub sram: usize,
-    pub dram: usize,
-    /// Rows and columns.
-    pub size: [usize; 2],
-    /// Tiles between rows in memory.
-    pub stride: usize,
-    /// Tiles between columns in memory; 1 for what is stored.
-    pub step: usize,
-}
-
-impl Rows {
-    /// Tiles that follow each other.
-    pub fn run(place: Place, [sram, dram]: [usize; 2], count: usize) -> Self {
-        Self {
-            place,
-            sram,
-            dram,
-            size: [1, count],
-            stride: count,
-            step: 1,
-        }
-    }
-
-    /// As an output.
-    pub fn store(&self) -> Store {
-        Store {
-            sram_base: self.sram as u16,
-            dram_base: self.dram as u32,
-            y_size: self.size[0] as u16,
-            x_size: self.size[1] as u16,
-            x_stride: self.stride as u16,
-            ..Store::default()
-        }
-    }
-
-    /// Brings them to a scratchpad. A LOAD steps between its rows alone: columns with a step are its rows, and
-    /// rows that don't go on in the same step are a LOAD each.
-    fn load(&self, e: &mut Emitter<'_, '_>, mem: MemType, sram: usize) -> Result<(), LowerError> {
-        let ([rows, columns], stride, step) = (self.size, self.stride, self.step);
-        let (loads, size, stride) = if step == 1 {
-            (1, [rows, columns], stride)
-        } else if stride == columns * step {
-            (1, [rows * columns, 1], step)
-        } else {
-            (rows, [columns, 1], step)
-        };
-        for row in 0..loads {
-            let load = Load {
-                mem,
-                sram_base: (sram + row * columns) as u16,
-                dram_base: (self.dram + row * self.stride) as u32,
-                y_size: size[0] as u16,
-                x_size: size[1] as u16,
-                x_stride: stride as u16,
-                ..Load::default()
-            };
-            e.load(self.place, load)?;
-        }
-        Ok(())
-    }
-}
 
 /// What becomes of the accumulators where tiles go.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -129,9 +63,10 @@ pub(super) struct Products {
 impl Stage {
     /// How many tiles one load may bring.
     pub fn most(config: &vta_isa::Config) -> usize {
-        match config.extensions().contains(Extension::Acc8) {
-            true => config.depth(MemType::Acc),
-            false => config.depth(MemType::Inp) / HALVES,
+        if config.extensions().contains(Extension::Acc8) {
+            config.depth(MemType::Acc)
+        } else {
+            config.depth(MemType::Inp) / HALVES
         }
     }
 
@@ -174,6 +109,14 @@ impl Stage {
         Ok(Self::Products(products))
     }
 
+    /// The way through the matrix unit, of a layer that takes it.
+    pub fn products(&mut self, e: &Emitter<'_, '_>) -> Result<&mut Products, LowerError> {
+        match self {
+            Self::Products(products) => Ok(products),
+            Self::Direct => Err(e.fault(Fault::Internal("it has no products".to_owned()))),
+        }
+    }
+
     /// Whether tiles can be added to others on their way.
     pub fn adds(&self) -> bool {
         matches!(self, Self::Products(_))
@@ -191,17 +134,16 @@ impl Stage {
     pub fn load(
         &mut self,
         e: &mut Emitter<'_, '_>,
-        rows: Rows,
+        rows: Transfer,
         sums: Sums,
     ) -> Result<(), LowerError> {
         let products = match self {
-            Self::Direct => return rows.load(e, MemType::Acc8, rows.sram),
+            Self::Direct => return e.load(MemType::Acc8, rows),
             Self::Products(products) => products,
         };
-        let count = rows.size[0] * rows.size[1];
-        let loops = Loops::run(count, [1, 1]);
+        let loops = Loops::run(rows.count(), [1, 1]);
         if sums == Sums::Set {
-            e.clear(Rect::run(rows.sram, count))?;
+            e.clear(Rect::run(rows.sram, rows.count()))?;
         }
         let src = products.fetch(e, rows, None)?;
         add(e, [rows.sram, src], loops)?;
@@ -226,17 +168,12 @@ impl Stage {
 
 impl Products {
     fn renew(&mut self, e: &mut Emitter<'_, '_>, weights: &Weights) -> Result<(), LowerError> {
-        let load = Load {
-            mem: MemType::Wgt,
-            sram_base: weights.place as u16,
-            dram_base: weights.from as u32,
-            y_size: 1,
-            x_size: weights.count as u16,
-            x_stride: weights.count as u16,
-            ..Load::default()
-        };
-        self.weights = self.weights.max(weights.place + weights.count);
-        e.load(self.constant, load)
+        let Weights { from, count, place } = *weights;
+        self.weights = self.weights.max(place + count);
+        e.load(
+            MemType::Wgt,
+            Transfer::run(self.constant, [place, from], count),
+        )
     }
 
     /// Brings tiles into a half of the input scratchpad, behind other weights if it needs such; the
@@ -244,7 +181,7 @@ impl Products {
     pub fn fetch(
         &mut self,
         e: &mut Emitter<'_, '_>,
-        rows: Rows,
+        rows: Transfer,
         weights: Option<&Weights>,
     ) -> Result<usize, LowerError> {
         let first = self.ring.next() * self.half;
@@ -252,7 +189,7 @@ impl Products {
         if let Some(weights) = weights {
             self.renew(e, weights)?;
         }
-        rows.load(e, MemType::Inp, first)?;
+        e.load(MemType::Inp, rows.at(first))?;
         e.tell(Done::Loaded)?;
         e.wait(Done::Loaded)?;
         Ok(first)
@@ -265,10 +202,5 @@ pub(super) fn add(
     [dst, src]: [usize; 2],
     loops: Loops,
 ) -> Result<(), LowerError> {
-    let uop = Uop {
-        dst: dst as u16,
-        src: src as u16,
-        wgt: IDENTITY as u16,
-    };
-    e.gemm(false, vec![uop], loops)
+    e.gemm(vec![uop([dst, src, IDENTITY])], loops)
 }

@@ -208,9 +208,10 @@ impl ConvShape {
 
     /// Weight tiles of some output blocks, input blocks and kernel rows.
     pub(super) fn weight_tiles(&self, [co, ci, kernel_rows]: [usize; 3]) -> usize {
-        match self.ones {
-            true => 1,
-            false => co * ci * kernel_rows * self.tiles_across(),
+        if self.ones {
+            1
+        } else {
+            co * ci * kernel_rows * self.tiles_across()
         }
     }
 

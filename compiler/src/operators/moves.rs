@@ -8,7 +8,6 @@ use crate::onnx::import::attributes::{Attributes, axis};
 use crate::onnx::import::state::Import;
 use crate::passes::import::layout::Role;
 use crate::passes::import::values::{HOST, error};
-use crate::qgraph::window::Window;
 use crate::reflect::AttributeValue;
 
 /// The most pieces that a Split may have.

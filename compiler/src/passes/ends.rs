@@ -30,12 +30,11 @@ pub(super) fn ends(net: &Net) -> Result<Option<Ends>, PassError> {
     let read = net.ends.read();
     let inputs = net.ends.inputs.iter();
     let inputs: Vec<Input<'_>> = inputs.filter(|(id, _)| read.contains(id)).collect();
-    let entry = match enters {
-        true => {
-            let names = inputs.iter().map(|(_, port)| port.name.clone());
-            Some((entry(net, &inputs)?, names.collect()))
-        }
-        false => None,
+    let entry = if enters {
+        let names = inputs.iter().map(|(_, port)| port.name.clone());
+        Some((entry(net, &inputs)?, names.collect()))
+    } else {
+        None
     };
     let (exit, outputs) = exit(net, &inputs)?;
     let ends = Ends::new(entry, first.is_some().then_some(exit), outputs);

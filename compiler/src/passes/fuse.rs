@@ -4,9 +4,9 @@
 //! tensor and how often it is read, and a node that goes leaves an empty place until the end.
 
 use super::error::PassError;
-use super::net::{Net, NetNode, NetOp, NetTensor};
+use super::net::{Net, NetConv, NetNode, NetOp, NetTensor};
 use crate::qgraph::{ChannelOf, Spread, TensorId};
-use crate::semantics::{self, Requant, WeightSums};
+use crate::semantics::{self, Requant};
 
 /// The most that roundings of the model that are left out may move a value, in steps of its tensor. Half a step
 /// by them and the rounding that stays differ from the model by at most one.
@@ -239,13 +239,7 @@ fn fusable(nodes: &Nodes<'_>, add: usize, conv: TensorId, shortcut: TensorId) ->
     }
     let producer = nodes.only_reader_of(conv)?;
     let node = nodes.nodes[producer].as_ref()?;
-    let NetOp::Conv {
-        input,
-        weight_scale,
-        residual: None,
-        ..
-    } = &node.op
-    else {
+    let NetOp::Conv(conv @ NetConv { residual: None, .. }) = &node.op else {
         return None;
     };
     let sum = nodes.nodes[add].as_ref()?;
@@ -256,13 +250,13 @@ fn fusable(nodes: &Nodes<'_>, add: usize, conv: TensorId, shortcut: TensorId) ->
     if !fits {
         return None;
     }
-    let step = |w: &f64| nodes.scale(*input) * w;
-    let ratio: Vec<f64> = weight_scale
+    let steps = conv
+        .weight_scale
         .iter()
-        .map(|w| nodes.scale(shortcut) / step(w))
-        .collect();
-    let output = nodes.scale(sum.output);
-    let steps: Vec<f64> = weight_scale.iter().map(|w| step(w) / output).collect();
+        .map(|w| nodes.scale(conv.input) * w);
+    let ratio = steps.clone().map(|step| nodes.scale(shortcut) / step);
+    let ratio: Vec<f64> = ratio.collect();
+    let steps: Vec<f64> = steps.map(|step| step / nodes.scale(sum.output)).collect();
     semantics::plan_residual(&ratio, &steps)?;
     let free = nodes.wide_sums || !bounded(nodes, node, shortcut, sum);
     free.then_some(producer)
@@ -295,28 +289,16 @@ fn bounded(nodes: &Nodes<'_>, conv: &NetNode, shortcut: TensorId, sum: &NetNode)
 
 /// The smallest and largest value of a convolution in steps of its output, before it is rounded, by its weights.
 fn extremes(nodes: &Nodes<'_>, conv: &NetNode) -> Option<(f64, f64)> {
-    let NetOp::Conv {
-        input,
-        window,
-        weights,
-        group,
-        weight_scale,
-        bias,
-        ..
-    } = &conv.op
-    else {
+    let NetOp::Conv(of) = &conv.op else {
         return None;
     };
-    let channels = weight_scale.len();
-    let [ci, ..] = nodes.tensors[input.0].chw;
-    let count = channels * (ci / (*group).max(1)) * window.area();
-    let sums = WeightSums::of(weights, channels, count);
-    let offsets = semantics::zero_sums(&sums, nodes.zero(*input)).ok()?;
-    let range = super::plan::wider(nodes.range(*input), nodes.zero(*input));
+    let (sums, offsets) = of.sums(&nodes.tensors[of.input.0]).ok()?;
+    let range = super::plan::wider(nodes.range(of.input), nodes.zero(of.input));
     let mut all = (f64::INFINITY, f64::NEG_INFINITY);
     for (c, (sums, offset)) in sums.iter().zip(offsets).enumerate() {
-        let step = nodes.scale(*input) * weight_scale.get(c)?;
-        let real = |sum: i64| (sum - offset) as f64 * step + bias.get(c).copied().unwrap_or(0.0);
+        let step = nodes.scale(of.input) * of.weight_scale.get(c)?;
+        let bias = of.bias.get(c).copied().unwrap_or(0.0);
+        let real = |sum: i64| (sum - offset) as f64 * step + bias;
         let (low, high) = sums.bounds(range);
         all.0 = all.0.min(nodes.step(conv.output, real(low)));
         all.1 = all.1.max(nodes.step(conv.output, real(high)));
@@ -329,8 +311,8 @@ fn fuse(nodes: &mut Nodes<'_>, producer: usize, shortcut: TensorId, add: usize) 
     let (Some(sum), Some(mut conv)) = (nodes.take(add), nodes.take(producer)) else {
         return;
     };
-    if let NetOp::Conv { residual, .. } = &mut conv.op {
-        *residual = Some(shortcut);
+    if let NetOp::Conv(conv) = &mut conv.op {
+        conv.residual = Some(shortcut);
     }
     conv.lost = match nodes.wide_sums {
         true => sum.lost,

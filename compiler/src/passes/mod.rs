@@ -18,7 +18,7 @@ use crate::graph::Graph;
 use crate::qgraph::QGraph;
 
 pub use error::PassError;
-pub use net::{Entry, Net, NetEnds, NetNode, NetOp, NetOutput, NetRead, NetTensor};
+pub use net::{Entry, Net, NetConv, NetEnds, NetNode, NetOp, NetOutput, NetRead, NetTensor};
 pub use verdict::{Judged, Verdict, judged};
 
 /// A rewriting pass.

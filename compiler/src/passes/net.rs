@@ -10,7 +10,7 @@ use crate::onnx::Port;
 use crate::qgraph::window::Window;
 use crate::qgraph::{ChannelOf, Spread, TensorId, Weights, listed_ids};
 use crate::reflect::{Reflect, listed};
-use crate::semantics::{Requant, Sign};
+use crate::semantics::{Curve, Requant, SemanticsError, Sign, WeightSums, zero_sums};
 
 /// An int8 tensor: `real = scale * (int8 - zero)`.
 #[derive(Clone, Debug, PartialEq)]
@@ -46,25 +46,7 @@ pub struct NetNode {
 #[derive(Clone, Debug, PartialEq)]
 pub enum NetOp {
     /// Convolution or dense layer, with an optional tensor that is added.
-    Conv {
-        /// Input.
-        input: TensorId,
-        /// Geometry.
-        window: Window,
-        /// `[N][CO][CI / group][KH][KW]`: N parts, which are added up. One where int8 holds the
-        /// weights.
-        weights: Weights,
-        /// Groups that the channels are divided into.
-        group: usize,
-        /// For each output channel.
-        weight_scale: Vec<f64>,
-        /// Real values for each output channel.
-        bias: Vec<f64>,
-        /// Added before rounding.
-        residual: Option<TensorId>,
-        /// A dense layer.
-        dense: bool,
-    },
+    Conv(NetConv),
     /// Sum of two tensors. Of a sum, difference or product one operand may be `[C, 1, 1]`: its value of a
     /// channel meets all of the other's.
     Add {
@@ -103,17 +85,12 @@ pub enum NetOp {
         /// The other.
         b: TensorId,
     },
-    /// `x * max(0, min(1, x / 6 + 1/2))`.
-    HardSwish {
+    /// A function of one tensor.
+    Curve {
         /// Input.
         input: TensorId,
-    },
-    /// The input, and below 0 its product with a slope.
-    Slopes {
-        /// Input.
-        input: TensorId,
-        /// One that is positive, or one for each channel.
-        slopes: Vec<f64>,
+        /// Which.
+        curve: Curve,
     },
     /// The input itself, rescaled and clamped.
     Eltwise {
@@ -158,18 +135,78 @@ pub enum NetOp {
     },
 }
 
+/// A convolution or a dense layer.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NetConv {
+    /// Input.
+    pub input: TensorId,
+    /// Geometry.
+    pub window: Window,
+    /// `[N][CO][CI / group][KH][KW]`: N parts, which are added up. One where int8 holds the
+    /// weights.
+    pub weights: Weights,
+    /// Groups that the channels are divided into.
+    pub group: usize,
+    /// For each output channel.
+    pub weight_scale: Vec<f64>,
+    /// Real values for each output channel.
+    pub bias: Vec<f64>,
+    /// Added before rounding.
+    pub residual: Option<TensorId>,
+    /// A dense layer.
+    pub dense: bool,
+}
+
+impl NetConv {
+    /// One of a group, with scales and biases of its output channels, to which nothing is added.
+    pub(super) fn plain(
+        input: TensorId,
+        window: Window,
+        weights: Weights,
+        (weight_scale, bias): (Vec<f64>, Vec<f64>),
+    ) -> Self {
+        Self {
+            input,
+            window,
+            weights,
+            group: 1,
+            weight_scale,
+            bias,
+            residual: None,
+            dense: false,
+        }
+    }
+
+    /// Weights of an output channel, of so many channels of the input.
+    pub(super) fn row(&self, inputs: usize) -> usize {
+        inputs / self.group.max(1) * self.window.area()
+    }
+
+    /// What bounds each output channel's sums, and what its input's zero point adds to them.
+    ///
+    /// # Errors
+    /// Those of [`zero_sums`].
+    pub(super) fn sums(
+        &self,
+        input: &NetTensor,
+    ) -> Result<(Vec<WeightSums>, Vec<i64>), SemanticsError> {
+        let channels = self.weight_scale.len();
+        let count = channels * self.row(input.chw[0]);
+        let sums = WeightSums::of(&self.weights, channels, count);
+        let zeros = zero_sums(&sums, input.zero)?;
+        Ok((sums, zeros))
+    }
+}
+
 impl NetOp {
     /// The tensors that the node reads.
     pub fn inputs(&self) -> Vec<TensorId> {
         match self {
-            Self::Conv {
-                input, residual, ..
-            } => std::iter::once(*input).chain(*residual).collect(),
+            Self::Conv(conv) => std::iter::once(conv.input).chain(conv.residual).collect(),
             Self::Add { a, b } | Self::Sub { a, b } | Self::Mul { a, b } => vec![*a, *b],
             Self::Host { inputs, .. } | Self::Channels { inputs, .. } => inputs.clone(),
             Self::Eltwise { input }
-            | Self::HardSwish { input }
-            | Self::Slopes { input, .. }
+            | Self::Curve { input, .. }
             | Self::Offsets { input, .. }
             | Self::Factors { input, .. }
             | Self::MaxPool { input, .. }
@@ -180,15 +217,14 @@ impl NetOp {
     /// The kind, for listings.
     pub fn kind(&self) -> &'static str {
         match self {
-            Self::Conv { dense: true, .. } => "dense",
-            Self::Conv { .. } => "conv",
+            Self::Conv(conv) if conv.dense => "dense",
+            Self::Conv(_) => "conv",
             Self::Add { .. } => "add",
             Self::Sub { .. } => "sub",
             Self::Mul { .. } => "mul",
             Self::Offsets { .. } => "offsets",
             Self::Factors { .. } => "factors",
-            Self::HardSwish { .. } => "hardswish",
-            Self::Slopes { .. } => "slopes",
+            Self::Curve { curve, .. } => curve.kind(),
             Self::Eltwise { .. } => "eltwise",
             Self::MaxPool { .. } => "maxpool",
             Self::AvgPool { .. } => "avgpool",

@@ -7,13 +7,13 @@ use std::sync::Arc;
 
 use super::ends;
 use super::error::PassError;
-use super::net::{Net, NetNode, NetOp};
+use super::net::{Net, NetConv, NetNode, NetOp};
 use super::segments::{self, Unit};
 use crate::qgraph::lane::LaneOp;
-use crate::qgraph::{ChannelOf, QGraph, QNode, QOp, QTensor, Spread, TensorId};
+use crate::qgraph::{ChannelOf, QConv, QGraph, QNode, QOp, QPair, QTensor, Spread, TensorId};
 use crate::semantics::{
-    self, Addition, Function, Interval, Multiplication, Requantize, Rescale, SemanticsError, Sign,
-    WeightSums,
+    self, AddPlan, Addition, CurvePlan, Function, Interval, Multiplication, Requantize, Rescale,
+    SemanticsError, Sign,
 };
 
 /// What channels of several ratios are multiplied by first: a power of two, so that the ratio
@@ -152,7 +152,7 @@ impl Plan<'_> {
     }
 
     fn op(&self, node: &NetNode) -> Result<QOp, PassError> {
-        let is_sum = matches!(node.op, NetOp::Conv { .. } | NetOp::AvgPool { .. });
+        let is_sum = matches!(node.op, NetOp::Conv(_) | NetOp::AvgPool { .. });
         if node.digit.is_some() && !is_sum {
             return Err(internal(node, "it gives a digit of what is no sum"));
         }
@@ -168,7 +168,7 @@ impl Plan<'_> {
             )
         };
         Ok(match &node.op {
-            NetOp::Conv { .. } => self.conv(node)?,
+            NetOp::Conv(conv) => QOp::Conv(self.conv(node, conv)?),
             NetOp::Add { a, b } | NetOp::Sub { a, b } => {
                 let sign = match node.op {
                     NetOp::Sub { .. } => Sign::Minus,
@@ -183,14 +183,7 @@ impl Plan<'_> {
                     clamp: node.clamp,
                     requant: self.net.requant,
                 });
-                let plan = plan.map_err(of(node))?;
-                QOp::Add {
-                    a: self.id(*a)?,
-                    a_ops: plan.a,
-                    b: self.id(*b)?,
-                    b_ops: plan.b,
-                    epilogue: plan.epilogue,
-                }
+                QOp::Add(self.pair([*a, *b], plan.map_err(of(node))?)?)
             }
             NetOp::Mul { a, b } => {
                 let plan = semantics::plan_mul(&Multiplication {
@@ -201,36 +194,14 @@ impl Plan<'_> {
                     clamp: node.clamp,
                     requant: self.net.requant,
                 });
-                let plan = plan.map_err(of(node))?;
-                QOp::Mul {
-                    a: self.id(*a)?,
-                    a_ops: plan.a,
-                    b: self.id(*b)?,
-                    b_ops: plan.b,
-                    epilogue: plan.epilogue,
-                }
+                QOp::Mul(self.pair([*a, *b], plan.map_err(of(node))?)?)
             }
             NetOp::Offsets { .. } | NetOp::Factors { .. } => self.constants(node)?,
-            NetOp::HardSwish { input } => {
-                let plan = semantics::plan_hard_swish(&self.function(node, *input, &[])?);
-                let (plan, input) = (plan.map_err(of(node))?, self.id(*input)?);
-                QOp::Mul {
-                    a: input,
-                    a_ops: plan.a,
-                    b: input,
-                    b_ops: plan.b,
-                    epilogue: plan.epilogue,
-                }
-            }
-            NetOp::Slopes { input, slopes } => {
-                let plan = semantics::plan_slopes(&self.function(node, *input, slopes)?);
-                let (plan, input) = (plan.map_err(of(node))?, self.id(*input)?);
-                QOp::Add {
-                    a: input,
-                    a_ops: plan.a,
-                    b: input,
-                    b_ops: plan.b,
-                    epilogue: plan.epilogue,
+            NetOp::Curve { input, curve } => {
+                let plan = curve.plan(&self.function(node, *input)?);
+                match plan.map_err(of(node))? {
+                    CurvePlan::Sum(plan) => QOp::Add(self.pair([*input; 2], plan)?),
+                    CurvePlan::Product(plan) => QOp::Mul(self.pair([*input; 2], plan)?),
                 }
             }
             NetOp::Eltwise { input } => QOp::Eltwise {
@@ -252,19 +223,25 @@ impl Plan<'_> {
         })
     }
 
+    /// Operands with the operations that were planned for them.
+    fn pair(&self, [a, b]: [TensorId; 2], plan: AddPlan) -> Result<QPair, PassError> {
+        Ok(QPair {
+            a: self.id(a)?,
+            a_ops: plan.a,
+            b: self.id(b)?,
+            b_ops: plan.b,
+            epilogue: plan.epilogue,
+        })
+    }
+
     /// What a function of one tensor starts from.
-    fn function<'s>(
-        &self,
-        node: &NetNode,
-        input: TensorId,
-        slopes: &'s [f64],
-    ) -> Result<Function<'s>, PassError> {
+    fn function(&self, node: &NetNode, input: TensorId) -> Result<Function<'static>, PassError> {
         Ok(Function {
             scale: self.scale(input),
             out: self.scale(node.output),
             range: self.range(input)?,
             zeros: [self.zero(input), self.zero(node.output)],
-            slopes,
+            slopes: &[],
             clamp: node.clamp,
             requant: self.net.requant,
         })
@@ -370,41 +347,18 @@ impl Plan<'_> {
         semantics::plan_digit(place, zero, bias, sums).map_err(of(node))
     }
 
-    fn conv(&self, node: &NetNode) -> Result<QOp, PassError> {
-        let NetOp::Conv {
-            input,
-            window,
-            weights,
-            group,
-            weight_scale,
-            bias,
-            residual,
-            dense,
-        } = &node.op
-        else {
-            return Err(internal(node, "it is no convolution"));
-        };
-        let (scale_x, out) = (self.scale(*input), self.scale(node.output));
-        let step = |w: &f64| scale_x * w;
-        let ratio: Vec<f64> = weight_scale.iter().map(|w| step(w) / out).collect();
-        let mut bias: Vec<f64> = bias
-            .iter()
-            .zip(weight_scale)
-            .map(|(b, w)| b / step(w))
-            .collect();
-        let channels = weight_scale.len();
-        let zero = self.zero(*input);
-        let [ci, ..] = self.net.tensors[input.0].chw;
-        let count = channels * (ci / (*group).max(1)) * window.area();
-        let sums = WeightSums::of(weights, channels, count);
-        let offsets = semantics::zero_sums(&sums, zero).map_err(of(node))?;
-        bias.iter_mut()
-            .zip(offsets)
-            .for_each(|(b, offset)| *b -= offset as f64);
-        let padded = wider(self.range(*input)?, zero);
+    fn conv(&self, node: &NetNode, conv: &NetConv) -> Result<QConv, PassError> {
+        let (scale_x, out) = (self.scale(conv.input), self.scale(node.output));
+        let steps: Vec<f64> = conv.weight_scale.iter().map(|w| scale_x * w).collect();
+        let ratio: Vec<f64> = steps.iter().map(|step| step / out).collect();
+        let input = &self.net.tensors[conv.input.0];
+        let (sums, offsets) = conv.sums(input).map_err(of(node))?;
+        let bias = conv.bias.iter().zip(&steps).zip(offsets);
+        let bias = bias.map(|((b, step), offset)| b / step - offset as f64);
+        let mut bias: Vec<f64> = bias.collect();
+        let padded = wider(self.range(conv.input)?, input.zero);
         let mut sum: Vec<Interval> = sums.iter().map(|sums| sums.bounds(padded)).collect();
-        let steps: Vec<f64> = weight_scale.iter().map(step).collect();
-        let residual = match residual {
+        let residual = match &conv.residual {
             None => None,
             Some(id) => {
                 let prologue = self.aligned(node, *id, [&steps, &ratio])?;
@@ -429,14 +383,14 @@ impl Plan<'_> {
                 semantics::plan_requantize(&given).map_err(of(node))?
             }
         };
-        Ok(QOp::Conv {
-            input: self.id(*input)?,
-            window: *window,
-            weights: weights.clone(),
-            group: *group,
+        Ok(QConv {
+            input: self.id(conv.input)?,
+            window: conv.window,
+            weights: conv.weights.clone(),
+            group: conv.group,
             residual,
             epilogue,
-            dense: *dense,
+            dense: conv.dense,
         })
     }
 

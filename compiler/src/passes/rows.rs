@@ -71,31 +71,24 @@ fn order(op: &NetOp) -> Option<(TensorId, Vec<usize>)> {
 /// Gives the channels of a convolution of `inputs` channels another order; whether it has as many, and they may
 /// have any.
 fn sort(node: &mut NetNode, inputs: usize, order: &[usize]) -> bool {
-    let NetOp::Conv {
-        window,
-        weights,
-        group: 1,
-        weight_scale,
-        bias,
-        residual: None,
-        ..
-    } = &mut node.op
-    else {
+    let NetOp::Conv(conv) = &mut node.op else {
         return false;
     };
-    let (channels, row) = (order.len(), inputs * window.area());
-    let fits = [weight_scale.len(), bias.len()] == [channels; 2];
-    if !fits || row == 0 || node.digit.is_some() {
+    let (channels, row) = (order.len(), conv.row(inputs));
+    let fits = [conv.weight_scale.len(), conv.bias.len()] == [channels; 2];
+    let alone = conv.group == 1 && conv.residual.is_none() && node.digit.is_none();
+    if !fits || row == 0 || !alone {
         return false;
     }
-    let mut sorted = Vec::with_capacity(weights.len());
-    for part in weights.chunks_exact(channels * row) {
+    let mut sorted = Vec::with_capacity(conv.weights.len());
+    for part in conv.weights.chunks_exact(channels * row) {
         let rows = order.iter().map(|&from| &part[from * row..][..row]);
         rows.for_each(|row| sorted.extend_from_slice(row));
     }
-    *weights = sorted.into();
-    *weight_scale = order.iter().map(|&from| weight_scale[from]).collect();
-    *bias = order.iter().map(|&from| bias[from]).collect();
+    conv.weights = sorted.into();
+    for of_channels in [&mut conv.weight_scale, &mut conv.bias] {
+        *of_channels = order.iter().map(|&from| of_channels[from]).collect();
+    }
     true
 }
 

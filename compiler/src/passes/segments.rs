@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use super::error::PassError;
 use super::net::{Net, NetNode, NetOp, NetTensor};
-use crate::graph::{Data, Element, Graph, Node, OnnxOp, Op, Value, ValueId};
+use crate::graph::{Data, Element, Graph, OnnxOp, Op, Value, ValueId};
 use crate::host::Segment;
 use crate::qgraph::TensorId;
 use crate::reflect::Reflect;
@@ -64,9 +64,10 @@ pub(super) fn units(net: &Net) -> Vec<Unit> {
         };
         unit_of.push(unit);
     }
-    match parts.is_empty() {
-        true => units,
-        false => ordered(net, units, &unit_of),
+    if parts.is_empty() {
+        units
+    } else {
+        ordered(net, units, &unit_of)
     }
 }
 
@@ -209,20 +210,13 @@ impl<'n> Model<'n> {
     }
 
     pub(super) fn value(&mut self, what: &str, shape: Vec<usize>, data: Option<Data>) -> ValueId {
-        let id = self.graph.values.len();
-        let value = Value::new(format!("v{id}.{what}"), shape, data);
-        self.graph.values.push(value);
-        ValueId(id)
+        let name = format!("v{}.{what}", self.graph.values.len());
+        self.graph.value(name, shape, data)
     }
 
     fn push(&mut self, op: Op, inputs: Vec<ValueId>, output: ValueId) {
         let name = format!("{}.{}", self.graph.nodes.len(), op.kind());
-        self.graph.nodes.push(Node {
-            name,
-            op,
-            inputs,
-            output,
-        });
+        self.graph.push(name, op, inputs, output);
     }
 
     /// A new int8 value of a tensor.

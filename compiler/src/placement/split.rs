@@ -416,15 +416,15 @@ fn of(copies: &[TensorCopy], tensor: TensorId) -> &[TensorCopy] {
 /// Replaces every tensor that an operation reads.
 fn rename(op: &mut QOp, local: &dyn Fn(TensorId) -> TensorId) {
     match op {
-        QOp::Conv {
-            input, residual, ..
-        } => {
-            *input = local(*input);
-            if let Some((id, _)) = residual {
+        QOp::Conv(conv) => {
+            conv.input = local(conv.input);
+            if let Some((id, _)) = &mut conv.residual {
                 *id = local(*id);
             }
         }
-        QOp::Add { a, b, .. } | QOp::Mul { a, b, .. } => (*a, *b) = (local(*a), local(*b)),
+        QOp::Add(pair) | QOp::Mul(pair) => {
+            (pair.a, pair.b) = (local(pair.a), local(pair.b));
+        }
         QOp::Host { inputs, .. } | QOp::Channels { inputs, .. } => {
             inputs.iter_mut().for_each(|id| *id = local(*id))
         }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use crate::graph::{Element, Graph, Node, Op, Value, ValueId};
 use crate::host::Segment;
 use crate::lower::{LowerError, LowerOptions};
-use crate::qgraph::{QNode, QOp, QTensor, TensorId, Window};
+use crate::qgraph::{QConv, QNode, QOp, QPair, QTensor, TensorId, Window};
 use crate::{passes, zoo};
 
 fn targets(n: usize) -> Vec<Target> {
@@ -30,7 +30,7 @@ fn node(name: &str, kind: &str, inputs: &[usize], output: usize) -> QNode {
         pads: [0; 4].into(),
     };
     let op = match kind {
-        "conv" => QOp::Conv {
+        "conv" => QOp::Conv(QConv {
             input: first,
             window,
             weights: vec![1; 256].into(),
@@ -38,14 +38,14 @@ fn node(name: &str, kind: &str, inputs: &[usize], output: usize) -> QNode {
             residual: (inputs.len() > 1).then_some((last, vec![])),
             epilogue: vec![],
             dense: false,
-        },
-        "add" => QOp::Add {
+        }),
+        "add" => QOp::Add(QPair {
             a: first,
             a_ops: vec![],
             b: last,
             b_ops: vec![],
             epilogue: vec![],
-        },
+        }),
         "maxpool" => QOp::MaxPool {
             input: first,
             window,

@@ -7,10 +7,10 @@ use vta_program::HostKernel;
 use super::{Attribute, AttributeValue, Network, NodeInfo, Reflect, TensorInfo, listed};
 use crate::graph::{Graph, Node, Op, ValueId};
 use crate::operators::{planes, pool};
-use crate::passes::{Net, NetNode, NetOp};
+use crate::passes::{Net, NetConv, NetNode, NetOp};
 use crate::qgraph::lane::LaneOp;
 use crate::qgraph::window::Window;
-use crate::qgraph::{ChannelOf, NodeId, QGraph, QOp, Spread, TensorId};
+use crate::qgraph::{ChannelOf, NodeId, QConv, QGraph, QOp, QPair, Spread, TensorId};
 use crate::semantics::Sign;
 
 const CLAMP: &str = "bounds of the output, in its steps";
@@ -66,7 +66,7 @@ impl Reflect for NetOp {
 
     fn attributes(&self) -> Vec<Attribute> {
         match self {
-            Self::Conv {
+            Self::Conv(NetConv {
                 input: _,
                 window: w,
                 weights: _,
@@ -75,7 +75,7 @@ impl Reflect for NetOp {
                 bias: _,
                 residual,
                 dense,
-            } => and(
+            }) => and(
                 window(w),
                 [
                     count("group", *group, GROUP),
@@ -113,15 +113,7 @@ impl Reflect for NetOp {
                 map,
                 spread,
             } => channels(map, *spread),
-            Self::Slopes { input: _, slopes } => {
-                let all = slopes.iter().map(ToString::to_string).collect();
-                let meaning = "slopes below 0, one or one for each channel";
-                vec![Attribute::new(
-                    "slopes",
-                    AttributeValue::Texts(all),
-                    meaning,
-                )]
-            }
+            Self::Curve { input: _, curve } => curve.attributes(),
             Self::Offsets {
                 input: _,
                 sign,
@@ -136,7 +128,6 @@ impl Reflect for NetOp {
             Self::Add { a: _, b: _ }
             | Self::Sub { a: _, b: _ }
             | Self::Mul { a: _, b: _ }
-            | Self::HardSwish { input: _ }
             | Self::Eltwise { input: _ } => vec![],
         }
     }
@@ -176,7 +167,7 @@ impl Reflect for QOp {
     fn attributes(&self) -> Vec<Attribute> {
         let epilogue = |ops| lanes("epilogue", ops, "requantisation and clamp of sums");
         match self {
-            Self::Conv {
+            Self::Conv(QConv {
                 input: _,
                 window: w,
                 weights: _,
@@ -184,7 +175,7 @@ impl Reflect for QOp {
                 residual,
                 epilogue: ops,
                 dense,
-            } => {
+            }) => {
                 let prologue = residual.as_ref().map(|(_, ops)| {
                     lanes("residual", ops, "alignment of the residual to the sums")
                 });
@@ -195,20 +186,20 @@ impl Reflect for QOp {
                 all.push(epilogue(ops));
                 all
             }
-            Self::Add {
+            Self::Add(QPair {
                 a: _,
                 a_ops,
                 b: _,
                 b_ops,
                 epilogue: ops,
-            }
-            | Self::Mul {
+            })
+            | Self::Mul(QPair {
                 a: _,
                 a_ops,
                 b: _,
                 b_ops,
                 epilogue: ops,
-            } => vec![
+            }) => vec![
                 lanes("a", a_ops, "what the first operand goes through"),
                 lanes("b", b_ops, "what the second operand goes through"),
                 epilogue(ops),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 use vta_compiler::lower::{self, LowerOptions};
-use vta_compiler::qgraph::{ChannelOf, LaneOp, QGraph, QOp, Spread, TensorId, Window};
+use vta_compiler::qgraph::{ChannelOf, LaneOp, QConv, QGraph, QOp, Spread, TensorId, Window};
 use vta_driver::{QueueLimits, RunReport, Session};
 use vta_isa::{Extension, Extensions, MemType};
 use vta_sim::cycle::TimingConfig;
@@ -119,7 +119,7 @@ proptest! {
             // What lies beside the channels in a block counts for nothing.
             let weights = rng.int8(3 * channels * window.area());
             let epilogue = [vec![LaneOp::shr(8)], clamp()].concat();
-            let op = QOp::Conv { input: joined, window, weights: weights.into(), residual: None, epilogue, dense: false, group: 1 };
+            let op = QOp::Conv(QConv { input: joined, window, weights: weights.into(), residual: None, epilogue, dense: false, group: 1 });
             last = push(&mut graph, op, [3, oh, ow]);
         }
         graph.outputs = vec![last];
@@ -251,7 +251,7 @@ fn joined(rng: &mut Rng, nodes: usize, plane: [usize; 2], block: usize) -> QGrap
     let window = Window::whole([1, 1]);
     let epilogue = [vec![LaneOp::shr(8)], clamp()].concat();
     let count = graph.tensors[last.0].chw[0];
-    let op = QOp::Conv {
+    let op = QOp::Conv(QConv {
         input: last,
         window,
         weights: rng.int8(7 * count).into(),
@@ -259,7 +259,7 @@ fn joined(rng: &mut Rng, nodes: usize, plane: [usize; 2], block: usize) -> QGrap
         epilogue,
         dense: false,
         group: 1,
-    };
+    });
     graph.outputs = vec![push(&mut graph, op, [7, h, w])];
     if rng.next().is_multiple_of(2) {
         graph
@@ -307,7 +307,7 @@ fn chains_that_join_all_before_copy_nothing() {
         let count = graph.tensors[last.0].chw[0];
         let weights = Rng(n).int8(16 * count);
         let epilogue = [vec![LaneOp::shr(7)], clamp()].concat();
-        let op = QOp::Conv {
+        let op = QOp::Conv(QConv {
             input: last,
             window: Window::whole([1, 1]),
             weights: weights.into(),
@@ -315,7 +315,7 @@ fn chains_that_join_all_before_copy_nothing() {
             epilogue,
             dense: false,
             group: 1,
-        };
+        });
         made.push(push(&mut graph, op, [16, 5, 5]));
         let of = |(input, id): (usize, &TensorId)| {
             let count = graph.tensors[id.0].chw[0];
@@ -490,7 +490,7 @@ fn pads_may_be_as_wide_as_dilated_kernels_want() {
         let mut graph = QGraph::default();
         let input = tensor(&mut graph, [20, 33, 30]);
         graph.inputs = vec![input];
-        let op = QOp::Conv {
+        let op = QOp::Conv(QConv {
             input,
             window: Window {
                 kernel: [3, 3],
@@ -503,7 +503,7 @@ fn pads_may_be_as_wide_as_dilated_kernels_want() {
             epilogue: [vec![LaneOp::shr(9)], clamp()].concat(),
             dense: false,
             group: 1,
-        };
+        });
         let last = push(&mut graph, op, [18, 33, 30]);
         graph.outputs = vec![last];
         check(&graph, &config(c), 3).unwrap();

@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use crate::common::{Rng, clamp, config, push, tensor};
 use vta_compiler::lower::{self, LowerOptions};
-use vta_compiler::qgraph::{ChannelOf, LaneOp, QGraph, QOp, Spread, TensorId, Window};
+use vta_compiler::qgraph::{
+    ChannelOf, LaneOp, QConv, QGraph, QOp, QPair, Spread, TensorId, Window,
+};
 use vta_driver::{Program, QueueLimits, Symbol};
 use vta_isa::tokens::{self, Edge};
 use vta_isa::{Deps, Extensions};
@@ -29,7 +31,7 @@ fn network() -> QGraph {
     let mut conv = |graph: &mut QGraph, input: TensorId, kernel, co, residual| {
         let [ci, h, w] = graph.tensors[input.0].chw;
         let bias: Vec<i32> = (0..co).map(|_| rng.next() as i32 >> 16).collect();
-        let op = QOp::Conv {
+        let op = QOp::Conv(QConv {
             input,
             window: window(kernel, 1, kernel / 2),
             weights: rng.int8(ci * co * kernel * kernel).into(),
@@ -37,7 +39,7 @@ fn network() -> QGraph {
             epilogue: [vec![LaneOp::add(bias), LaneOp::shr(7)], clamp()].concat(),
             dense: false,
             group: 1,
-        };
+        });
         push(graph, op, [co, h, w])
     };
     let wide = conv(&mut graph, input, 3, 40, None);
@@ -51,13 +53,13 @@ fn network() -> QGraph {
     };
     let pooled = push(&mut graph, pool(joined), [40, 4, 4]);
     let apart = push(&mut graph, pool(sum), [40, 4, 4]);
-    let add = QOp::Add {
+    let add = QOp::Add(QPair {
         a: pooled,
         a_ops: vec![LaneOp::shl(1)],
         b: apart,
         b_ops: vec![],
         epilogue: [vec![LaneOp::shr(1)], clamp()].concat(),
-    };
+    });
     let added = push(&mut graph, add, [40, 4, 4]);
     let of = |channel| Some(ChannelOf { input: 0, channel });
     let turned = QOp::Channels {

@@ -4,7 +4,7 @@
 use crate::common::{Rng, check, clamp, config, push, tensor, window, zero};
 use crate::parts::parts;
 use proptest::prelude::*;
-use vta_compiler::qgraph::{LaneOp, QGraph, QOp, TensorId, Window};
+use vta_compiler::qgraph::{LaneOp, QConv, QGraph, QOp, TensorId, Window};
 use vta_compiler::{layer, lower, reference};
 use vta_driver::QueueLimits;
 use vta_isa::Config;
@@ -78,7 +78,7 @@ fn conv(
     }
     epilogue.push(LaneOp::shr(6));
     epilogue.extend(clamp());
-    let op = QOp::Conv {
+    let op = QOp::Conv(QConv {
         input,
         window: g.window,
         weights: weights.into(),
@@ -86,7 +86,7 @@ fn conv(
         residual,
         epilogue,
         dense: false,
-    };
+    });
     push(graph, op, [co, oh, ow])
 }
 
@@ -119,7 +119,7 @@ proptest! {
         graph.inputs = vec![input];
         graph.outputs = vec![conv(&mut graph, &g, &mut rng, input, None)];
         let mut dense = graph.clone();
-        if let QOp::Conv { weights, group, .. } = &mut dense.nodes[0].op {
+        if let QOp::Conv(QConv { weights, group, .. }) = &mut dense.nodes[0].op {
             let rows = weights.chunks(g.inputs * area).enumerate().flat_map(|(o, row)| {
                 let o = o % (g.group * g.outputs);
                 let mut all = vec![0; ci * area];
@@ -249,7 +249,7 @@ fn wrong_groups_are_errors_not_panics() {
     let good = layer::build(&spec, 1).unwrap();
     for wrong in [0, 3, 5, 64] {
         let mut graph = good.clone();
-        if let QOp::Conv { group, .. } = &mut graph.nodes[0].op {
+        if let QOp::Conv(QConv { group, .. }) = &mut graph.nodes[0].op {
             *group = wrong;
         }
         let image = layer::input(&spec, 1, 0);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::builder::Builder;
 use vta_compiler::graph::{Data, DepthMode, Graph, OnnxAttribute, Op};
 use vta_compiler::host::Segment;
-use vta_compiler::qgraph::{QGraph, QOp, Window};
+use vta_compiler::qgraph::{QConv, QGraph, QOp, Window};
 use vta_compiler::quantize::{self, Mode};
 use vta_compiler::{float, onnx, passes, reference};
 
@@ -220,7 +220,7 @@ fn a_constant_that_is_rounded_again_keeps_the_last_steps() {
     let y = b.push(Op::Conv { window, group: 1 }, &[x, w], &[1, 2, 2, 2]);
     let y = b.rounded(y, 0.25);
     let network = passes::quantized(&b.finish(&[y])).unwrap();
-    let QOp::Conv { weights, .. } = &network.nodes[0].op else {
+    let QOp::Conv(QConv { weights, .. }) = &network.nodes[0].op else {
         panic!("{network}");
     };
     // 1, -0.375, 0.625 and 15.875 in steps of a quarter, ties to even.

@@ -4,7 +4,7 @@ use crate::common::{Rng, check, clamp, config, push, tensor, window, zero};
 use crate::parts::parts;
 use proptest::prelude::*;
 use vta_compiler::lower::{self, LowerOptions};
-use vta_compiler::qgraph::{LaneOp, QGraph, QOp, Window};
+use vta_compiler::qgraph::{LaneOp, QConv, QGraph, QOp, QPair, Window};
 use vta_compiler::reflect::Network;
 use vta_driver::{Layer, Program};
 use vta_isa::Config;
@@ -72,7 +72,7 @@ proptest! {
             }
             epilogue.push(LaneOp::shr(7));
             epilogue.extend(clamp());
-            let op = QOp::Conv { input, window: s.window, weights: weights.into(), residual, epilogue, dense: false, group: 1 };
+            let op = QOp::Conv(QConv { input, window: s.window, weights: weights.into(), residual, epilogue, dense: false, group: 1 });
             push(graph, op, out)
         };
         let mut last = conv(&mut graph, None);
@@ -102,7 +102,7 @@ proptest! {
             .collect();
         let pool = QOp::AvgPool { input, window: s.window, count_include_pad: include_pad, ops_by_count };
         let b = push(&mut graph, pool, out);
-        let add = QOp::Add { a, a_ops: vec![LaneOp::mul(3)], b, b_ops: vec![LaneOp::shl(1)], epilogue: clamp() };
+        let add = QOp::Add(QPair { a, a_ops: vec![LaneOp::mul(3)], b, b_ops: vec![LaneOp::shl(1)], epilogue: clamp() });
         let c = push(&mut graph, add, out);
         let d = push(&mut graph, QOp::Eltwise { input: c, ops: vec![LaneOp::max(0)] }, out);
         graph.outputs = vec![d];
@@ -135,7 +135,7 @@ proptest! {
         }
         epilogue.push(LaneOp::shr(7));
         epilogue.extend(clamp());
-        let op = QOp::Conv { input, window, weights: weights.into(), residual: None, epilogue, dense: false, group: 1 };
+        let op = QOp::Conv(QConv { input, window, weights: weights.into(), residual: None, epilogue, dense: false, group: 1 });
         let last = push(&mut graph, op, [co, size[0], size[1]]);
         // The pads below and on the right are what is left of the kernel.
         let after = axis.map(|(_, p, k)| k - 1 - p);
@@ -163,10 +163,10 @@ proptest! {
         let first = QOp::Eltwise { input, ops: vec![LaneOp::add(1), LaneOp::min(127)] };
         let first = push(&mut graph, first, [ci, h, w]);
         let weights = rng.int8(co * ci * h * w);
-        let op = QOp::Conv { input: first, window: whole([h, w]), weights: weights.into(), residual: None, epilogue: epilogue.clone(), dense: true, group: 1 };
+        let op = QOp::Conv(QConv { input: first, window: whole([h, w]), weights: weights.into(), residual: None, epilogue: epilogue.clone(), dense: true, group: 1 });
         let hidden = push(&mut graph, op, [co, 1, 1]);
         let weights = rng.int8(co * 3);
-        let op = QOp::Conv { input: hidden, window: whole([1, 1]), weights: weights.into(), residual: None, epilogue, dense: true, group: 1 };
+        let op = QOp::Conv(QConv { input: hidden, window: whole([1, 1]), weights: weights.into(), residual: None, epilogue, dense: true, group: 1 });
         let last = push(&mut graph, op, [3, 1, 1]);
         graph.outputs = vec![last];
         check(&graph, &config(c), seed)?;
@@ -186,7 +186,7 @@ fn a_kernel_that_cannot_be_tiled_names_the_limits() {
     };
     let weights = vec![1; 1100];
     let epilogue = clamp();
-    let op = QOp::Conv {
+    let op = QOp::Conv(QConv {
         input,
         window,
         weights: weights.into(),
@@ -194,7 +194,7 @@ fn a_kernel_that_cannot_be_tiled_names_the_limits() {
         residual: None,
         epilogue,
         dense: false,
-    };
+    });
     let out = push(&mut graph, op, [1, 40, 901]);
     graph.outputs = vec![out];
     let error = lower::compile(&graph, &Config::default(), &LowerOptions { im2col: false });
@@ -238,7 +238,7 @@ fn large_averages_are_products() {
         };
         let output = push(&mut graph, pool, [chw[0], oh, ow]);
         // A layer behind it finds the scratchpads as it should.
-        let last = QOp::Conv {
+        let last = QOp::Conv(QConv {
             input: output,
             window: Window {
                 kernel: [1, 1],
@@ -251,7 +251,7 @@ fn large_averages_are_products() {
             epilogue: [vec![LaneOp::shr(8)], clamp()].concat(),
             dense: false,
             group: 1,
-        };
+        });
         let last = push(&mut graph, last, [20, oh, ow]);
         (graph.inputs, graph.outputs) = (vec![input], vec![last]);
         let config = config(config_index);
@@ -272,14 +272,16 @@ fn layers_describe_the_nodes_that_they_compute_and_so_do_bundles() {
         dilation: [1, 1],
         pads: [pad; 4].into(),
     };
-    let conv = |input, window: Window, dense| QOp::Conv {
-        input,
-        window,
-        weights: vec![1; 16 * 16 * window.area()].into(),
-        group: 1,
-        residual: None,
-        epilogue: [vec![LaneOp::shr(8)], clamp()].concat(),
-        dense,
+    let conv = |input, window: Window, dense| {
+        QOp::Conv(QConv {
+            input,
+            window,
+            weights: vec![1; 16 * 16 * window.area()].into(),
+            group: 1,
+            residual: None,
+            epilogue: [vec![LaneOp::shr(8)], clamp()].concat(),
+            dense,
+        })
     };
     let pool = |input, ops| QOp::MaxPool {
         input,
@@ -293,13 +295,13 @@ fn layers_describe_the_nodes_that_they_compute_and_so_do_bundles() {
         ops: vec![LaneOp::max(0)],
     };
     let scaled = push(&mut graph, scaled, [16, 4, 4]);
-    let sum = QOp::Add {
+    let sum = QOp::Add(QPair {
         a: joined,
         a_ops: vec![],
         b: scaled,
         b_ops: vec![LaneOp::shl(1)],
         epilogue: clamp(),
-    };
+    });
     let sum = push(&mut graph, sum, [16, 4, 4]);
     let alone = push(&mut graph, pool(sum, vec![LaneOp::min(9)]), [16, 2, 2]);
     let mean = QOp::AvgPool {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 use vta_compiler::lower::{self, LowerOptions};
-use vta_compiler::qgraph::{LaneOp, QGraph, QOp};
+use vta_compiler::qgraph::{LaneOp, QConv, QGraph, QOp, QPair};
 use vta_isa::{Extension, Extensions};
 
 use crate::common::{Rng, check, clamp, config, push, tensor, window, zero};
@@ -71,15 +71,15 @@ proptest! {
         let last = operations(&mut rng, channels, h * w, kinds[2]);
         let epilogue = [last, vec![LaneOp::shr(5)], clamp()].concat();
         let op = match product {
-            true => QOp::Mul { a, a_ops, b, b_ops, epilogue },
-            false => QOp::Add { a, a_ops, b, b_ops, epilogue },
+            true => QOp::Mul(QPair { a, a_ops, b, b_ops, epilogue }),
+            false => QOp::Add(QPair { a, a_ops, b, b_ops, epilogue }),
         };
         let mut last = push(&mut graph, op, [channels, h, w]);
         graph.tensors[last.0].zero = zero;
         if let Some([oh, ow]) = window.output(h, w) {
             let weights = rng.int8(3 * channels * window.area());
             let epilogue = [vec![LaneOp::shr(8)], clamp()].concat();
-            let op = QOp::Conv { input: last, window, weights: weights.into(), residual: None, epilogue, dense: false, group: 1 };
+            let op = QOp::Conv(QConv { input: last, window, weights: weights.into(), residual: None, epilogue, dense: false, group: 1 });
             last = push(&mut graph, op, [3, oh, ow]);
         }
         graph.outputs = vec![last];
@@ -95,13 +95,13 @@ proptest! {
 fn products_of_tensors_need_mul() {
     let mut graph = QGraph::default();
     let input = tensor(&mut graph, [3, 2, 2]);
-    let op = QOp::Mul {
+    let op = QOp::Mul(QPair {
         a: input,
         a_ops: vec![],
         b: input,
         b_ops: vec![],
         epilogue: clamp(),
-    };
+    });
     let last = push(&mut graph, op, [3, 2, 2]);
     (graph.inputs, graph.outputs) = (vec![input], vec![last]);
     let config = config(0).with_extensions(Extensions::from_iter([Extension::Acc8]));
@@ -127,7 +127,7 @@ fn constants_of_positions_must_fit_their_operation() {
     };
     let mean = push(&mut graph, mean, [3, 1, 1]);
     let eltwise = |ops: Vec<LaneOp>| QOp::Eltwise { input, ops };
-    let conv = QOp::Conv {
+    let conv = QOp::Conv(QConv {
         input,
         window: vta_compiler::qgraph::Window::whole([1, 1]),
         weights: vec![1; 9].into(),
@@ -135,14 +135,14 @@ fn constants_of_positions_must_fit_their_operation() {
         epilogue: [vec![plane(4)], clamp()].concat(),
         dense: false,
         group: 1,
-    };
-    let gated = QOp::Mul {
+    });
+    let gated = QOp::Mul(QPair {
         a: input,
         a_ops: vec![],
         b: mean,
         b_ops: vec![plane(4)],
         epilogue: clamp(),
-    };
+    });
     let pool = QOp::MaxPool {
         input,
         window: vta_compiler::qgraph::Window::whole([1, 1]),

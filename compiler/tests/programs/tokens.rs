@@ -130,7 +130,7 @@ fn hosted(network: &QGraph) -> String {
 /// Convolutions of a network, each with its tensor.
 fn convolutions(network: &QGraph) -> Vec<[usize; 3]> {
     let all = network.nodes.iter();
-    let convs = all.filter(|node| matches!(node.op, QOp::Conv { .. }));
+    let convs = all.filter(|node| matches!(node.op, QOp::Conv(_)));
     convs
         .map(|node| network.tensors[node.output.0].chw)
         .collect()

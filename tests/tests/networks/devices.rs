@@ -7,7 +7,7 @@ use std::sync::Arc;
 use proptest::prelude::*;
 use vta_compiler::lower::{self, LowerOptions};
 use vta_compiler::placement::{self, Rules, Target};
-use vta_compiler::qgraph::{QGraph, QNode, QOp, QTensor, TensorId, Window};
+use vta_compiler::qgraph::{QConv, QGraph, QNode, QOp, QTensor, TensorId, Window};
 use vta_compiler::{layer, onnx, passes, reference};
 use vta_driver::{
     Batch, Device, DeviceInfo, DeviceMemory, DriverError, FlushReason, MultiSession, Place,
@@ -122,7 +122,7 @@ fn a_pool_that_joins_its_convolution_is_one_layer_of_a_part() {
     let mut graph = layer::build(&layer::parse("conv:1,16,8,8,32,3,1,1").unwrap(), 1).unwrap();
     let next = layer::build(&layer::parse("conv:1,32,4,4,16,1,1,0").unwrap(), 2).unwrap();
     let mut last = next.nodes[0].clone();
-    let QOp::Conv { input, .. } = &mut last.op else {
+    let QOp::Conv(QConv { input, .. }) = &mut last.op else {
         panic!("a convolution");
     };
     (*input, last.output) = (TensorId(2), TensorId(3));

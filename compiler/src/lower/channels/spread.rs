@@ -4,13 +4,14 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use vta_isa::{Gemm, Load, Uop};
+use vta_isa::{Gemm, Load};
 
-use super::super::LowerError;
-use super::super::emit::{Emitter, Loops, Rect};
-use super::super::stage::{Rows, Stage, Sums};
+use super::super::emit::{Emitter, Loops, Rect, uop};
+use super::super::stage::Sums;
+use super::super::transfer::Transfer;
 use super::super::vector::lanes::Piece;
 use super::super::vector::tiles::Halves;
+use super::super::{Fault, LowerError};
 use super::Channels;
 use crate::qgraph::Spread;
 
@@ -41,10 +42,8 @@ impl Channels<'_> {
         let widest = (input[1] * spread.step[0]).max(ow);
         if !Load::FIELDS.x_stride.fits(widest) {
             let limit = Load::FIELDS.x_stride.max();
-            return Err(LowerError::NoTile {
-                node: e.node.clone(),
-                reason: format!("{widest} columns; x_stride holds at most {limit}"),
-            });
+            let reason = format!("{widest} columns; x_stride holds at most {limit}");
+            return Err(e.fault(Fault::NoTile(reason)));
         }
         let c = ow.min(most);
         // Rows of one phase lie as many tiles apart as an instruction can step.
@@ -110,8 +109,8 @@ impl Channels<'_> {
             self.vectors
                 .apply(e, self.ops, &mut 0, &piece, [base, copy])?;
         }
-        let rows = Rows {
-            place: e.lowering.place(self.output),
+        let rows = Transfer {
+            base: e.lowering.base(self.output),
             sram: base,
             dram: (area.block * oh + area.rows.start) * ow + area.cols.start,
             size: [r, c],
@@ -137,8 +136,8 @@ impl Channels<'_> {
         let (rows, cols) = (reach(0, &area.rows), reach(1, &area.cols));
         let taken = |axis: usize, reach: &Range<usize>| (reach.len() - 1) / spread.step[axis] + 1;
         let size = [taken(0, &rows), taken(1, &cols)];
-        let fetched = Rows {
-            place: e.lowering.place(self.inputs[from]),
+        let fetched = Transfer {
+            base: e.lowering.base(self.inputs[from]),
             sram: base,
             dram: (block * h + rows.start) * w + cols.start,
             size,
@@ -148,9 +147,7 @@ impl Channels<'_> {
         if self.is_copied(area.block) {
             return halves.stage.load(e, fetched, Sums::Set);
         }
-        let Stage::Products(products) = &mut halves.stage else {
-            return Err(e.inconsistent("it has no products".to_owned()));
-        };
+        let products = halves.stage.products(e)?;
         let weights = parts.first();
         let weights = weights.and_then(|(_, tile)| self.selection.renew(*tile));
         let first = products.fetch(e, fetched, weights.as_ref())?;
@@ -183,12 +180,7 @@ impl Channels<'_> {
                 ],
                 src: [factor(rows_of, size[1]), factor(cols_of, 1)],
             };
-            let uop = Uop {
-                dst: dst as u16,
-                src: src as u16,
-                wgt: self.selection.place(tile) as u16,
-            };
-            e.gemm(false, vec![uop], loops)?;
+            e.gemm(vec![uop([dst, src, self.selection.place(tile)])], loops)?;
             self.products += (rows_of * cols_of) as u64;
         }
         products.ring.free(e)

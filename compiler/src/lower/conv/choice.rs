@@ -6,7 +6,7 @@ use vta_program::{GemmSteps, Packing};
 use super::super::emit::count_vectors;
 use super::super::groups::Groups;
 use super::super::tile::{self, ConvShape, ConvTile, ResidualForm};
-use super::super::{LowerError, Lowering};
+use super::super::{Fault, LowerError, Lowering};
 use super::division::{self, Division, When};
 use super::pack::Digits;
 use super::parts::Parts;
@@ -21,12 +21,12 @@ const SHIFT: &str = ": a model quantised by powers of two needs shifts only, \
 
 /// A residual that only a load into the accumulators can bring.
 fn lacks_residual(parts: &Parts<'_>) -> LowerError {
-    LowerError::Lacks {
-        node: parts.name.to_owned(),
+    let lacks = Fault::Lacks {
         reason: "its residual has a factor or a tile that the matrix unit can't add".to_owned(),
         extension: Extension::Acc8,
         hint: "",
-    }
+    };
+    lacks.of(parts.name)
 }
 
 /// What was decided for a convolution: its tile, the digits of its bias if the matrix unit adds
@@ -64,13 +64,11 @@ impl Lowering<'_> {
     pub(super) fn choose(&self, parts: &Parts<'_>) -> Result<Choice, LowerError> {
         let digits = parts.digits(self.config.block());
         let starts = parts.residual.is_none() || self.has(Extension::Acc8);
-        let when = match starts {
-            true => When::Cheap,
-            false => When::Always,
-        };
-        let plain = match starts {
-            true => self.choice(parts, None, None),
-            false => Err(lacks_residual(parts)),
+        let when = if starts { When::Cheap } else { When::Always };
+        let plain = if starts {
+            self.choice(parts, None, None)
+        } else {
+            Err(lacks_residual(parts))
         };
         let mut best = None;
         for (bias, residual) in [(true, true), (true, false), (false, true)] {
@@ -110,12 +108,12 @@ impl Lowering<'_> {
         ops: impl Iterator<Item = &'o LaneOp>,
     ) -> Result<(), LowerError> {
         let lacks = |reason: String, extension, hint| {
-            Err(LowerError::Lacks {
-                node: node.to_owned(),
+            let fault = Fault::Lacks {
                 reason,
                 extension,
                 hint,
-            })
+            };
+            Err(fault.of(node))
         };
         for op in ops {
             if op.kind == LaneKind::Mul && !self.has(Extension::Mul) {
@@ -160,10 +158,8 @@ impl Lowering<'_> {
         let known =
             known.and_then(|tile| Some((tile::appraise(&shape, self.config, tile)?, *tile)));
         let searched = || {
-            self.search(&shape).map_err(|reason| LowerError::NoTile {
-                node: parts.name.to_owned(),
-                reason,
-            })
+            let found = self.search(&shape);
+            found.map_err(|reason| Fault::NoTile(reason).of(parts.name))
         };
         let (cost, tile) = known.map_or_else(searched, Ok)?;
         Ok(Choice {
@@ -236,10 +232,8 @@ impl Lowering<'_> {
             Packing::Tiles => Ok(base),
             Packing::Im2col { .. } => {
                 let dims = spec.packed_dims(self.config);
-                let (ci, ..) = dims.ok_or_else(|| LowerError::Internal {
-                    node: parts.name.to_owned(),
-                    reason: "its patches don't fit its input".to_owned(),
-                })?;
+                let fault = || Fault::Internal("its patches don't fit its input".to_owned());
+                let (ci, ..) = dims.ok_or_else(|| fault().of(parts.name))?;
                 Ok(ConvShape {
                     ci,
                     input: [oh, ow],

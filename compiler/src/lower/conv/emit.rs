@@ -6,14 +6,15 @@
 
 use std::ops::Range;
 
-use vta_isa::{AluOp, AluOperand, MemType, Uop};
+use vta_isa::MemType;
 
-use super::super::LowerError;
-use super::super::emit::{Emitter, Loops, Rect, count_vectors};
+use super::super::emit::{Emitter, Loops, Rect, count_vectors, uop};
 use super::super::tokens::Done;
+use super::super::transfer::transfers;
+use super::super::{Fault, LowerError};
 use super::layer::{Acc, Conv, Product, Residual};
 use super::loads::Progress;
-use super::work::{Work, transfers, works};
+use super::work::{Work, works};
 use crate::qgraph::lane::{LaneOp, LaneOperand};
 
 /// Parts of the last tile's epilogue.
@@ -174,18 +175,13 @@ impl Conv<'_> {
         work: &Work,
         acc: &Acc,
     ) -> Result<(), LowerError> {
-        let Some(Residual::Start(buffer, prologue)) = &self.residual else {
-            let uops = vec![Uop {
-                dst: acc.base as u16,
-                src: 0,
-                wgt: 0,
-            }];
-            let loops = Loops::run(work.co.len() * acc.pitch, [1, 0]);
-            e.gemm(true, uops, loops)?;
+        let Some(Residual::Start(input, prologue)) = &self.residual else {
+            e.clear(Rect::run(acc.base, work.co.len() * acc.pitch))?;
             return self.add_region_vectors(e, work, acc);
         };
-        for t in transfers(&work.co, &work.rows, &work.cols, self.out_size, acc.pitch) {
-            e.load(*buffer, t.load(MemType::Acc8, acc.base))?;
+        let to = [acc.base, acc.pitch];
+        for rows in transfers(*input, work.places(), self.out_size, to) {
+            e.load(MemType::Acc8, rows)?;
         }
         self.lanes(e, prologue, self.region_vectors(), work, acc)?;
         self.add_region_vectors(e, work, acc)
@@ -206,15 +202,13 @@ impl Conv<'_> {
             return self.add_regions(e, work, acc, [bias.inp, bias.wgt]);
         }
         let steps = self.shape.bias;
-        let uop = |(i, tile): (usize, usize)| Uop {
-            dst: (acc.base + i / steps * acc.pitch) as u16,
-            src: bias.inp as u16,
-            wgt: (bias.wgt + tile) as u16,
+        let digit = |(i, tile): (usize, usize)| {
+            let dst = acc.base + i / steps * acc.pitch;
+            uop([dst, bias.inp, bias.wgt + tile])
         };
         let tiles = work.co.start * steps..work.co.end * steps;
-        let uops = tiles.enumerate().map(uop).collect();
-        let loops = Loops::run(acc.kept, [1, 0]);
-        e.gemm(false, uops, loops)
+        let uops = tiles.enumerate().map(digit).collect();
+        e.gemm(uops, Loops::run(acc.kept, [1, 0]))
     }
 
     /// Lane operations on a whole tile; the first vector is the `vectors`-th of the layer.
@@ -252,11 +246,14 @@ impl Conv<'_> {
                     e.immediate(op.kind.alu(), imm, tiles)?;
                 }
                 LaneOperand::Plane(_) => {
-                    return Err(e.inconsistent(format!("{op} differs from position to position")));
+                    let reason = format!("{op} differs from position to position");
+                    return Err(e.fault(Fault::Inconsistent(reason)));
                 }
                 LaneOperand::Vec(_) => {
                     let row = self.vector_base + next * all.len();
-                    vector_op(e, op.kind.alu(), row, part, acc)?;
+                    let blocks = part.clone();
+                    let pairs = blocks.map(|co| [acc.base + co * acc.pitch, row + co]);
+                    e.join(op.kind.alu(), pairs, Loops::run(acc.kept, [1, 0]))?;
                     next += 1;
                 }
             }
@@ -278,31 +275,10 @@ impl Conv<'_> {
         let cols = work.cols.start / pw..work.cols.end / pw;
         let blocks = work.co.start + part.start..work.co.start + part.end;
         let base = acc.base + part.start * acc.pitch;
-        for t in transfers(&blocks, &rows, &cols, self.out_size, acc.pitch) {
-            e.store(self.output, t.store(base))?;
+        let boxes = [&blocks, &rows, &cols];
+        for rows in transfers(self.output, boxes, self.out_size, [base, acc.pitch]) {
+            e.store(rows)?;
         }
         Ok(())
     }
-}
-
-/// A two-operand operation of blocks with vectors that lie from `row` on.
-fn vector_op(
-    e: &mut Emitter<'_, '_>,
-    op: AluOp,
-    row: usize,
-    blocks: &Range<usize>,
-    acc: &Acc,
-) -> Result<(), LowerError> {
-    let uop = |co: usize| Uop {
-        dst: (acc.base + co * acc.pitch) as u16,
-        src: (row + co) as u16,
-        wgt: 0,
-    };
-    let loops = Loops::run(acc.kept, [1, 0]);
-    e.alu(
-        op,
-        AluOperand::Acc,
-        blocks.clone().map(uop).collect(),
-        loops,
-    )
 }

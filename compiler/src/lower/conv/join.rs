@@ -7,7 +7,7 @@
 use super::super::readers::Readers;
 use crate::qgraph::lane::{LaneKind, LaneOp};
 use crate::qgraph::window::Window;
-use crate::qgraph::{NodeId, QGraph, QOp, TensorId};
+use crate::qgraph::{NodeId, QConv, QGraph, QOp, TensorId};
 
 /// A pool that follows a convolution.
 #[derive(Clone, Copy)]
@@ -15,8 +15,6 @@ pub(super) struct Pooling<'g> {
     pub window: &'g Window,
     /// What the pool writes.
     pub output: TensorId,
-    /// The pool's name.
-    pub name: &'g str,
     /// The pool.
     pub node: NodeId,
 }
@@ -24,12 +22,7 @@ pub(super) struct Pooling<'g> {
 /// The pool that a convolution can take in: the next node, alone in reading it.
 pub(super) fn fusable<'g>(graph: &'g QGraph, readers: &Readers, id: NodeId) -> Option<Pooling<'g>> {
     let conv = &graph.nodes[id.0];
-    let QOp::Conv {
-        residual: None,
-        epilogue,
-        ..
-    } = &conv.op
-    else {
+    let QOp::Conv(of @ QConv { residual: None, .. }) = &conv.op else {
         return None;
     };
     let reader = NodeId(id.0 + 1);
@@ -40,12 +33,11 @@ pub(super) fn fusable<'g>(graph: &'g QGraph, readers: &Readers, id: NodeId) -> O
     let fits = *input == conv.output
         && ops.is_empty()
         && readers.only(conv.output) == Some(reader)
-        && epilogue.iter().all(never_decreases)
+        && of.epilogue.iter().all(never_decreases)
         && (0..2).all(|axis| regular(window, axis, graph, conv.output, next.output));
     fits.then_some(Pooling {
         window,
         output: next.output,
-        name: &next.name,
         node: reader,
     })
 }

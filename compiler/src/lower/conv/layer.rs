@@ -2,11 +2,17 @@
 
 use std::ops::Range;
 
+use vta_isa::MemType;
 use vta_program::BufferId;
+use vta_program::listing::Role;
 
-use super::super::places::Place;
+use super::super::lowering::Lowering;
 use super::super::tile::{ConvShape, ConvTile};
+use super::super::transfer::Base;
+use super::choice::Choice;
 use super::division::Division;
+use super::pack::{self, Digits};
+use super::parts::Parts;
 use crate::qgraph::lane::LaneOp;
 use crate::qgraph::window::Window;
 
@@ -14,7 +20,7 @@ use crate::qgraph::window::Window;
 pub(super) struct Conv<'g> {
     pub shape: ConvShape,
     pub tile: ConvTile,
-    pub input: Place,
+    pub input: Base,
     pub weights: BufferId,
     /// Of weights in several parts: which tiles are all zeros, in the order of memory.
     pub blank: Vec<bool>,
@@ -27,7 +33,7 @@ pub(super) struct Conv<'g> {
     /// residual that it adds.
     pub epilogue: Vec<LaneOp>,
     pub pool: Option<&'g Window>,
-    pub output: Place,
+    pub output: Base,
     /// Output rows and columns in memory.
     pub out_size: [usize; 2],
     /// Where a part of each scratchpad starts, in tiles.
@@ -51,7 +57,7 @@ pub(super) struct Bias {
 /// A residual.
 pub(super) enum Residual<'g> {
     /// Loaded as the start of the sums, then aligned.
-    Start(Place, &'g [LaneOp]),
+    Start(Base, &'g [LaneOp]),
     /// Added by the matrix unit.
     Product(Product),
 }
@@ -66,11 +72,96 @@ pub(super) struct Acc {
 
 /// A residual that the matrix unit adds.
 pub(super) struct Product {
-    pub input: Place,
+    pub input: Base,
     pub diagonals: BufferId,
     /// The first scratchpad tile of the residual.
     pub inp: usize,
     /// The first scratchpad tile of the diagonals.
     pub wgt: usize,
     pub division: Division,
+}
+
+impl Lowering<'_> {
+    /// Packs the constants and divides the scratchpads.
+    pub(super) fn prepare<'g>(&mut self, parts: &Parts<'g>, choice: Choice) -> Conv<'g> {
+        let Choice {
+            cost: _,
+            shape,
+            tile,
+            digits,
+            product,
+            epilogue,
+        } = choice;
+        let (block, batch) = (self.config.block(), self.config.batch());
+        let depth = |mem: MemType| self.config.depth(mem);
+        let sums = tile.co * tile.output[0] * tile.output[1];
+        let (inp, wgt) = shape.streamed(self.config, sums);
+        let vector_base = depth(MemType::Acc) - shape.vectors * tile.co;
+        let channels = self.graph.tensors[parts.output.0].chw[0];
+        let taps = parts.weights.len() / (channels * shape.weight_parts).max(1);
+        let packed = pack::weights(parts.weights, [channels, taps], &shape, block);
+        let blank = pack::blank(&packed, &shape, block);
+        let weights = self.constant(parts.name, Role::Weights, packed);
+        let bias = digits.map(|digits| self.bias(parts.name, digits, &shape));
+        let prologue = match &product {
+            Some(plan) => &plan.before[..],
+            None => parts.prologue(),
+        };
+        let ops = prologue.iter().chain(&epilogue);
+        let regions = parts.regions.iter().filter(|_| bias.is_none());
+        let regions = regions.map(|region| &region.bias[..]);
+        let lists: Vec<&[i32]> = regions.chain(ops.filter_map(LaneOp::vector)).collect();
+        let vectors = (!lists.is_empty()).then(|| {
+            let bytes = pack::vectors(&lists, shape.co, batch, block);
+            self.constant(parts.name, Role::Vectors, bytes)
+        });
+        let residual = parts.residual.map(|(id, ops)| {
+            let input = self.base(id);
+            let Some(division) = product else {
+                return Residual::Start(input, ops);
+            };
+            let packed = division.pack(shape.co, block);
+            Residual::Product(Product {
+                input,
+                diagonals: self.constant(parts.name, Role::Diagonals, packed),
+                inp,
+                wgt,
+                division,
+            })
+        });
+        let output = parts.pool.map_or(parts.output, |p| p.output);
+        let [_, oh, ow] = self.tile_chw(output);
+        Conv {
+            input: self.base(parts.input),
+            weights,
+            blank,
+            bias,
+            regions: parts.regions.iter().map(|r| r.places.clone()).collect(),
+            vectors,
+            residual,
+            epilogue,
+            pool: parts.pool.map(|p| p.window),
+            output: self.base(output),
+            out_size: [oh, ow],
+            inp_half: inp / tile.halves,
+            wgt_half: wgt / tile.halves,
+            acc_half: vector_base / tile.acc_halves,
+            vector_base,
+            shape,
+            tile,
+        }
+    }
+
+    /// The constants of a bias that the matrix unit adds, at the ends of their scratchpads.
+    fn bias(&mut self, name: &str, digits: Digits, shape: &ConvShape) -> Bias {
+        let input = pack::bias_input(self.config.batch(), self.config.block());
+        let depth = |mem: MemType| self.config.depth(mem);
+        let (inp, wgt) = (depth(MemType::Inp) - 1, depth(MemType::Wgt));
+        Bias {
+            input: self.constant(name, Role::BiasInput, input),
+            digits: self.constant(name, Role::Bias, digits.tiles),
+            inp,
+            wgt: wgt - shape.bias_tiles(shape.co),
+        }
+    }
 }

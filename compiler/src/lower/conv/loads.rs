@@ -2,15 +2,16 @@
 
 use std::ops::Range;
 
-use vta_isa::{Load, MemType};
+use vta_isa::MemType;
 
 use super::super::LowerError;
 use super::super::emit::Emitter;
 use super::super::ring::Ring;
 use super::super::tile::ConvTile;
 use super::super::tokens::Done;
+use super::super::transfer::Transfer;
 use super::layer::Conv;
-use super::work::{Chunk, Transfer, Weights, Work, inputs, run};
+use super::work::{Chunk, Weights, Work, inputs};
 
 /// What the halves hold and how many chunks were started, over a whole layer.
 pub(super) struct Progress {
@@ -68,16 +69,15 @@ impl Conv<'_> {
         }
         progress.loaded_vectors = Some(co.clone());
         // Rows lie `co.len()` apart in the scratchpad, however short the last group is.
-        let load = Load {
-            mem: MemType::Acc,
-            sram_base: self.vector_base as u16,
-            dram_base: co.start as u32,
-            y_size: self.shape.vectors as u16,
-            x_size: co.len() as u16,
-            x_stride: self.shape.co as u16,
-            ..Load::default()
+        let vectors = Transfer {
+            base: buffer.into(),
+            sram: self.vector_base,
+            dram: co.start,
+            size: [self.shape.vectors, co.len()],
+            stride: self.shape.co,
+            step: 1,
         };
-        e.load(buffer, load)
+        e.load(MemType::Acc, vectors)
     }
 
     /// Loads what the chunk needs and the halves don't hold yet; with a tile's first chunk, the
@@ -96,7 +96,9 @@ impl Conv<'_> {
         let input = (chunk.clone(), places);
         if progress.loaded_input.as_ref() != Some(&input) {
             let half = progress.inputs % self.tile.halves * self.inp_half;
-            self.load_input(e, &blocks, chunk, half)?;
+            for rows in inputs(self.input, &blocks, chunk, self.shape.input, half) {
+                e.load(MemType::Inp, rows)?;
+            }
             progress.loaded_input = Some(input);
             progress.inputs += 1;
         }
@@ -118,27 +120,13 @@ impl Conv<'_> {
             return Ok(());
         };
         if progress.loaded_bias == 0 {
-            e.load(bias.input, run(0, 1).load(MemType::Inp, bias.inp))?;
+            e.load(MemType::Inp, Transfer::run(bias.input, [bias.inp, 0], 1))?;
         }
         if progress.loaded_bias < co.end {
-            let tiles = |blocks: usize| self.shape.bias_tiles(blocks);
-            let count = tiles(co.end - progress.loaded_bias);
-            let digits = run(tiles(progress.loaded_bias), count);
-            e.load(bias.digits, digits.load(MemType::Wgt, bias.wgt))?;
+            let [from, end] = [progress.loaded_bias, co.end].map(|co| self.shape.bias_tiles(co));
+            let digits = Transfer::run(bias.digits, [bias.wgt + from, from], end - from);
+            e.load(MemType::Wgt, digits)?;
             progress.loaded_bias = co.end;
-        }
-        Ok(())
-    }
-
-    fn load_input(
-        &self,
-        e: &mut Emitter<'_, '_>,
-        blocks: &Range<usize>,
-        chunk: &Chunk,
-        half: usize,
-    ) -> Result<(), LowerError> {
-        for t in inputs(blocks, chunk, self.shape.input) {
-            e.load(self.input, t.load(MemType::Inp, half))?;
         }
         Ok(())
     }
@@ -175,20 +163,21 @@ impl Conv<'_> {
         half: usize,
     ) -> Result<(), LowerError> {
         if self.shape.ones {
-            return e.load(self.weights, run(0, 1).load(MemType::Wgt, half));
+            return e.load(MemType::Wgt, Transfer::run(self.weights, [half, 0], 1));
         }
         let [kh, _] = self.shape.window.kernel;
         let across = self.shape.tiles_across();
         let row = self.shape.ci * kh * across;
         let block = work.co.start * row + chunk.ci.start * kh * across;
-        let first = block + chunk.kernel_rows.start * across;
+        let tiles = chunk.ci.len() * chunk.kernel_rows.len() * across;
         let rows = Transfer {
-            offset: 0,
-            dram: first,
-            y: work.co.len(),
-            x: chunk.ci.len() * chunk.kernel_rows.len() * across,
+            base: self.weights.into(),
+            sram: half,
+            dram: block + chunk.kernel_rows.start * across,
+            size: [work.co.len(), tiles],
             stride: row,
+            step: 1,
         };
-        e.load(self.weights, rows.load(MemType::Wgt, half))
+        e.load(MemType::Wgt, rows)
     }
 }

@@ -19,7 +19,6 @@ mod multiply;
 mod pack;
 mod parts;
 mod pool;
-mod prepare;
 mod region;
 mod residual;
 mod work;
@@ -67,7 +66,7 @@ impl<'a> Lowering<'a> {
             ..self.layer(id)
         };
         if let Some(pool) = &parts.pool {
-            layer.name = format!("{}+{}", node.name, pool.name);
+            layer.name = format!("{}+{}", node.name, self.graph.nodes[pool.node.0].name);
             layer.output = pool.output.0 as u32;
             layer.nodes.push(self.graph.describe_node(pool.node));
         }
@@ -85,35 +84,27 @@ impl<'a> Lowering<'a> {
     fn plan_conv(&self, id: NodeId) -> Result<Option<(Parts<'a>, Choice)>, LowerError> {
         let graph = self.graph;
         let node = &graph.nodes[id.0];
-        let QOp::Conv {
-            input,
-            window,
-            weights,
-            residual,
-            epilogue,
-            dense: _,
-            group,
-        } = &node.op
-        else {
+        let QOp::Conv(conv) = &node.op else {
             return Ok(None);
         };
+        let residual = conv.residual.as_ref();
         let parts = Parts {
             name: &node.name,
-            input: *input,
+            input: conv.input,
             output: node.output,
-            window,
-            weights,
+            window: &conv.window,
+            weights: &conv.weights,
             ones: false,
-            group: *group,
-            residual: residual.as_ref().map(|(id, ops)| (*id, &ops[..])),
-            epilogue,
+            group: conv.group,
+            residual: residual.map(|(id, ops)| (*id, &ops[..])),
+            epilogue: &conv.epilogue,
             regions: Vec::new(),
             pool: join::fusable(graph, &self.readers, id),
         };
         self.check_conv(&parts)?;
         let parts = self.divide(parts);
         match self.choose(&parts) {
-            Err(LowerError::NoTile { .. }) if parts.pool.is_some() => {
+            Err(error) if error.is_no_tile() && parts.pool.is_some() => {
                 let parts = Parts {
                     pool: None,
                     ..parts
@@ -173,7 +164,7 @@ impl<'a> Lowering<'a> {
             return Err(self.inconsistent(id, "its channels differ"));
         }
         let choice = match self.choice(&parts, None, None) {
-            Err(LowerError::NoTile { .. }) => return Ok(false),
+            Err(error) if error.is_no_tile() => return Ok(false),
             choice => choice?,
         };
         let works = work::works(&choice.shape, &choice.tile);

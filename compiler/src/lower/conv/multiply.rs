@@ -13,7 +13,7 @@ use std::ops::Range;
 use vta_isa::{Module, Uop};
 
 use super::super::LowerError;
-use super::super::emit::{Emitter, Loops};
+use super::super::emit::{Emitter, Loops, uop};
 use super::layer::{Acc, Conv};
 use super::work::{Chunk, Work};
 
@@ -124,9 +124,10 @@ impl Conv<'_> {
     fn push_uops(&self, work: &Work, chunk: &Chunk, acc: &Acc, taps: &[Tap], uops: &mut Vec<Uop>) {
         let area = chunk.rows.len * chunk.cols.len;
         // Of a sum over windows all weights are one tile.
-        let weights = match self.shape.ones {
-            true => 0,
-            false => chunk.kernel_rows.len() * self.shape.tiles_across(),
+        let weights = if self.shape.ones {
+            0
+        } else {
+            chunk.kernel_rows.len() * self.shape.tiles_across()
         };
         let blocks = chunk.ci.len();
         // Blocks count from the first that was loaded.
@@ -141,11 +142,11 @@ impl Conv<'_> {
                     read(ci) && !tap.further.is_some_and(|tile| self.is_blank(pair, tile))
                 };
                 for ci in (0..blocks).filter(multiplies) {
-                    uops.push(Uop {
-                        dst: (tap.dst + co * acc.pitch) as u16,
-                        src: (tap.src + (before + ci) * area) as u16,
-                        wgt: (tap.wgt + (co * blocks + ci) * weights) as u16,
-                    });
+                    uops.push(uop([
+                        tap.dst + co * acc.pitch,
+                        tap.src + (before + ci) * area,
+                        tap.wgt + (co * blocks + ci) * weights,
+                    ]));
                 }
             }
         }

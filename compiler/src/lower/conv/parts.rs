@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::super::{LowerError, Lowering};
+use super::super::{Fault, LowerError, Lowering};
 use super::join::Pooling;
 use super::pack::{self, Digits};
 use crate::qgraph::TensorId;
@@ -70,10 +70,7 @@ impl<'g> Parts<'g> {
 impl Lowering<'_> {
     /// Sizes that must agree.
     pub(super) fn check_conv(&self, parts: &Parts<'_>) -> Result<(), LowerError> {
-        let inconsistent = |reason: &str| LowerError::Inconsistent {
-            node: parts.name.to_owned(),
-            reason: reason.to_owned(),
-        };
+        let inconsistent = |reason: &str| Fault::Inconsistent(reason.to_owned()).of(parts.name);
         let out = self.graph.tensors[parts.output.0].chw;
         let [ci, h, w] = self.graph.tensors[parts.input.0].chw;
         if parts.window.output(h, w) != Some([out[1], out[2]]) {

@@ -7,7 +7,7 @@
 //! two-operand MAX runs over whole rows and the result is one run of tiles, ready for STORE.
 //! Columns come first. Rows of the tile above are still in the other half of the accumulators.
 
-use vta_isa::{AluOp, AluOperand, Uop};
+use vta_isa::AluOp;
 
 use super::super::LowerError;
 use super::super::emit::{Emitter, Loops};
@@ -96,15 +96,10 @@ fn maximum(
     iter: [usize; 2],
     pitch: usize,
 ) -> Result<(), LowerError> {
-    let uop = |[dst, src]: [usize; 2]| Uop {
-        dst: dst as u16,
-        src: src as u16,
-        wgt: 0,
-    };
     let loops = Loops {
         iter,
         dst: [pitch, 1],
         src: [pitch, 1],
     };
-    e.alu(AluOp::Max, AluOperand::Acc, pairs.map(uop).collect(), loops)
+    e.join(AluOp::Max, pairs, loops)
 }

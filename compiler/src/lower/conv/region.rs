@@ -9,10 +9,10 @@
 
 use std::ops::Range;
 
-use vta_isa::{AluOp, AluOperand, Uop};
+use vta_isa::AluOp;
 use vta_program::Packing;
 
-use super::super::emit::{Emitter, Loops};
+use super::super::emit::{Emitter, Loops, uop};
 use super::super::{LowerError, Lowering};
 use super::layer::{Acc, Conv};
 use super::parts::{Parts, Region};
@@ -213,13 +213,11 @@ impl Conv<'_> {
             for patch in self.patches(region, work, acc) {
                 let mut uops = Vec::with_capacity(work.co.len() * steps);
                 for (i, block) in work.co.clone().enumerate() {
-                    uops.extend((0..steps).map(|step| Uop {
-                        dst: (acc.base + i * acc.pitch + patch.first) as u16,
-                        src: input as u16,
-                        wgt: (wgt + (block * count + r) * steps + step) as u16,
-                    }));
+                    let dst = acc.base + i * acc.pitch + patch.first;
+                    let digits = wgt + (block * count + r) * steps;
+                    uops.extend((0..steps).map(|step| uop([dst, input, digits + step])));
                 }
-                e.gemm(false, uops, patch.loops)?;
+                e.gemm(uops, patch.loops)?;
             }
         }
         Ok(())
@@ -235,13 +233,9 @@ impl Conv<'_> {
         let blocks = work.co.len();
         for (r, region) in self.regions.iter().take(self.region_vectors()).enumerate() {
             for patch in self.patches(region, work, acc) {
-                let uop = |block: usize| Uop {
-                    dst: (acc.base + block * acc.pitch + patch.first) as u16,
-                    src: (self.vector_base + r * blocks + block) as u16,
-                    wgt: 0,
-                };
-                let uops = (0..blocks).map(uop).collect();
-                e.alu(AluOp::Add, AluOperand::Acc, uops, patch.loops)?;
+                let [first, vectors] = [acc.base + patch.first, self.vector_base + r * blocks];
+                let pairs = (0..blocks).map(|block| [first + block * acc.pitch, vectors + block]);
+                e.join(AluOp::Add, pairs, patch.loops)?;
             }
         }
         Ok(())

@@ -3,12 +3,13 @@
 
 use std::ops::Range;
 
-use vta_isa::{MemType, Uop};
+use vta_isa::MemType;
 
 use super::super::LowerError;
-use super::super::emit::{Emitter, Loops};
+use super::super::emit::{Emitter, Loops, uop};
+use super::super::transfer::{Transfer, transfers};
 use super::layer::{Acc, Conv, Product};
-use super::work::{Work, run, transfers};
+use super::work::Work;
 
 impl Conv<'_> {
     /// Loads a tile's residual and those diagonals of its blocks that come after the `resident`
@@ -21,8 +22,9 @@ impl Conv<'_> {
         work: &Work,
         resident: usize,
     ) -> Result<(), LowerError> {
-        for t in transfers(&work.co, &work.rows, &work.cols, self.out_size, work.area()) {
-            e.load(product.input, t.load(MemType::Inp, product.inp))?;
+        let to = [product.inp, work.area()];
+        for rows in transfers(product.input, work.places(), self.out_size, to) {
+            e.load(MemType::Inp, rows)?;
         }
         // Of a diagonal that all blocks share there is one.
         let tiles = |blocks: usize| product.division.tiles(blocks);
@@ -33,10 +35,8 @@ impl Conv<'_> {
             (from, tiles(work.co.end).saturating_sub(from))
         };
         if count > 0 {
-            e.load(
-                product.diagonals,
-                run(from, count).load(MemType::Wgt, product.wgt),
-            )?;
+            let diagonals = Transfer::run(product.diagonals, [product.wgt + from, from], count);
+            e.load(MemType::Wgt, diagonals)?;
         }
         Ok(())
     }
@@ -67,14 +67,11 @@ impl Conv<'_> {
                 } else {
                     (work.co.start + block) * product.division.steps() + digit
                 };
-                uops.push(Uop {
-                    dst: (acc.base + block * acc.pitch) as u16,
-                    src: (product.inp + block * acc.pitch) as u16,
-                    wgt: (product.wgt + tile) as u16,
-                });
+                let place = block * acc.pitch;
+                let tiles = [acc.base + place, product.inp + place, product.wgt + tile];
+                uops.push(uop(tiles));
             }
         }
-        let loops = Loops::run(area, [1, 1]);
-        e.gemm(false, uops, loops)
+        e.gemm(uops, Loops::run(area, [1, 1]))
     }
 }

@@ -2,9 +2,8 @@
 
 use std::ops::Range;
 
-use vta_isa::{Load, MemType, Store};
-
 use super::super::tile::{ConvShape, ConvTile, LoopOrder};
+use super::super::transfer::{Base, Transfer, transfers};
 
 /// Which weights: output blocks, input blocks, kernel rows.
 pub(super) type Weights = (Range<usize>, Range<usize>, Range<usize>);
@@ -21,6 +20,11 @@ impl Work {
     /// Output positions.
     pub fn area(&self) -> usize {
         self.rows.len() * self.cols.len()
+    }
+
+    /// Its output blocks, rows and columns.
+    pub const fn places(&self) -> [&Range<usize>; 3] {
+        [&self.co, &self.rows, &self.cols]
     }
 
     /// Which weights a chunk multiplies.
@@ -140,107 +144,27 @@ fn chunks(shape: &ConvShape, tile: &ConvTile, [co, rows, cols]: [&Range<usize>; 
     chunks
 }
 
-/// One LOAD or STORE: `y` rows of `x` tiles, `stride` apart in DRAM, from `dram`; in the
-/// scratchpad they follow each other from `offset`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Transfer {
-    pub offset: usize,
-    pub dram: usize,
-    pub y: usize,
-    pub x: usize,
-    pub stride: usize,
-}
-
-impl Transfer {
-    /// A STORE of it, from the scratchpad's `sram` on.
-    pub fn store(&self, sram: usize) -> Store {
-        Store {
-            sram_base: (sram + self.offset) as u16,
-            dram_base: self.dram as u32,
-            y_size: self.y as u16,
-            x_size: self.x as u16,
-            x_stride: self.stride as u16,
-            ..Store::default()
-        }
-    }
-
-    /// A LOAD of it without padding, to the scratchpad from `sram` on.
-    pub fn load(&self, mem: MemType, sram: usize) -> Load {
-        Load {
-            mem,
-            sram_base: (sram + self.offset) as u16,
-            dram_base: self.dram as u32,
-            y_size: self.y as u16,
-            x_size: self.x as u16,
-            x_stride: self.stride as u16,
-            ..Load::default()
-        }
-    }
-}
-
-/// Tiles `from..from + count` of constants that lie in the scratchpad as in DRAM.
-pub(super) const fn run(from: usize, count: usize) -> Transfer {
-    Transfer {
-        offset: from,
-        dram: from,
-        y: 1,
-        x: count,
-        stride: count,
-    }
-}
-
-/// The fewest transfers for a box of tiles out of `[blocks][h][w]`, blocks `pitch` apart in the
-/// scratchpad: one where rows are whole, since they follow each other in DRAM; else one a block.
-pub(super) fn transfers(
+/// The transfers of a chunk's input blocks to a place: each block's rows and columns follow each other.
+pub(super) fn inputs(
+    base: Base,
     blocks: &Range<usize>,
-    rows: &Range<usize>,
-    cols: &Range<usize>,
+    chunk: &Chunk,
     [h, w]: [usize; 2],
-    pitch: usize,
+    sram: usize,
 ) -> Vec<Transfer> {
-    let (whole, area) = (cols.len() == w, rows.len() * cols.len());
-    let dram = |block: usize| (block * h + rows.start) * w + cols.start;
-    if whole && pitch == area && h * w <= 65_535 {
-        return vec![Transfer {
-            offset: 0,
-            dram: dram(blocks.start),
-            y: blocks.len(),
-            x: area,
-            stride: h * w,
-        }];
-    }
-    let one = |(i, block): (usize, usize)| {
-        let (y, x, stride) = if whole {
-            (1, area, area)
-        } else {
-            (rows.len(), cols.len(), w)
-        };
-        let (offset, dram) = (i * pitch, dram(block));
-        Transfer {
-            offset,
-            dram,
-            y,
-            x,
-            stride,
-        }
-    };
-    blocks.clone().enumerate().map(one).collect()
-}
-
-/// The transfers of a chunk's input blocks: each block's rows and columns follow each other.
-pub(super) fn inputs(blocks: &Range<usize>, chunk: &Chunk, [h, w]: [usize; 2]) -> Vec<Transfer> {
     let (rows, cols) = (chunk.rows, chunk.cols);
+    let area = rows.len * cols.len;
     if rows.step == 1 || rows.len == 1 {
         let [rows, cols] = [rows, cols].map(|s| s.first..s.first + s.len);
-        let area = rows.len() * cols.len();
-        return transfers(blocks, &rows, &cols, [h, w], area);
+        return transfers(base, [blocks, &rows, &cols], [h, w], [sram, area]);
     }
     let one = |(i, block): (usize, usize)| Transfer {
-        offset: i * rows.len * cols.len,
+        base,
+        sram: sram + i * area,
         dram: (block * h + rows.first) * w + cols.first,
-        y: rows.len,
-        x: cols.len,
+        size: [rows.len, cols.len],
         stride: rows.step * w,
+        step: 1,
     };
     blocks.clone().enumerate().map(one).collect()
 }

@@ -1,14 +1,15 @@
 //! Sums and products of two tensors and element-wise operations.
 
-use vta_isa::{AluOp, AluOperand, Extension, MemType, Uop};
+use vta_isa::{AluOp, Extension, MemType};
 
-use super::super::LowerError;
 use super::super::emit::{Emitter, Loops, Rect};
 use super::super::lowering::Lowering;
-use super::super::stage::{Rows, Stage, Sums};
+use super::super::stage::{Stage, Sums};
+use super::super::transfer::Transfer;
+use super::super::{Fault, LowerError};
 use super::tiles::{HALVES, Halves};
 use crate::qgraph::lane::LaneOp;
-use crate::qgraph::{NodeId, QOp, TensorId};
+use crate::qgraph::{NodeId, QOp, QPair, TensorId};
 
 /// A tensor with its lane operations.
 #[derive(Clone, Copy)]
@@ -41,12 +42,12 @@ impl<'a> Lowering<'a> {
         let node = &self.graph.nodes[id.0];
         let elementwise = self.operands(id)?;
         if elementwise.join == AluOp::Mul && !self.has(Extension::Mul) {
-            return Err(LowerError::Lacks {
-                node: node.name.clone(),
+            let lacks = Fault::Lacks {
                 reason: "it multiplies two tensors".to_owned(),
                 extension: Extension::Mul,
                 hint: "",
-            });
+            };
+            return Err(lacks.of(&node.name));
         }
         let vector = |op: &LaneOp| op.vector().or(op.plane()).is_some();
         if elementwise.operands.iter().any(|o| o.spread)
@@ -68,10 +69,7 @@ impl<'a> Lowering<'a> {
         if most == 0 {
             let reason =
                 format!("{places} accumulator tiles are needed, half the scratchpad holds {half}",);
-            return Err(LowerError::NoTile {
-                node: node.name.clone(),
-                reason,
-            });
+            return Err(Fault::NoTile(reason).of(&node.name));
         }
         let mut e = Emitter::new(self, &node.name);
         let mut halves = Halves::open(half, &mut e)?;
@@ -85,18 +83,17 @@ impl<'a> Lowering<'a> {
                 let adds = *op == AluOp::Add && halves.stage.adds();
                 let joins = i > 0 && ops.is_empty() && adds;
                 let sram = if joins { base } else { base + i * n };
-                let place = e.lowering.place(operand.tensor);
-                let rows = Rows::run(place, [sram, first], n);
+                let rows = Transfer::run(e.lowering.base(operand.tensor), [sram, first], n);
                 let sums = if joins { Sums::Add } else { Sums::Set };
                 halves.stage.load(&mut e, rows, sums)?;
                 e.immediates(ops, Rect::run(sram, n), copy)?;
                 if i > 0 && !joins {
-                    join(&mut e, *op, [base, sram], n)?;
+                    e.join(*op, [[base, sram]], Loops::run(n, [1, 1]))?;
                 }
             }
             e.immediates(epilogue, Rect::run(base, n), copy)?;
-            let output = e.lowering.place(node.output);
-            halves.store(&mut e, Rows::run(output, [base, first], n))?;
+            let output = e.lowering.base(node.output);
+            halves.store(&mut e, Transfer::run(output, [base, first], n))?;
         }
         halves.close(&mut e)?;
         e.finish(layer)
@@ -113,44 +110,22 @@ impl<'a> Lowering<'a> {
             ops,
             spread: chw(*tensor) != out,
         };
+        let both = |p: &'a QPair| vec![operand(&p.a, &p.a_ops), operand(&p.b, &p.b_ops)];
         let (mut operands, join, epilogue): (Vec<Operand<'a>>, AluOp, &[LaneOp]) = match &node.op {
-            QOp::Add {
-                a,
-                a_ops,
-                b,
-                b_ops,
-                epilogue,
-            } => (
-                vec![operand(a, a_ops), operand(b, b_ops)],
-                AluOp::Add,
-                epilogue,
-            ),
-            QOp::Mul {
-                a,
-                a_ops,
-                b,
-                b_ops,
-                epilogue,
-            } => (
-                vec![operand(a, a_ops), operand(b, b_ops)],
-                AluOp::Mul,
-                epilogue,
-            ),
+            QOp::Add(pair) => (both(pair), AluOp::Add, &pair.epilogue),
+            QOp::Mul(pair) => (both(pair), AluOp::Mul, &pair.epilogue),
             QOp::Eltwise { input, ops } => (vec![operand(input, &[])], AluOp::Add, ops),
-            QOp::Conv { .. }
-            | QOp::MaxPool { .. }
-            | QOp::AvgPool { .. }
-            | QOp::Channels { .. }
-            | QOp::Host { .. } => {
-                return Err(self.internal(id, "it is neither a sum, a product nor element-wise"));
-            }
+            _ => return Err(self.internal(id, "it is neither a sum, a product nor element-wise")),
         };
         // The one without operations comes last, one that is spread in any case.
         let bare = |o: &Operand<'_>| !self.has(Extension::Acc8) && o.ops.is_empty();
         operands.sort_by_key(|o| (o.spread, bare(o)));
-        let fits = |(i, o): (usize, &Operand<'_>)| match o.spread {
-            true => i > 0 && chw(o.tensor) == [out[0], 1, 1],
-            false => true,
+        let fits = |(i, o): (usize, &Operand<'_>)| {
+            if o.spread {
+                i > 0 && chw(o.tensor) == [out[0], 1, 1]
+            } else {
+                true
+            }
         };
         if !operands.iter().enumerate().all(fits) {
             return Err(self.inconsistent(id, "the operands have other shapes"));
@@ -161,20 +136,4 @@ impl<'a> Lowering<'a> {
             epilogue,
         })
     }
-}
-
-/// `acc[dst..]` joined with `acc[src..]`.
-pub(super) fn join(
-    e: &mut Emitter<'_, '_>,
-    op: AluOp,
-    [dst, src]: [usize; 2],
-    count: usize,
-) -> Result<(), LowerError> {
-    let uop = Uop {
-        dst: dst as u16,
-        src: src as u16,
-        wgt: 0,
-    };
-    let loops = Loops::run(count, [1, 1]);
-    e.alu(op, AluOperand::Acc, vec![uop], loops)
 }

@@ -2,12 +2,13 @@
 
 use std::ops::Range;
 
-use vta_isa::{AluOp, AluOperand, Load, MemType, Uop};
+use vta_isa::{AluOp, MemType};
 use vta_program::BufferId;
 use vta_program::listing::Role;
 
 use super::super::emit::{Emitter, Loops, Rect};
 use super::super::lowering::Lowering;
+use super::super::transfer::Transfer;
 use super::super::{LowerError, conv};
 use crate::qgraph::lane::{LaneOp, LaneOperand};
 
@@ -100,16 +101,15 @@ impl Vectors {
         };
         self.loaded = blocks.clone();
         let all = self.channels.div_ceil(e.lowering.config.block());
-        let load = Load {
-            mem: MemType::Acc,
-            sram_base: self.base as u16,
-            dram_base: blocks.start as u32,
-            y_size: self.count as u16,
-            x_size: blocks.len() as u16,
-            x_stride: all as u16,
-            ..Load::default()
+        let vectors = Transfer {
+            base: constant.into(),
+            sram: self.base,
+            dram: blocks.start,
+            size: [self.count, blocks.len()],
+            stride: all,
+            step: 1,
         };
-        e.load(constant, load)
+        e.load(MemType::Acc, vectors)
     }
 
     /// Operations on a piece whose tiles start at `base`; the first vector is the `next`-th. A
@@ -145,14 +145,8 @@ pub(in crate::lower) fn by_block(
     [base, row]: [usize; 2],
 ) -> Result<(), LowerError> {
     let positions = piece.positions.len();
-    let uop = |i: usize| Uop {
-        dst: (base + i * positions) as u16,
-        src: (row + i) as u16,
-        wgt: 0,
-    };
-    let loops = Loops::run(positions, [1, 0]);
-    let uops = (0..piece.blocks.len()).map(uop).collect();
-    e.alu(op, AluOperand::Acc, uops, loops)
+    let pairs = (0..piece.blocks.len()).map(|i| [base + i * positions, row + i]);
+    e.join(op, pairs, Loops::run(positions, [1, 0]))
 }
 
 /// A vector of which some channels have the same small value is an immediate for them.

@@ -4,11 +4,12 @@
 
 use vta_isa::MemType;
 
-use super::super::LowerError;
-use super::super::emit::Emitter;
+use super::super::emit::{Emitter, Loops};
 use super::super::lowering::Lowering;
-use super::super::stage::{Rows, Stage, Sums};
-use super::elementwise::{Elementwise, Operand, join};
+use super::super::stage::{Stage, Sums};
+use super::super::transfer::Transfer;
+use super::super::{Fault, LowerError};
+use super::elementwise::Elementwise;
 use super::lanes::{Piece, Vectors, by_block};
 use super::planes::Planes;
 use super::tiles::{HALVES, Halves};
@@ -55,13 +56,11 @@ impl Lowering<'_> {
         let half = depth.saturating_sub(vectors.count() * together) / HALVES;
         let most = (half / places).min(Stage::most(self.config));
         if most == 0 {
-            return Err(LowerError::NoTile {
-                node: node.name.clone(),
-                reason: format!(
-                    "no tile fits: {places} accumulator tiles beside {} vectors",
-                    vectors.count()
-                ),
-            });
+            let reason = format!(
+                "no tile fits: {places} accumulator tiles beside {} vectors",
+                vectors.count()
+            );
+            return Err(Fault::NoTile(reason).of(&node.name));
         }
         vectors.base = HALVES * half;
         let mut pairs = Pairs {
@@ -75,8 +74,8 @@ impl Lowering<'_> {
         for piece in Piece::of_blocks(0..blocks, plane, [together, most]) {
             let base = pairs.piece(&mut e, &mut halves, &piece)?;
             let first = piece.blocks.start * plane + piece.positions.start;
-            let output = e.lowering.place(node.output);
-            halves.store(&mut e, Rows::run(output, [base, first], piece.count()))?;
+            let output = e.lowering.base(node.output);
+            halves.store(&mut e, Transfer::run(output, [base, first], piece.count()))?;
         }
         halves.close(&mut e)?;
         e.finish(layer)
@@ -98,9 +97,10 @@ impl Lowering<'_> {
             return Err(self.inconsistent(id, "a lane vector has another length"));
         }
         let mut spread = elementwise.operands.iter().filter(|o| o.spread);
-        match spread.any(|o| o.ops.iter().any(|op| op.plane().is_some())) {
-            true => Err(self.inconsistent(id, "one position has constants of several")),
-            false => Ok(()),
+        if spread.any(|o| o.ops.iter().any(|op| op.plane().is_some())) {
+            Err(self.inconsistent(id, "one position has constants of several"))
+        } else {
+            Ok(())
         }
     }
 }
@@ -120,29 +120,26 @@ impl Pairs<'_, '_> {
         let mut next = Next::default();
         for (i, operand) in self.layer.operands.iter().enumerate() {
             let sram = base + i * count;
-            let own = match operand.spread {
-                true => Piece {
+            let own = if operand.spread {
+                Piece {
                     blocks: piece.blocks.clone(),
                     positions: 0..1,
-                },
-                false => piece.clone(),
+                }
+            } else {
+                piece.clone()
             };
             let plane = if operand.spread { 1 } else { self.plane };
-            self.load(
-                e,
-                halves,
-                operand,
-                [
-                    own.blocks.start * plane + own.positions.start,
-                    own.count(),
-                    sram,
-                ],
-            )?;
+            let dram = own.blocks.start * plane + own.positions.start;
+            let tensor = e.lowering.base(operand.tensor);
+            let rows = Transfer::run(tensor, [sram, dram], own.count());
+            halves.stage.load(e, rows, Sums::Set)?;
             self.apply(e, operand.ops, &mut next, &own, [sram, copy])?;
             match (i, operand.spread) {
                 (0, _) => {}
                 (_, true) => by_block(e, self.layer.join, piece, [base, sram])?,
-                (_, false) => join(e, self.layer.join, [base, sram], count)?,
+                (_, false) => {
+                    e.join(self.layer.join, [[base, sram]], Loops::run(count, [1, 1]))?;
+                }
             }
         }
         let epilogue = self.layer.epilogue;
@@ -171,16 +168,5 @@ impl Pairs<'_, '_> {
             }
         }
         Ok(())
-    }
-
-    fn load(
-        &self,
-        e: &mut Emitter<'_, '_>,
-        halves: &mut Halves,
-        operand: &Operand<'_>,
-        [dram, count, sram]: [usize; 3],
-    ) -> Result<(), LowerError> {
-        let rows = Rows::run(e.lowering.place(operand.tensor), [sram, dram], count);
-        halves.stage.load(e, rows, Sums::Set)
     }
 }

@@ -2,14 +2,14 @@
 //! they meet, a piece at a time. What all channels share is there once, with every lane alike, and meets
 //! each of a piece's blocks.
 
-use vta_isa::{AluOperand, Config, Load, MemType, Uop};
+use vta_isa::{Config, MemType};
 use vta_program::BufferId;
 use vta_program::listing::Role;
 
-use super::super::LowerError;
 use super::super::emit::{Emitter, Loops};
 use super::super::lowering::Lowering;
-use super::elementwise::join;
+use super::super::transfer::Transfer;
+use super::super::{Fault, LowerError};
 use super::lanes::Piece;
 use crate::qgraph::lane::{LaneKind, LaneOp};
 
@@ -71,34 +71,20 @@ impl Planes {
             is_shared,
         }) = self.all.get(next)
         else {
-            return Err(e.inconsistent(format!("it has no {next} constants of positions")));
+            let reason = format!("it has no {next} constants of positions");
+            return Err(e.fault(Fault::Internal(reason)));
         };
         let (positions, op) = (piece.positions.len(), kind.alu());
-        let (first, count) = match is_shared {
-            true => (0, positions),
-            false => (piece.blocks.start * self.plane, piece.count()),
+        let (first, count) = if is_shared {
+            (0, positions)
+        } else {
+            (piece.blocks.start * self.plane, piece.count())
         };
-        let load = Load {
-            mem: MemType::Acc,
-            sram_base: room as u16,
-            dram_base: (first + piece.positions.start) as u32,
-            y_size: 1,
-            x_size: count as u16,
-            x_stride: count as u16,
-            ..Load::default()
-        };
-        e.load(constant, load)?;
-        if !is_shared {
-            return join(e, op, [base, room], count);
-        }
-        let uop = |block: usize| Uop {
-            dst: (base + block * positions) as u16,
-            src: room as u16,
-            wgt: 0,
-        };
-        let loops = Loops::run(positions, [1, 1]);
-        let uops = (0..piece.blocks.len()).map(uop).collect();
-        e.alu(op, AluOperand::Acc, uops, loops)
+        let from = first + piece.positions.start;
+        e.load(MemType::Acc, Transfer::run(constant, [room, from], count))?;
+        let blocks = if is_shared { piece.blocks.len() } else { 1 };
+        let pairs = (0..blocks).map(|block| [base + block * positions, room]);
+        e.join(op, pairs, Loops::run(count, [1, 1]))
     }
 }
 

@@ -3,12 +3,13 @@
 mod fold;
 mod window;
 
-use vta_isa::{Alu, AluOp, Load, MemType, Uop};
+use vta_isa::{Alu, AluOp, Load, MemType};
 
-use super::super::LowerError;
-use super::super::emit::{Emitter, Loops, Rect};
+use super::super::emit::{Emitter, Rect};
 use super::super::lowering::Lowering;
-use super::super::stage::{Rows, Stage};
+use super::super::stage::Stage;
+use super::super::transfer::Transfer;
+use super::super::{Fault, LowerError};
 use super::tiles::{HALVES, Halves};
 use crate::qgraph::lane::LaneOp;
 use crate::qgraph::window::Window;
@@ -67,14 +68,7 @@ impl<'a> Lowering<'a> {
                     },
                 )
             }
-            QOp::Conv { .. }
-            | QOp::Add { .. }
-            | QOp::Mul { .. }
-            | QOp::Eltwise { .. }
-            | QOp::Channels { .. }
-            | QOp::Host { .. } => {
-                return Err(self.internal(id, "it is no pool"));
-            }
+            _ => return Err(self.internal(id, "it is no pool")),
         };
         let ([blocks, h, w], [out_blocks, oh, ow]) =
             (self.tile_chw(input), self.tile_chw(node.output));
@@ -84,10 +78,7 @@ impl<'a> Lowering<'a> {
         let (field, columns) = (Load::FIELDS.x_stride, w.max(ow));
         if !field.fits(columns) {
             let reason = format!("{columns} columns; x_stride holds at most {}", field.max());
-            return Err(LowerError::NoTile {
-                node: node.name.clone(),
-                reason,
-            });
+            return Err(Fault::NoTile(reason).of(&node.name));
         }
         let half = self.config.depth(MemType::Acc) / HALVES;
         let multiplies = match &op {
@@ -100,17 +91,17 @@ impl<'a> Lowering<'a> {
             copies: usize::from(multiplies),
         };
         let chosen = pool_tile(window, [h, w], [oh, ow], limits);
-        let (tile, kernel_rows) = chosen.ok_or_else(|| LowerError::NoTile {
-            node: node.name.clone(),
-            reason: format!(
+        let (tile, kernel_rows) = chosen.ok_or_else(|| {
+            let reason = format!(
                 "one row of its window and one output need more than the {half} accumulator \
                  tiles of half the scratchpad"
-            ),
+            );
+            Fault::NoTile(reason).of(&node.name)
         })?;
         let pool = Pool {
             from: input,
-            input: self.place(input),
-            output: self.place(node.output),
+            input: self.base(input),
+            output: self.base(node.output),
             window,
             size: [h, w],
             out: [oh, ow],
@@ -179,11 +170,6 @@ impl Pool<'_> {
             size: [r, c],
             pitch: c,
         };
-        let first = Uop {
-            dst: base as u16,
-            src: 0,
-            wgt: 0,
-        };
         // LOAD writes upwards from the tile's input, which lies behind its output.
         match &self.op {
             PoolOp::Max(_) => {
@@ -191,10 +177,7 @@ impl Pool<'_> {
                 e.immediate(AluOp::Min, i16::MIN, whole)?;
                 e.immediate(AluOp::Max, -128, whole)?;
             }
-            PoolOp::Average { .. } => {
-                let loops = Loops::run(r * c, [1, 0]);
-                e.gemm(true, vec![first], loops)?;
-            }
+            PoolOp::Average { .. } => e.clear(Rect::run(base, r * c))?,
         }
         let kernel_rows = self.window.kernel[0];
         for k in (0..kernel_rows).step_by(self.kernel_rows) {
@@ -211,8 +194,8 @@ impl Pool<'_> {
             }
         }
         let [oh, ow] = self.out;
-        let rows = Rows {
-            place: self.output,
+        let rows = Transfer {
+            base: self.output,
             sram: base,
             dram: (out.block * oh + out.rows.start) * ow + out.cols.start,
             size: [r, c],
@@ -242,10 +225,7 @@ impl Pool<'_> {
                 };
                 let ops = by_count.iter().find(|(n, _)| *n == count).ok_or_else(|| {
                     let reason = format!("no operations for windows of {count} positions");
-                    LowerError::Inconsistent {
-                        node: e.node.clone(),
-                        reason,
-                    }
+                    e.fault(Fault::Inconsistent(reason))
                 })?;
                 let first = out.base + (i.start - rows.start) * cols.len() + j.start - cols.start;
                 let tiles = Rect {

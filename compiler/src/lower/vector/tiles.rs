@@ -4,8 +4,9 @@
 use super::super::LowerError;
 use super::super::emit::Emitter;
 use super::super::ring::Ring;
-use super::super::stage::{Rows, Stage};
+use super::super::stage::Stage;
 use super::super::tokens::Done;
+use super::super::transfer::Transfer;
 
 /// How many parts the accumulators are split into.
 pub(in crate::lower) const HALVES: usize = 2;
@@ -41,11 +42,11 @@ impl Halves {
     pub(in crate::lower) fn store(
         &mut self,
         e: &mut Emitter<'_, '_>,
-        rows: Rows,
+        rows: Transfer,
     ) -> Result<(), LowerError> {
         e.tell(Done::Computed)?;
         e.wait(Done::Computed)?;
-        e.store(rows.place, rows.store())?;
+        e.store(rows)?;
         self.ring.free(e)
     }
 

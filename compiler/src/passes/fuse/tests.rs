@@ -34,9 +34,10 @@ impl Rng {
 
     /// A factor from 1/4 to 4, often a power of two.
     fn factor(&mut self) -> f64 {
-        match self.one_in(3) {
-            true => 2f64.powi(self.below(5) as i32 - 2),
-            false => 0.25 * 16f64.powf(self.below(1000) as f64 / 1000.0),
+        if self.one_in(3) {
+            2f64.powi(self.below(5) as i32 - 2)
+        } else {
+            0.25 * 16f64.powf(self.below(1000) as f64 / 1000.0)
         }
     }
 
@@ -75,9 +76,10 @@ impl Growth {
     }
 
     fn node(&mut self, op: NetOp, clamp: (i8, i8), (channels, scale): (usize, f64)) -> TensorId {
-        let zero = match self.rng.one_in(3) {
-            true => self.rng.below(200) as i32 - 100,
-            false => 0,
+        let zero = if self.rng.one_in(3) {
+            self.rng.below(200) as i32 - 100
+        } else {
+            0
         };
         let output = self.tensor(channels, scale, zero);
         self.net.nodes.push(NetNode {
@@ -101,13 +103,16 @@ impl Growth {
             .collect();
         let one = 0.002 * self.rng.factor();
         let uniform = self.rng.one_in(2);
-        let mut scales = (0..channels).map(|_| match uniform {
-            true => one,
-            false => one * self.rng.factor(),
+        let mut scales = (0..channels).map(|_| {
+            if uniform {
+                one
+            } else {
+                one * self.rng.factor()
+            }
         });
         let weight_scale: Vec<f64> = scales.by_ref().collect();
         let bias = (0..channels).map(|_| (self.rng.below(9) as f64 - 4.0) * scale);
-        let op = NetOp::Conv {
+        let op = NetOp::Conv(NetConv {
             input,
             window: Window::whole([1, 1]),
             weights: weights.into(),
@@ -116,7 +121,7 @@ impl Growth {
             weight_scale,
             residual: None,
             dense: false,
-        };
+        });
         let (clamp, factor) = (self.rng.clamp(), self.rng.factor());
         self.node(op, clamp, (channels, scale * factor))
     }
@@ -125,9 +130,10 @@ impl Growth {
     fn follow(&mut self, mut id: TensorId) -> TensorId {
         for _ in 0..self.rng.below(3) {
             let NetTensor { chw, scale, .. } = self.net.tensors[id.0];
-            let factor = match self.rng.one_in(2) {
-                true => 1.0,
-                false => self.rng.factor(),
+            let factor = if self.rng.one_in(2) {
+                1.0
+            } else {
+                self.rng.factor()
             };
             let clamp = self.rng.clamp();
             id = self.node(
@@ -159,9 +165,10 @@ impl Growth {
             }
             _ => x,
         };
-        let (a, b) = match self.rng.one_in(2) {
-            true => (last, shortcut),
-            false => (shortcut, last),
+        let (a, b) = if self.rng.one_in(2) {
+            (last, shortcut)
+        } else {
+            (shortcut, last)
         };
         let (scale, clamp) = (scale * self.rng.factor(), self.rng.clamp());
         self.node(NetOp::Add { a, b }, clamp, (chw[0], scale))
@@ -207,10 +214,10 @@ fn fused(net: &Net) -> (QGraph, usize) {
     let joined = |node: &&NetNode| {
         matches!(
             node.op,
-            NetOp::Conv {
+            NetOp::Conv(NetConv {
                 residual: Some(_),
                 ..
-            }
+            })
         )
     };
     let sums = net.nodes.iter().filter(joined).count();

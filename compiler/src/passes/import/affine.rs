@@ -1,10 +1,11 @@
 //! Sums and products, of two tensors or with constants, and functions of one tensor.
 
 use super::super::error::PassError;
-use super::super::net::NetOp;
+use super::super::net::{NetConv, NetOp};
 use super::values::{HOST, Reading, Val, error, ordered};
 use crate::graph::{Data, Node};
 use crate::qgraph::window::Window;
+use crate::semantics::Curve;
 
 /// The weight that stands for a factor: a power of two, so that the scale is exact, and large, so
 /// that half a step of the output is many of the sum.
@@ -138,9 +139,12 @@ impl Reading<'_> {
         };
         let dims = order.channels(x, channels).ok_or_else(wrong)?;
         let size = |at: usize| at.checked_sub(before).map_or(1, |at| shape[at]);
-        let alike = |at: usize| match dims.contains(&at) {
-            true => [1, x[at]].contains(&size(at)),
-            false => size(at) == 1,
+        let alike = |at: usize| {
+            if dims.contains(&at) {
+                [1, x[at]].contains(&size(at))
+            } else {
+                size(at) == 1
+            }
         };
         if !(0..x.len()).all(alike) {
             return Err(wrong());
@@ -193,17 +197,12 @@ impl Reading<'_> {
             weight_scale.push(scale);
             bias.push(offset);
         }
-        let op = NetOp::Conv {
-            input,
-            window: Window::whole([1, 1]),
-            weights: weights.into(),
+        let parameters = (weight_scale, bias);
+        let conv = NetConv {
             group: chw[0],
-            weight_scale,
-            bias,
-            residual: None,
-            dense: false,
+            ..NetConv::plain(input, Window::whole([1, 1]), weights.into(), parameters)
         };
-        Ok(ordered(node, op, chw, order))
+        Ok(ordered(node, NetOp::Conv(conv), chw, order))
     }
 
     /// Factors and offsets of a BatchNormalization.
@@ -237,12 +236,18 @@ impl Reading<'_> {
     }
 
     pub(crate) fn hard_swish(&self, node: &Node) -> Result<Val, PassError> {
-        let (input, order) = self.operand(node, 0)?;
-        let tensor = &self.net.tensors[input.0];
-        match SWISH_SCALES.contains(&tensor.scale) {
-            true => Ok(ordered(node, NetOp::HardSwish { input }, tensor.chw, order)),
-            false => Err(error(node, HOST)),
+        let (input, _) = self.operand(node, 0)?;
+        if !SWISH_SCALES.contains(&self.net.tensors[input.0].scale) {
+            return Err(error(node, HOST));
         }
+        self.curve(node, Curve::HardSwish)
+    }
+
+    /// A function of the first input.
+    pub(crate) fn curve(&self, node: &Node, curve: Curve) -> Result<Val, PassError> {
+        let (input, order) = self.operand(node, 0)?;
+        let chw = self.net.tensors[input.0].chw;
+        Ok(ordered(node, NetOp::Curve { input, curve }, chw, order))
     }
 
     pub(crate) fn leaky(&self, node: &Node, alpha: f32) -> Result<Val, PassError> {
@@ -258,15 +263,14 @@ impl Reading<'_> {
 
     /// One slope that is positive, or one for each channel.
     fn slopes(&self, node: &Node, slopes: ByChannel) -> Result<Val, PassError> {
-        let (input, order) = self.operand(node, 0)?;
-        let chw = self.net.tensors[input.0].chw;
+        let (input, _) = self.operand(node, 0)?;
         if slopes.iter().any(|s| !s.is_finite()) {
             return Err(error(node, "a slope isn't finite"));
         }
         let slopes = match slopes[..] {
-            [one] if one <= 0.0 => vec![one; chw[0]],
+            [one] if one <= 0.0 => vec![one; self.net.tensors[input.0].chw[0]],
             _ => slopes,
         };
-        Ok(ordered(node, NetOp::Slopes { input, slopes }, chw, order))
+        self.curve(node, Curve::Slopes(slopes))
     }
 }

@@ -257,12 +257,7 @@ impl Reading<'_> {
             let inputs = node.inputs.iter().map(|id| take(&mut part, *id));
             let inputs = inputs.collect();
             let output = take(&mut part, node.output);
-            part.nodes.push(Node {
-                name: node.name.clone(),
-                op: node.op.clone(),
-                inputs,
-                output,
-            });
+            part.push(&node.name, node.op.clone(), inputs, output);
         }
         let output = take(&mut part, output);
         part.outputs.push(output);

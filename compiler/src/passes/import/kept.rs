@@ -35,9 +35,10 @@ impl Reading<'_> {
         let first = self.layouts.is_first(node.output);
         let wrong = dimensions && !real.order.fits(shape(node.output), chw)
             || first && real.order == Order::Last;
-        match wrong {
-            true => unflattened(*real, shape(node.output)).ok_or_else(why),
-            false => Ok(Val::Real(real)),
+        if wrong {
+            unflattened(*real, shape(node.output)).ok_or_else(why)
+        } else {
+            Ok(Val::Real(real))
         }
     }
 

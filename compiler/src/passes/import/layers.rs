@@ -1,7 +1,7 @@
 //! Operators between DequantizeLinear and QuantizeLinear.
 
 use super::super::error::PassError;
-use super::super::net::NetOp;
+use super::super::net::{NetConv, NetOp};
 use super::affine::ByChannel;
 use super::constant::Constant;
 use super::layout::Order;
@@ -73,17 +73,12 @@ impl Reading<'_> {
         if weights.len() != channels * taps {
             return Err(error(node, "its weights don't fit its input"));
         }
-        let op = NetOp::Conv {
-            input,
-            window,
-            weights: weights.weights(),
+        let parameters = (weight_scale, self.bias(node, channels)?);
+        let conv = NetConv {
             group,
-            weight_scale,
-            bias: self.bias(node, channels)?,
-            residual: None,
-            dense: false,
+            ..NetConv::plain(input, window, weights.weights(), parameters)
         };
-        Ok(real(node, op, [channels, oh, ow]))
+        Ok(real(node, NetOp::Conv(conv), [channels, oh, ow]))
     }
 
     pub(crate) fn gemm(&self, node: &Node, trans_b: bool) -> Result<Val, PassError> {
@@ -112,17 +107,12 @@ impl Reading<'_> {
             (true, Order::First) => weights.weights(),
             _ => weights.moved(channels * inner, |i| at(i / inner, place(i % inner))),
         };
-        let op = NetOp::Conv {
-            input,
-            window: Window::whole([h, w]),
-            weights,
-            group: 1,
-            weight_scale,
-            bias: self.bias(node, channels)?,
-            residual: None,
+        let parameters = (weight_scale, self.bias(node, channels)?);
+        let conv = NetConv {
             dense: true,
+            ..NetConv::plain(input, Window::whole([h, w]), weights, parameters)
         };
-        Ok(real(node, op, [channels, 1, 1]))
+        Ok(real(node, NetOp::Conv(conv), [channels, 1, 1]))
     }
 
     /// A product of a matrix and a constant: a convolution of single positions.
@@ -158,17 +148,9 @@ impl Reading<'_> {
             }
             MatMulForm::RightTransposed | MatMulForm::Left => weights.weights(),
         };
-        let op = NetOp::Conv {
-            input,
-            window: Window::whole([1, 1]),
-            weights,
-            group: 1,
-            weight_scale,
-            bias: self.bias(node, channels)?,
-            residual: None,
-            dense: false,
-        };
-        Ok(ordered(node, op, chw, order))
+        let parameters = (weight_scale, self.bias(node, channels)?);
+        let conv = NetConv::plain(input, Window::whole([1, 1]), weights, parameters);
+        Ok(ordered(node, NetOp::Conv(conv), chw, order))
     }
 
     pub(crate) fn pool(
@@ -230,27 +212,17 @@ impl Reading<'_> {
         let Val::Real(mut value) = value else {
             return Err(error(node, UNQUANTIZED));
         };
-        let unbounded = value.bounds == (f64::NEG_INFINITY, f64::INFINITY);
+        let unbounded = value.is_unbounded();
         let moved = value.moved.as_ref().map(|moved| &moved.channels);
-        let NetOp::Conv {
-            input,
-            window,
-            weights,
-            group,
-            weight_scale,
-            bias,
-            ..
-        } = &mut value.op
-        else {
+        let NetOp::Conv(conv) = &mut value.op else {
             return Err(error(node, "it doesn't follow a convolution"));
         };
         if !unbounded {
             return Err(error(node, "it follows an activation function"));
         }
-        let [channels, ..] = self.net.tensors[input.0].chw;
-        let per_channel = channels / (*group).max(1) * window.area();
+        let per_channel = conv.row(self.net.tensors[conv.input.0].chw[0]);
         let mut turned = Vec::new();
-        for c in 0..weight_scale.len() {
+        for c in 0..conv.weight_scale.len() {
             let of = moved.map_or(c, |moved| moved[c]);
             let [factor, offset] =
                 [factors, offsets].map(|all| all[if all.len() == 1 { 0 } else { of }]);
@@ -260,20 +232,20 @@ impl Reading<'_> {
                     format!("channel {c}: its factor is {factor}, its offset {offset}"),
                 ));
             }
-            weight_scale[c] *= factor.abs();
-            bias[c] = bias[c] * factor + offset;
+            conv.weight_scale[c] *= factor.abs();
+            conv.bias[c] = conv.bias[c] * factor + offset;
             if factor < 0.0 {
                 turned.push(c);
             }
         }
         if !turned.is_empty() {
-            let count = per_channel * weight_scale.len();
-            let mut whole = semantics::whole_weights(weights, count);
+            let count = per_channel * conv.weight_scale.len();
+            let mut whole = semantics::whole_weights(&conv.weights, count);
             for c in turned {
                 let row = whole.iter_mut().skip(c * per_channel).take(per_channel);
                 row.for_each(|w| *w = -*w);
             }
-            *weights = semantics::weight_parts(count, |i| whole[i]).into();
+            conv.weights = semantics::weight_parts(count, |i| whole[i]).into();
         }
         Ok(Val::Real(value))
     }

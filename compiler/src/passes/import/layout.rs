@@ -9,9 +9,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use crate::graph::{
-    Data, Element, Graph, MatMulForm, Node, OnnxAttribute, OnnxOp, Op, Value, ValueId,
-};
+use crate::graph::{Data, Element, Graph, MatMulForm, Node, OnnxAttribute, OnnxOp, Op, ValueId};
 
 /// Where the channels of a tensor are among a value's dimensions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,9 +23,10 @@ pub(crate) enum Order {
 impl Order {
     /// The order itself, but where there is one channel or one position: then both are the first.
     pub(crate) const fn of(self, [c, h, w]: [usize; 3]) -> Self {
-        match c == 1 || h * w == 1 {
-            true => Self::First,
-            false => self,
+        if c == 1 || h * w == 1 {
+            Self::First
+        } else {
+            self
         }
     }
 
@@ -315,18 +314,12 @@ fn push(part: &mut Graph, kind: &'static str, inputs: Vec<ValueId>, output: Valu
         _ => vec![],
     };
     let op = OnnxOp::new(kind, inputs.len(), attributes);
-    part.nodes.push(Node {
-        name: String::new(),
-        op: Op::Onnx(Box::new(op)),
-        inputs,
-        output,
-    });
+    part.push("", Op::Onnx(Box::new(op)), inputs, output);
 }
 
 fn value(part: &mut Graph, what: &str, shape: &[usize], data: Option<Data>) -> ValueId {
     let name = format!("{what}.{}", part.values.len());
-    part.values.push(Value::new(name, shape.to_vec(), data));
-    ValueId(part.values.len() - 1)
+    part.value(name, shape.to_vec(), data)
 }
 
 fn reshaped(part: &mut Graph, id: ValueId, shape: &[usize]) -> ValueId {

@@ -148,7 +148,7 @@ impl Reading<'_> {
             reads: vec![node.inputs[0]],
         };
         let mut known = self.net.inputs.iter().zip(&self.entries);
-        let known = known.find(|(id, other)| **other == entry && self.has_steps(**id, steps));
+        let known = known.find(|(id, other)| **other == entry && self.steps_of(**id) == steps);
         let known = known.map(|(id, _)| *id);
         let id = known.unwrap_or_else(|| self.enter(name, chw, steps, entry));
         Ok(Val::Quantized(id, order))
@@ -175,14 +175,19 @@ impl Reading<'_> {
         id
     }
 
-    /// Whether a tensor's integers mean what these steps say.
-    fn has_steps(&self, id: TensorId, steps: Steps) -> bool {
-        let tensor = &self.net.tensors[id.0];
-        let storage = match self.unsigned.contains(&id) {
-            true => Storage::Uint8,
-            false => Storage::Int8,
+    /// What a tensor's integers mean.
+    fn steps_of(&self, id: TensorId) -> Steps {
+        let NetTensor { scale, zero, .. } = self.net.tensors[id.0];
+        let storage = if self.unsigned.contains(&id) {
+            Storage::Uint8
+        } else {
+            Storage::Int8
         };
-        tensor.scale == steps.scale && tensor.zero == steps.zero && storage == steps.storage
+        Steps {
+            scale,
+            zero,
+            storage,
+        }
     }
 
     /// Ends a real value in an int8 tensor; rounding a tensor to its own steps changes nothing.
@@ -193,7 +198,7 @@ impl Reading<'_> {
         };
         let clamp = (step(real.bounds.0), step(real.bounds.1));
         if let NetOp::Eltwise { input } = real.op
-            && self.has_steps(input, steps)
+            && self.steps_of(input) == steps
             && clamp == (-128, 127)
         {
             return input;
@@ -221,17 +226,8 @@ impl Reading<'_> {
             _ => return None,
         };
         let first = *inputs.first()?;
-        let tensor = &self.net.tensors[first.0];
-        let storage = match self.unsigned.contains(&first) {
-            true => Storage::Uint8,
-            false => Storage::Int8,
-        };
-        let steps = Steps {
-            scale: tensor.scale,
-            zero: tensor.zero,
-            storage,
-        };
-        let alike = inputs.iter().all(|&input| self.has_steps(input, steps));
+        let steps = self.steps_of(first);
+        let alike = inputs.iter().all(|&input| self.steps_of(input) == steps);
         let moves = steps.have(real.bounds) && alike && real.moved.is_none();
         moves.then(|| self.round(real.clone(), name.to_owned(), steps))
     }
@@ -308,25 +304,19 @@ impl Reading<'_> {
                 // Without a zero point it is 0, whatever the storage.
                 let steps = match node.inputs.len() {
                     0..=2 => {
-                        let unsigned = self.unsigned.contains(&input);
-                        let storage = if unsigned {
-                            Storage::Uint8
-                        } else {
-                            Storage::Int8
-                        };
-                        let zero = if unsigned { -UINT8_OFFSET } else { 0 };
                         let &[scale] = &self.scale(node)?[..] else {
                             return Err(error(node, "activations need one scale per tensor"));
                         };
-                        Steps {
-                            scale,
-                            zero,
-                            storage,
-                        }
+                        let own = self.steps_of(input);
+                        let zero = match own.storage {
+                            Storage::Uint8 => -UINT8_OFFSET,
+                            Storage::Int8 | Storage::Int32 => 0,
+                        };
+                        Steps { scale, zero, ..own }
                     }
                     _ => self.steps(node)?,
                 };
-                if !self.has_steps(input, steps) {
+                if self.steps_of(input) != steps {
                     let text = "its scale or zero point differs from its QuantizeLinear's";
                     return Err(error(node, text));
                 }
@@ -388,12 +378,11 @@ impl Slices {
 
     /// Scales or zero points are one, or one for each slice.
     fn check(&self, node: &Node, count: usize) -> Result<(), PassError> {
-        match count == 1 || count == self.count {
-            true => Ok(()),
-            false => {
-                let text = format!("{count} scales or zero points for {} slices", self.count);
-                Err(error(node, text))
-            }
+        if count == 1 || count == self.count {
+            Ok(())
+        } else {
+            let text = format!("{count} scales or zero points for {} slices", self.count);
+            Err(error(node, text))
         }
     }
 

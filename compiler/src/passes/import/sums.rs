@@ -1,11 +1,11 @@
 //! Values that nothing rounds: the device gives their sums, which are exact, in int8 digits.
 
-use super::super::net::{NetNode, NetOp, NetSum, NetTensor};
+use super::super::net::{NetConv, NetNode, NetOp, NetSum, NetTensor};
 use super::layout::Order;
 use super::values::{Reading, Real};
 use crate::qgraph::TensorId;
 use crate::qgraph::window::{Pads, Window};
-use crate::semantics::{self, Digits, Interval, WeightSums};
+use crate::semantics::{Digits, Interval};
 
 /// The largest bias, in a sum's steps, that the device adds.
 const MAX_BIAS: f64 = (1i64 << 30) as f64;
@@ -54,29 +54,17 @@ impl Reading<'_> {
                 let (step, bounds) = self.averaged(*input, window, *count_include_pad)?;
                 (vec![step], Vec::new(), Digits::of(&[bounds])?)
             }
-            NetOp::Conv {
-                input,
-                window,
-                weights,
-                group,
-                weight_scale,
-                bias,
-                residual: None,
-                dense: _,
-            } => {
-                let [channels, ..] = self.net.tensors[input.0].chw;
-                let taps = channels / (*group).max(1) * window.area();
-                let all = WeightSums::of(weights, weight_scale.len(), taps * weight_scale.len());
-                let sums = convolved(&self.net.tensors[input.0], &all, weight_scale, bias)?;
+            NetOp::Conv(conv @ NetConv { residual: None, .. }) => {
+                let sums = convolved(&self.net.tensors[conv.input.0], conv)?;
                 let digits = Digits::of(&sums.bounds)?;
-                let parts = bias.iter().zip(sums.whole.iter().zip(&sums.step));
+                let parts = conv.bias.iter().zip(sums.whole.iter().zip(&sums.step));
                 let rest: Vec<f64> = parts.map(|(b, (whole, step))| b - whole * step).collect();
                 let near = rest.iter().zip(&sums.step);
                 let near = near
                     .into_iter()
                     .all(|(rest, step)| rest.abs() <= step.abs() * FRACTION);
                 let whole = sums.whole.iter().zip(&sums.step);
-                *bias = whole.map(|(whole, step)| whole * step).collect();
+                conv.bias = whole.map(|(whole, step)| whole * step).collect();
                 (sums.step, if near { Vec::new() } else { rest }, digits)
             }
             _ => return None,
@@ -119,9 +107,10 @@ impl Reading<'_> {
             return known;
         }
         let digit = |place: usize| {
-            let zero = match place + 1 == sum.digits.count {
-                true => sum.digits.zero,
-                false => 0,
+            let zero = if place + 1 == sum.digits.count {
+                sum.digits.zero
+            } else {
+                0
             };
             NetTensor {
                 name: format!("{name}.digit{place}"),
@@ -156,22 +145,15 @@ impl Reading<'_> {
 }
 
 /// What a convolution's weights, less their zero points, make of an input.
-fn convolved(
-    input: &NetTensor,
-    weights: &[WeightSums],
-    weight_scale: &[f64],
-    bias: &[f64],
-) -> Option<Sums> {
-    let step: Vec<f64> = weight_scale.iter().map(|w| input.scale * w).collect();
-    let whole: Vec<f64> = bias
-        .iter()
-        .zip(&step)
-        .map(|(b, s)| (b / s).round())
-        .collect();
+fn convolved(input: &NetTensor, conv: &NetConv) -> Option<Sums> {
+    let step = conv.weight_scale.iter().map(|w| input.scale * w);
+    let step: Vec<f64> = step.collect();
+    let whole = conv.bias.iter().zip(&step).map(|(b, s)| (b / s).round());
+    let whole: Vec<f64> = whole.collect();
     if !whole.iter().all(|b| b.abs() <= MAX_BIAS) {
         return None;
     }
-    let zeros = semantics::zero_sums(weights, input.zero).ok()?;
+    let (weights, zeros) = conv.sums(input).ok()?;
     let sums = weights.iter().map(|sums| sums.bounds((-128, 127)));
     let within = |bound: i64| i32::try_from(bound).is_ok();
     let bounds = sums.zip(whole.iter().zip(zeros));

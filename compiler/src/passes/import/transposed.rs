@@ -6,7 +6,7 @@
 //! positions; what pads cut off is left out there.
 
 use super::super::error::PassError;
-use super::super::net::NetOp;
+use super::super::net::{NetConv, NetOp};
 use super::values::{HOST, Moved, Reading, Val, error, real};
 use crate::graph::{DepthMode, Node};
 use crate::qgraph::window::{Pads, Window};
@@ -98,20 +98,14 @@ impl Reading<'_> {
             let (at, channel) = (o / c, o % c);
             weights[(o * c + channel) * area + at] = GAIN;
         }
-        let op = NetOp::Conv {
-            input,
-            window: Window {
-                stride: [block; 2],
-                ..Window::whole([block; 2])
-            },
-            weights: weights.into(),
-            group: 1,
-            weight_scale: vec![1.0 / f64::from(GAIN); area * c],
-            bias: vec![0.0; area * c],
-            residual: None,
-            dense: false,
+        let window = Window {
+            stride: [block; 2],
+            ..Window::whole([block; 2])
         };
-        Ok(real(node, op, [area * c, h / block, w / block]))
+        let parameters = (vec![1.0 / f64::from(GAIN); area * c], vec![0.0; area * c]);
+        let conv = NetConv::plain(input, window, weights.into(), parameters);
+        let chw = [area * c, h / block, w / block];
+        Ok(real(node, NetOp::Conv(conv), chw))
     }
 
     pub(crate) fn conv_transpose(
@@ -166,25 +160,25 @@ impl Reading<'_> {
         let skip = window.pads.before();
         let need = |axis: usize, out: usize| (out - 1 + skip[axis]) / window.stride[axis] + 1;
         let [rows, cols] = [need(0, oh).max(h), need(1, ow).max(w)];
-        let conv = NetOp::Conv {
-            input,
-            window: Window {
-                pads: Pads {
-                    top: taps.kernel[0] - 1,
-                    left: taps.kernel[1] - 1,
-                    bottom: rows - h,
-                    right: cols - w,
-                },
-                ..Window::whole(taps.kernel)
+        let all = Window {
+            pads: Pads {
+                top: taps.kernel[0] - 1,
+                left: taps.kernel[1] - 1,
+                bottom: rows - h,
+                right: cols - w,
             },
-            weights: semantics::weight_parts(whole.len(), |i| whole[i]).into(),
-            group,
-            weight_scale: of.iter().map(|&c| scale[c % per_group]).collect(),
-            bias: of.iter().map(|&c| bias[c]).collect(),
-            residual: None,
-            dense: false,
+            ..Window::whole(taps.kernel)
         };
-        let Val::Real(mut value) = real(node, conv, [wide, rows, cols]) else {
+        let parameters = (
+            of.iter().map(|&c| scale[c % per_group]).collect(),
+            of.iter().map(|&c| bias[c]).collect(),
+        );
+        let weights = semantics::weight_parts(whole.len(), |i| whole[i]).into();
+        let conv = NetConv {
+            group,
+            ..NetConv::plain(input, all, weights, parameters)
+        };
+        let Val::Real(mut value) = real(node, NetOp::Conv(conv), [wide, rows, cols]) else {
             return Err(error(node, "internal error: it is no value"));
         };
         let pairs = (0..phases).flat_map(|phase| (0..channels).map(move |c| (phase, c)));

@@ -63,7 +63,7 @@ impl Real {
         self.moved.as_ref().map_or(self.chw, |moved| moved.chw)
     }
 
-    fn is_unbounded(&self) -> bool {
+    pub(crate) fn is_unbounded(&self) -> bool {
         self.bounds == (f64::NEG_INFINITY, f64::INFINITY)
     }
 }

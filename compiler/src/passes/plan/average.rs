@@ -20,9 +20,10 @@ impl Plan<'_> {
         // Padding that counts adds zero points to the sum, as many as there are positions missing.
         let zero = i64::from(self.zero(*input));
         let alike = *count_include_pad && (zero == 0 || window.pads == Pads::NONE);
-        let counts = match alike {
-            true => vec![window.area()],
-            false => self.counts(*input, node.output, window),
+        let counts = if alike {
+            vec![window.area()]
+        } else {
+            self.counts(*input, node.output, window)
         };
         let (low, high) = self.range(*input)?;
         let all = window.area() as i64;

@@ -1,7 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::passes::net::NetTensor;
+use crate::passes::net::{NetConv, NetTensor};
 use crate::passes::plan;
 use crate::qgraph::window::Window;
 use crate::reference;
@@ -64,7 +64,7 @@ fn net(channels: usize, up: [usize; 2], keys: &[u32], besides: Besides) -> Net {
         digit: None,
         lost: 0.0,
     };
-    let conv = NetOp::Conv {
+    let conv = NetOp::Conv(NetConv {
         input,
         window: Window::whole([1, 1]),
         weights: weights.into(),
@@ -74,7 +74,7 @@ fn net(channels: usize, up: [usize; 2], keys: &[u32], besides: Besides) -> Net {
         bias: (0..all).map(|c| c as f64 / 16.0 - 1.0).collect(),
         residual: (besides == Besides::Residual).then_some(other),
         dense: false,
-    };
+    });
     let channels = NetOp::Channels {
         inputs: vec![made],
         map,

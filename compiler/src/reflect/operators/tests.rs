@@ -9,6 +9,7 @@ use crate::graph::{
 use crate::host::Segment;
 use crate::qgraph::window::Pads;
 use crate::qgraph::{Spread, Weights};
+use crate::semantics::Curve;
 
 const WINDOW: Window = Window {
     kernel: [3, 2],
@@ -90,7 +91,7 @@ fn next_op(op: &Op) -> Option<Op> {
 
 fn next_net(op: &NetOp) -> Option<NetOp> {
     Some(match op {
-        NetOp::Conv { .. } => NetOp::Add { a: ID, b: ID },
+        NetOp::Conv(_) => NetOp::Add { a: ID, b: ID },
         NetOp::Add { .. } => NetOp::Sub { a: ID, b: ID },
         NetOp::Sub { .. } => NetOp::Offsets {
             input: ID,
@@ -102,12 +103,18 @@ fn next_net(op: &NetOp) -> Option<NetOp> {
             factors: Arc::new([0.5]),
         },
         NetOp::Factors { .. } => NetOp::Mul { a: ID, b: ID },
-        NetOp::Mul { .. } => NetOp::HardSwish { input: ID },
-        NetOp::HardSwish { .. } => NetOp::Slopes {
+        NetOp::Mul { .. } => NetOp::Curve {
             input: ID,
-            slopes: vec![0.1],
+            curve: Curve::HardSwish,
         },
-        NetOp::Slopes { .. } => NetOp::Eltwise { input: ID },
+        NetOp::Curve {
+            curve: Curve::HardSwish,
+            ..
+        } => NetOp::Curve {
+            input: ID,
+            curve: Curve::Slopes(vec![0.1]),
+        },
+        NetOp::Curve { .. } => NetOp::Eltwise { input: ID },
         NetOp::Eltwise { .. } => NetOp::MaxPool {
             input: ID,
             window: WINDOW,
@@ -134,21 +141,21 @@ fn next_net(op: &NetOp) -> Option<NetOp> {
 fn next_integer(op: &QOp) -> Option<QOp> {
     let ops = vec![LaneOp::add(3), LaneOp::shr(4)];
     Some(match op {
-        QOp::Conv { .. } => QOp::Add {
+        QOp::Conv(_) => QOp::Add(QPair {
             a: ID,
             a_ops: ops.clone(),
             b: ID,
             b_ops: vec![],
             epilogue: ops,
-        },
-        QOp::Add { .. } => QOp::Mul {
+        }),
+        QOp::Add(_) => QOp::Mul(QPair {
             a: ID,
             a_ops: vec![],
             b: ID,
             b_ops: ops.clone(),
             epilogue: ops,
-        },
-        QOp::Mul { .. } => QOp::Eltwise { input: ID, ops },
+        }),
+        QOp::Mul(_) => QOp::Eltwise { input: ID, ops },
         QOp::Eltwise { .. } => QOp::MaxPool {
             input: ID,
             window: WINDOW,
@@ -205,7 +212,7 @@ fn every_kind_of_every_network_describes_itself() {
     let names: Vec<&str> = attributes.iter().map(|a| &*a.name).collect();
     assert_eq!(names, ["kernel", "stride", "dilation", "pads", "group"]);
     assert_eq!(check(conv, next_op).len(), 15 + 15);
-    let conv = NetOp::Conv {
+    let conv = NetOp::Conv(NetConv {
         input: ID,
         window: WINDOW,
         weights: Weights::default(),
@@ -214,9 +221,9 @@ fn every_kind_of_every_network_describes_itself() {
         bias: vec![],
         residual: Some(ID),
         dense: false,
-    };
+    });
     assert_eq!(check(conv, next_net).len(), 13);
-    let conv = QOp::Conv {
+    let conv = QOp::Conv(QConv {
         input: ID,
         window: WINDOW,
         weights: Weights::default(),
@@ -224,7 +231,7 @@ fn every_kind_of_every_network_describes_itself() {
         residual: Some((ID, vec![LaneOp::shl(2)])),
         epilogue: vec![LaneOp::min(127)],
         dense: false,
-    };
+    });
     assert_eq!(check(conv, next_integer).len(), 8);
 }
 

@@ -2,11 +2,12 @@
 
 use std::ops::Range;
 
-use vta_isa::{AluOp, AluOperand, Uop};
+use vta_isa::AluOp;
 
 use super::super::super::LowerError;
 use super::super::super::emit::{Emitter, Loops};
-use super::super::super::stage::{self, Rows, Stage, Sums};
+use super::super::super::stage::{self, Stage, Sums};
+use super::super::super::transfer::Transfer;
 use super::window::{Out, Pool, PoolOp};
 
 /// What a tile's input is, once it is in a scratchpad: where its first tile lies and the rows and
@@ -44,8 +45,8 @@ impl Pool<'_> {
         if y.is_empty() || x.is_empty() {
             return Ok(());
         }
-        let rows = Rows {
-            place: self.input,
+        let rows = Transfer {
+            base: self.input,
             sram: out.base + out.count(),
             dram: (out.block * h + y.start) * w + x.start,
             size: [y.len(), x.len()],
@@ -157,9 +158,6 @@ fn fold_tiles(
 ) -> Result<(), LowerError> {
     match fold {
         Fold::Products => stage::add(e, tiles, loops),
-        Fold::Alu(op) => {
-            let [dst, src] = tiles.map(|tile| tile as u16);
-            e.alu(op, AluOperand::Acc, vec![Uop { dst, src, wgt: 0 }], loops)
-        }
+        Fold::Alu(op) => e.join(op, [tiles], loops),
     }
 }

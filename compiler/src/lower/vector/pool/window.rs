@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::lower::places::Place;
+use crate::lower::transfer::Base;
 use crate::qgraph::TensorId;
 use crate::qgraph::lane::LaneOp;
 use crate::qgraph::window::Window;
@@ -11,8 +11,8 @@ use crate::qgraph::window::Window;
 pub(super) struct Pool<'g> {
     /// What it reads.
     pub from: TensorId,
-    pub input: Place,
-    pub output: Place,
+    pub input: Base,
+    pub output: Base,
     pub window: &'g Window,
     pub size: [usize; 2],
     pub out: [usize; 2],
