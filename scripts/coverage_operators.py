@@ -5,7 +5,6 @@ expected, or be refused where REFUSED says so.
 """
 
 import collections
-import itertools
 import subprocess
 from pathlib import Path
 
@@ -20,8 +19,9 @@ LEFT_OUT = ["_expanded", "sign_model", "dropout_", "bernoulli", "training", "str
             "PoissonNLLLLoss_no_reduce", "operator_params"]
 # Operators whose tests of ONNX run with constants for all inputs but one.
 NODES = ["Attention", "DynamicQuantizeLinear", "GRU", "GridSample", "LSTM", "Loop"]
-# The least share of ONNX's tests that run.
+# The least share of ONNX's tests that run, and of those, whose attributes the host's engine often lacks.
 LEAST_SHARE = 0.8
+LEAST_OF_NODES = 0.7
 # The smallest cosine, and the largest difference in shares of the largest value.
 NEAR = (0.99, 0.1)
 
@@ -193,15 +193,17 @@ def failures(vta, folder):
         counts["ran"] += 1
         return fault(found, expected)
 
-    for name, path, x, expected in itertools.chain(of_onnx(), of_nodes(folder)):
-        if path.name != "node.onnx" and x.shape[:1] == expected.shape[:1] != (1,):
-            path, x, expected = one_image(path, folder / "one.onnx"), x[:1], expected[:1]
-        why = compare(name, path, x, expected)
-        if why:
-            failed.append(f"{name}: {why}")
-    if counts["ran"] < LEAST_SHARE * counts.total():
-        failed.append(f"only {counts['ran']} of {counts.total()} tests of ONNX run")
-    print(f"operators: {counts['ran']} tests of ONNX ran, {counts['refused']} were refused")
+    for source, least in [(of_onnx(), LEAST_SHARE), (of_nodes(folder), LEAST_OF_NODES)]:
+        counts.clear()
+        for name, path, x, expected in source:
+            if path.name != "node.onnx" and x.shape[:1] == expected.shape[:1] != (1,):
+                path, x, expected = one_image(path, folder / "one.onnx"), x[:1], expected[:1]
+            why = compare(name, path, x, expected)
+            if why:
+                failed.append(f"{name}: {why}")
+        if counts["ran"] < least * counts.total():
+            failed.append(f"only {counts['ran']} of {counts.total()} tests of ONNX run")
+        print(f"operators: {counts['ran']} tests of ONNX ran, {counts['refused']} were refused")
     values = np.random.default_rng(2).normal(0, 1, (1, 4, 8, 8)).astype(np.float32)
     for name, nodes, constants in made():
         path = folder / "made.onnx"
