@@ -238,6 +238,10 @@ fn prepare(args: &RunOptions, watch: &dyn Watch) -> Result<Prepared> {
         });
     }
     let given = open(&model.inputs())?;
+    if given.is_some() && args.model.starts_with("zoo:") {
+        watch
+            .note(&"networks of the zoo have made-up weights: what they find means nothing".into());
+    }
     let preprocess = choose()?;
     if model.is_float() {
         model = quantized(args, &model, given.as_deref(), &preprocess, watch)?;

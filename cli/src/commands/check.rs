@@ -53,24 +53,24 @@ fn print(args: &CheckArgs, found: &Found) -> Result<()> {
     for note in &found.notes {
         print_text(&format!("note: {note}"))?;
     }
-    let mut line = format!("{}: ", args.file.display());
     let network = found.network.as_ref();
-    line.push_str(&match found.faults.len() {
-        0 if network.is_some_and(|n| n.is_refused()) => "it can't be compiled".to_owned(),
-        0 => "no fault found".to_owned(),
-        n => format!("{n} fault(s)"),
-    });
-    if args.hazards {
-        let hazards = match found.hazard_count {
+    let verdict = match found.faults.len() {
+        0 if network.is_some_and(|n| n.is_refused()) => Some("it can't be compiled".to_owned()),
+        0 if args.hazards && found.hazard_count > 0 => None,
+        0 if args.hazards || network.is_some() => Some("no fault found".to_owned()),
+        0 => Some("no fault found; --hazards looks for races, too".to_owned()),
+        n => Some(format!("{n} fault(s)")),
+    };
+    let hazards = args.hazards.then(|| {
+        let count = match found.hazard_count {
             0 => "no hazard".to_owned(),
             n => format!("{n} hazard(s)"),
         };
-        line.push_str(&format!(
-            ", {hazards} in {} instruction(s) of {} run(s)",
-            found.insns, found.runs
-        ));
-    }
-    print_text(&line)
+        let (insns, runs) = (found.insns, found.runs);
+        format!("{count} in {insns} instruction(s) of {runs} run(s)")
+    });
+    let parts: Vec<_> = verdict.into_iter().chain(hazards).collect();
+    print_text(&format!("{}: {}", args.file.display(), parts.join(", ")))
 }
 
 fn json_object(file: &Path, hazards: bool, found: &Found) -> Value {
