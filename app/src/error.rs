@@ -364,7 +364,14 @@ macro_rules! ensure_input {
     };
 }
 
-pub(crate) use {bail, bail_input, ensure, ensure_input, from};
+#[cfg(any(
+    feature = "board",
+    feature = "images",
+    feature = "opencl",
+    feature = "rtl"
+))]
+pub(crate) use from;
+pub(crate) use {bail, bail_input, ensure, ensure_input};
 
 #[cfg(test)]
 mod tests {
