@@ -69,8 +69,7 @@ impl Program {
     /// The kernel of a GEMM or ALU command, whose micro-op range lies inside it.
     ///
     /// # Errors
-    /// [`ProgramError::Symbol`] for another instruction, [`ProgramError::Kernel`],
-    /// [`ProgramError::UopRange`].
+    /// [`ProgramError`] for another instruction, an unknown kernel, micro-ops beyond it.
     pub fn kernel_of(
         &self,
         at: At<'_>,

@@ -37,7 +37,7 @@ pub fn idle(module: Module) -> Insn {
     }
 }
 
-/// What stands behind instructions that leave so many tokens, in the order of [`Edge::ALL`]: it takes them, and the
+/// What stands behind instructions that leave so many tokens, in the order of `Edge::ALL`: it takes them, and the
 /// compute module waits for the others.
 pub fn settle(left: [u32; 4]) -> Vec<Insn> {
     let times = |count: u32, module, deps: Deps| {

@@ -110,7 +110,7 @@ impl Timed {
         self.layers.iter().map(|l| l.bound.cycles()).sum()
     }
 
-    /// The keys that cycles add to the JSON of a layer: see [`cycles_json`]; none for one that took none.
+    /// The keys that cycles add to the JSON of a layer; none for one that took none.
     pub fn layer_json(&self, name: &str, macs: u64, passes: u64) -> Map<String, Value> {
         let keys = |cycles| cycles_json(cycles, &self.steps_of(name), macs, passes, &self.energy);
         self.layer(name).map(keys).unwrap_or_default()
