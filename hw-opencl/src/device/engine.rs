@@ -6,7 +6,7 @@ use std::sync::{Arc, Weak};
 use std::time::Instant;
 
 use vta_driver::packing::TensorImages;
-use vta_driver::{Batch, Footprints, Lane, LayerMark, MarkReport, RunReport, Traffic, Work};
+use vta_driver::{Batch, Footprints, Lane, RunReport, Traffic, Work, mark_reports};
 use vta_isa::resolve::{UopScratchpad, meet, stored_bytes};
 use vta_isa::{Config, Insn, MemType, Uop, check, tokens};
 
@@ -450,16 +450,9 @@ impl Engine {
 /// The report of a batch, without the time that it takes. Layers overlap on the device, so no
 /// time is attributed to one.
 fn report(batch: &Batch, config: &Config, leftover_tokens: [u32; 4]) -> RunReport {
-    let ends = batch.marks.iter().skip(1).map(|m| m.first_insn);
-    let ends = ends.chain([batch.insns.len()]);
-    let mark = |(mark, end): (&LayerMark, usize)| MarkReport {
-        name: mark.name.clone(),
-        traffic: Traffic::of(batch.insns.get(mark.first_insn..end).unwrap_or(&[]), config),
-        ..MarkReport::default()
-    };
     RunReport {
         traffic: Traffic::of(&batch.insns, config),
-        marks: batch.marks.iter().zip(ends).map(mark).collect(),
+        marks: mark_reports(&batch.insns, &batch.marks, config, &[]),
         leftover_tokens,
         ..RunReport::default()
     }
