@@ -38,7 +38,7 @@ mod testing;
 pub use device::{
     Batch, Budget, Counters, Device, DeviceCounters, DeviceInfo, FlushReason, Lane, LayerMark,
     MarkReport, NullDevice, OverBudget, RunReport, Runner, Ticket, Traffic, Work, WorkDone,
-    WorkerDevice, mark_reports,
+    WorkerDevice,
 };
 pub use error::{DriverError, TimelineError};
 pub use flat::{FLAT_MAGIC, FLAT_VERSION, FlatCut, FlatError, flat_image};

@@ -11,7 +11,7 @@ use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use vta_driver::{
     AllocError, Allocator, Batch, Device, DeviceInfo, DriverError, MarkReport, PhysAddr, RunReport,
-    Ticket, Traffic, Work, WorkDone, mark_reports,
+    Ticket, Work, WorkDone,
 };
 use vta_isa::{Config, check};
 
@@ -327,18 +327,16 @@ impl Worker {
 
     /// The wall time is the layers' by their instructions' bytes and steps, since the hardware tells no more.
     fn report(&self, batch: &Batch, cycles: u32, wall: Duration) -> RunReport {
-        let mut marks = mark_reports(&batch.insns, &batch.marks, &self.config, &[]);
+        let mut report = RunReport::of(&batch.insns, &batch.marks, &self.config);
         let weight = |mark: &MarkReport| mark.traffic.total_bytes() + mark.traffic.gemm_steps;
-        let all = marks.iter().map(weight).sum::<u64>().max(1);
-        for mark in &mut marks {
+        let all = report.marks.iter().map(weight).sum::<u64>().max(1);
+        for mark in &mut report.marks {
             mark.wall = wall.mul_f64(weight(mark) as f64 / all as f64);
         }
         RunReport {
-            traffic: Traffic::of(&batch.insns, &self.config),
             wall,
             cycles: Some(u64::from(cycles)),
-            marks,
-            leftover_tokens: [0; 4],
+            ..report
         }
     }
 }

@@ -40,7 +40,7 @@ pub mod views;
 
 use std::sync::Arc;
 
-use vta_driver::{Batch, Budget, DeviceMemory, LayerMark, RunReport, mark_reports};
+use vta_driver::{Batch, Budget, DeviceMemory, LayerMark, RunReport};
 use vta_isa::Insn;
 use vta_isa::tokens::At;
 

@@ -3,7 +3,7 @@
 
 use std::time::Instant;
 
-use vta_driver::{Budget, DeviceMemory, LayerMark, RunReport, Traffic};
+use vta_driver::{Budget, DeviceMemory, LayerMark, RunReport};
 use vta_isa::tokens::{self, At};
 use vta_isa::{Alu, AluOperand, Config, Gemm, Insn, Load, MemType, Store, Uop};
 
@@ -199,15 +199,10 @@ impl Executor for Oracle {
                 Insn::Finish(_) => Ok(()),
             }
         })?;
-        let wall = start.elapsed();
-        let marks = crate::mark_reports(insns, marks, &self.config, &[]);
-        let traffic = Traffic::of(insns, &self.config);
         Ok(RunReport {
-            traffic,
-            wall,
-            cycles: None,
-            marks,
+            wall: start.elapsed(),
             leftover_tokens,
+            ..RunReport::of(insns, marks, &self.config)
         })
     }
 }

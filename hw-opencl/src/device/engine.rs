@@ -6,7 +6,7 @@ use std::sync::{Arc, Weak};
 use std::time::Instant;
 
 use vta_driver::packing::TensorImages;
-use vta_driver::{Batch, Footprints, Lane, RunReport, Traffic, Work, mark_reports};
+use vta_driver::{Batch, Footprints, Lane, RunReport, Work};
 use vta_isa::resolve::{UopScratchpad, meet, stored_bytes};
 use vta_isa::{Config, Insn, MemType, Uop, check, tokens};
 
@@ -387,7 +387,11 @@ impl Engine {
             let pending = self.runner.run(&part, site)?;
             all.extend(uploads.into_iter().chain(pending));
             let Stop::ReadBack { position, ranges } = stop else {
-                let report = report(batch, &self.config, leftover_tokens);
+                // Layers overlap on the device, so no time is attributed to one.
+                let report = RunReport {
+                    leftover_tokens,
+                    ..RunReport::of(&batch.insns, &batch.marks, &self.config)
+                };
                 let whole = fresh.is_none();
                 let sources = std::mem::take(&mut walk.uop_sources);
                 if whole {
@@ -444,16 +448,5 @@ impl Engine {
             uops: self.uops.loaded().collect(),
         };
         self.plans.insert(Arc::as_ptr(batch) as usize, plan);
-    }
-}
-
-/// The report of a batch, without the time that it takes. Layers overlap on the device, so no
-/// time is attributed to one.
-fn report(batch: &Batch, config: &Config, leftover_tokens: [u32; 4]) -> RunReport {
-    RunReport {
-        traffic: Traffic::of(&batch.insns, config),
-        marks: mark_reports(&batch.insns, &batch.marks, config, &[]),
-        leftover_tokens,
-        ..RunReport::default()
     }
 }
