@@ -4,15 +4,15 @@
 //! micro-ops, so the host keeps what the micro-op scratchpad holds, reading the loads of micro-ops
 //! from a mirror of device memory.
 
+use std::fmt::Display;
 use std::ops::Range;
 
 use vta_driver::{Batch, Budget, DeviceMemory};
-use vta_isa::check::Finding;
 use vta_isa::resolve::{LoadAccess, Resolved, Rows, StoreAccess, UopScratchpad};
 use vta_isa::tokens::At;
 use vta_isa::{Config, Insn, MemType};
 
-use crate::error::BatchError;
+use crate::error::EngineError;
 use crate::mirror::Mirror;
 
 /// What becomes of the instructions: operations of the throughput structure, or a stream for
@@ -56,7 +56,7 @@ impl Walk<'_> {
         from: usize,
         fresh: Option<usize>,
         sink: &mut dyn Sink,
-    ) -> Result<Stop, BatchError> {
+    ) -> Result<Stop, EngineError> {
         for position in from..self.order.len() {
             let index = self.order[position] as usize;
             let at = At {
@@ -65,10 +65,7 @@ impl Walk<'_> {
             };
             self.spend(&at)?;
             let resolved = self.uops.resolve(self.config, &at.insn);
-            let resolved = resolved.map_err(|fault| {
-                let at = Box::new(at.clone());
-                Finding::Fault { at, fault }
-            })?;
+            let resolved = resolved.map_err(|fault| refused(&at, fault))?;
             match resolved {
                 Resolved::Load(access) => {
                     check_load(&at, &access, mirror.memory())?;
@@ -94,7 +91,7 @@ impl Walk<'_> {
         Ok(Stop::End)
     }
 
-    fn spend(&mut self, at: &At) -> Result<(), BatchError> {
+    fn spend(&mut self, at: &At) -> Result<(), EngineError> {
         let steps = match &at.insn {
             Insn::Gemm(gemm) => gemm.steps(),
             Insn::Alu(alu) => alu.steps(),
@@ -108,7 +105,7 @@ impl Walk<'_> {
                     steps: *limit,
                     ..Budget::default()
                 };
-                return Err(budget.over_steps(at.clone()).into());
+                return Err(EngineError::refused(budget.over_steps(at.clone())));
             }
         }
         Ok(())
@@ -129,7 +126,7 @@ fn is_within_one(rows: &Rows, memory: &DeviceMemory) -> bool {
     memory.read(start, end - start).is_ok()
 }
 
-fn check_load(at: &At, access: &LoadAccess, memory: &DeviceMemory) -> Result<(), BatchError> {
+fn check_load(at: &At, access: &LoadAccess, memory: &DeviceMemory) -> Result<(), EngineError> {
     if is_within_one(&access.rows, memory) {
         return Ok(());
     }
@@ -138,16 +135,16 @@ fn check_load(at: &At, access: &LoadAccess, memory: &DeviceMemory) -> Result<(),
     let rows = access.rows.iter();
     for row in rows.take(if once { 1 } else { usize::MAX }) {
         let read = memory.read(row.start, row.end - row.start);
-        read.map_err(|source| dram(at, source))?;
+        read.map_err(|source| refused(at, source))?;
     }
     Ok(())
 }
 
-fn check_store(at: &At, access: &StoreAccess, mirror: &mut Mirror) -> Result<(), BatchError> {
+fn check_store(at: &At, access: &StoreAccess, mirror: &mut Mirror) -> Result<(), EngineError> {
     if !is_within_one(&access.rows, mirror.memory()) {
         for row in access.rows.iter() {
             let read = mirror.memory().read(row.start, row.end - row.start);
-            read.map_err(|source| dram(at, source))?;
+            read.map_err(|source| refused(at, source))?;
         }
     }
     for row in access.rows.apart() {
@@ -164,9 +161,6 @@ fn stale_rows(access: &LoadAccess, mirror: &Mirror) -> Vec<(u32, u64)> {
         .collect()
 }
 
-fn dram(at: &At, source: vta_driver::MemoryError) -> BatchError {
-    BatchError::Dram {
-        at: Box::new(at.clone()),
-        source,
-    }
+fn refused(at: &At, why: impl Display) -> EngineError {
+    EngineError::refused(format_args!("{at}: {why}"))
 }

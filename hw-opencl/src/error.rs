@@ -1,12 +1,10 @@
 //! What can go wrong between a program and an OpenCL device.
 
-use std::time::Duration;
+use std::fmt::Display;
 
 use thiserror::Error;
 use vta_driver::MemoryError;
 use vta_files::output::FileError;
-use vta_isa::check::Finding;
-use vta_isa::tokens::{At, TokenError};
 
 /// An OpenCL call that failed: which one, and what the runtime answered.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -122,16 +120,6 @@ pub enum OpenClError {
         /// Why not.
         reason: String,
     },
-    /// Device memory can't be had.
-    #[error("device {device}: {requested_bytes} bytes of device memory can't be had ({limit})")]
-    OutOfMemory {
-        /// The device.
-        device: String,
-        /// Size asked for.
-        requested_bytes: u64,
-        /// What the device or the runtime says.
-        limit: String,
-    },
     /// A call failed.
     #[error("device {device}: {fault}")]
     Call {
@@ -140,76 +128,27 @@ pub enum OpenClError {
         /// What the runtime answered.
         fault: ClFault,
     },
-    /// Nothing was finished for too long: a kernel hangs or the device is gone.
-    #[error(
-        "device {device}: nothing was finished for {} s; it is given up as hung \
-         (VTA_OPENCL_TIMEOUT_S sets the limit)",
-        .limit.as_secs_f32()
-    )]
-    Hung {
-        /// The device.
-        device: String,
-        /// The limit.
-        limit: Duration,
-    },
-    /// A batch that no device may run.
-    #[error(transparent)]
-    Batch(#[from] BatchError),
-}
-
-/// Why a batch is refused before anything of it runs.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[non_exhaustive]
-pub enum BatchError {
-    /// An index, a range or an address is out of bounds.
-    #[error(transparent)]
-    Bounds(Box<Finding>),
-    /// Tokens or the end of the run are wrong, deadlocks among them.
-    #[error(transparent)]
-    Token(#[from] TokenError),
-    /// A DRAM access is outside the allocations.
-    #[error("{at}: {source}")]
-    Dram {
-        /// Where.
-        at: Box<At>,
-        /// The access.
-        source: MemoryError,
-    },
-    /// The run takes more GEMM and ALU steps than it may.
-    #[error(transparent)]
-    Budget(#[from] vta_driver::OverBudget),
-    /// An instruction whose word can't be encoded.
-    #[error("{at}: {reason}")]
-    Encode {
-        /// Where.
-        at: Box<At>,
-        /// What is wrong.
-        reason: String,
-    },
-}
-
-impl From<Finding> for BatchError {
-    fn from(finding: Finding) -> Self {
-        match finding {
-            Finding::Token(token) => Self::Token(token),
-            other => Self::Bounds(Box::new(other)),
-        }
-    }
 }
 
 /// Why a piece of work failed.
 #[derive(Debug, Error)]
 pub(crate) enum EngineError {
+    /// The host's own access.
     #[error(transparent)]
     Memory(#[from] MemoryError),
-    /// The buffer can't be as large as the allocations need.
-    #[error("{requested_bytes} bytes of device memory can't be had ({limit})")]
-    TooLarge { requested_bytes: u64, limit: String },
     #[error(transparent)]
     Call(#[from] ClFault),
-    #[error(transparent)]
-    Batch(#[from] BatchError),
+    /// A batch that no device may run, or memory that can't be had.
+    #[error("{0}")]
+    Refused(String),
     /// Something that can't happen, in words: a fault of this crate.
     #[error("internal error: {0}")]
     Internal(&'static str),
+}
+
+impl EngineError {
+    /// Of what is refused before anything of it runs.
+    pub fn refused(reason: impl Display) -> Self {
+        Self::Refused(reason.to_string())
+    }
 }

@@ -48,7 +48,7 @@ mod words;
 pub use build::measured::{remember_scopes, remembered_scopes};
 pub use build::program::{config_macros, save_bitstream};
 pub use device::OpenClDevice;
-pub use error::{BatchError, ClFault, OpenClError};
+pub use error::{ClFault, OpenClError};
 pub use options::{Cache, Math, Options};
 pub use scopes::{Scope, Scopes};
 pub use select::{DeviceEntry, DeviceKind, Selector, Structure, devices};

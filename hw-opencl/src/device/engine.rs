@@ -15,7 +15,7 @@ use crate::batch::{Stop, Walk};
 use crate::build::measured::remembered_scopes;
 use crate::build::program::Builder;
 use crate::cl::{Ctx, Marker, Pending, Queue, Staging};
-use crate::error::{BatchError, ClFault, EngineError, OpenClError};
+use crate::error::{ClFault, EngineError, OpenClError};
 use crate::mirror::Mirror;
 use crate::options::Options;
 use crate::scopes::Scopes;
@@ -339,9 +339,8 @@ impl Engine {
         batch: &Arc<Batch>,
     ) -> Result<(Vec<Pending>, RunReport), EngineError> {
         self.shared.stats.add(|s| s.planned += 1);
-        check::extensions(&self.config, &batch.insns)
-            .map_err(|found| BatchError::Bounds(Box::new(found)))?;
-        let order = tokens::order(&batch.insns).map_err(BatchError::from)?;
+        check::extensions(&self.config, &batch.insns).map_err(EngineError::refused)?;
+        let order = tokens::order(&batch.insns).map_err(EngineError::refused)?;
         let leftover_tokens = order.leftover;
         let order = order.indices;
         if self.runner.clears_scratchpads() {

@@ -172,10 +172,7 @@ fn answer(waiting: &Receiver<Unfinished>, shared: &Shared) {
         let now = Instant::now();
         let reply = match (failed, unfinished.outcome) {
             (_, Outcome::Failed(error)) => Err(error),
-            (Some(fault), _) => Err(shared.error(&OpenClError::Call {
-                device: shared.device.clone(),
-                fault,
-            })),
+            (Some(fault), _) => Err(shared.failed(fault)),
             (None, Outcome::Written) => Ok(WorkDone::Written),
             (None, Outcome::Data) => Ok(WorkDone::Data(data)),
             (None, Outcome::Ran { mut report, began }) => {

@@ -7,7 +7,7 @@ use super::site::Site;
 use super::stream::Stream;
 use crate::build::program::{Builder, scratchpad_bytes};
 use crate::cl::{Arg, Bytes, CoreKernel, Pending, Queue};
-use crate::error::{BatchError, ClFault, EngineError, OpenClError};
+use crate::error::{ClFault, EngineError, OpenClError};
 use crate::select::Structure;
 
 /// The single-work-item core.
@@ -40,10 +40,9 @@ impl StreamOnDevice {
     ) -> Result<Self, EngineError> {
         let mut words = Vec::new();
         for (index, insn) in insns {
-            let word = insn.encode().map_err(|error| BatchError::Encode {
-                at: Box::new(At { index, insn }),
-                reason: error.to_string(),
-            })?;
+            let at = At { index, insn };
+            let word = insn.encode();
+            let word = word.map_err(|e| EngineError::refused(format_args!("{at}: {e}")))?;
             words.extend((0..4).map(|i| (word >> (32 * i)) as u32));
         }
         Ok(Self {

@@ -17,7 +17,7 @@ use self::throughput::{Launches, Throughput};
 use crate::batch::Sink;
 use crate::build::program::Builder;
 use crate::cl::{Pending, Queue};
-use crate::error::{BatchError, EngineError, OpenClError};
+use crate::error::{EngineError, OpenClError};
 use crate::select::Structure;
 
 /// Kernels and scratchpads of a structure.
@@ -85,7 +85,7 @@ impl Runner {
         &self,
         config: &Config,
         site: Site<'_>,
-        walk: impl FnOnce(&mut dyn Sink) -> Result<T, BatchError>,
+        walk: impl FnOnce(&mut dyn Sink) -> Result<T, EngineError>,
         insns: impl FnOnce(&T) -> Vec<(usize, Insn)>,
     ) -> Result<(T, Part, Vec<Pending>), EngineError> {
         let mut uploads = Vec::new();
