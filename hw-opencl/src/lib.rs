@@ -53,4 +53,3 @@ pub use options::{Cache, Math, Options};
 pub use scopes::{Scope, Scopes};
 pub use select::{DeviceEntry, DeviceKind, Selector, Structure, devices};
 pub use sources::{CORE_SOURCE, PACK_SOURCE, THROUGHPUT_SOURCE};
-pub use stats::Stats;

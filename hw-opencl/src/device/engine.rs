@@ -261,7 +261,7 @@ impl Engine {
                 return Ok(vec![packed]);
             }
         }
-        stats.copied(size, |s| &mut s.bytes_written);
+        stats.sent(size);
         let mut tiles = vec![0; size as usize];
         images.pack_into(&mut tiles);
         self.write(lane, addr, tiles.into())
@@ -338,7 +338,7 @@ impl Engine {
         &mut self,
         batch: &Arc<Batch>,
     ) -> Result<(Vec<Pending>, RunReport), EngineError> {
-        self.shared.stats.add(|s| s.planned += 1);
+        self.shared.stats.add(|s| s.plans += 1);
         check::extensions(&self.config, &batch.insns).map_err(EngineError::refused)?;
         let order = tokens::order(&batch.insns).map_err(EngineError::refused)?;
         let leftover_tokens = order.leftover;
@@ -402,7 +402,7 @@ impl Engine {
             stats.stalled();
             for (addr, len) in ranges {
                 if let Some(buffer) = self.arena.buffer() {
-                    stats.copied(len, |s| &mut s.bytes_read);
+                    stats.received(len);
                     let mut read =
                         self.queues[COMPUTE].read(buffer, u64::from(addr) - arena.0, len)?;
                     self.mirror.refresh(addr, &read.wait()?)?;

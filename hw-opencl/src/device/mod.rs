@@ -21,7 +21,6 @@ use crate::options::Options;
 use crate::scopes::Scopes;
 use crate::select::{DeviceEntry, Selector, Structure};
 use crate::shared::Shared;
-use crate::stats::Stats;
 
 /// How many pieces of work may wait before `submit` blocks.
 const QUEUE_DEPTH: usize = 64;
@@ -130,11 +129,6 @@ impl OpenClDevice {
         self.keeps_scratchpads
     }
 
-    /// What it did so far.
-    pub fn stats(&self) -> Stats {
-        self.shared.stats.snapshot()
-    }
-
     /// Queues an item, waiting for room as long as the device isn't hung.
     fn send(&self, mut item: Item) -> Result<(), DriverError> {
         let sender = self.sender.as_ref().ok_or_else(|| self.shared.lost())?;
@@ -221,20 +215,11 @@ impl Device for OpenClDevice {
     }
 
     fn counters(&self) -> Option<DeviceCounters> {
-        let s = self.stats();
-        Some(DeviceCounters {
-            batches: s.batches,
-            launches: s.launches,
-            waits: s.waits,
-            stalls: s.stalls,
-            copies: s.copies,
-            scope_copies: s.scope_copies,
-            bytes_to_device: s.bytes_written + s.plan_bytes,
-            bytes_from_device: s.bytes_read,
-            plans: s.planned,
-            plan_ns: s.plan_ns,
-            kernel_ns: self.shared.profile.then_some(s.kernel_ns),
-        })
+        let mut counted = self.shared.stats.snapshot();
+        if self.shared.profile {
+            counted.kernel_ns.get_or_insert(0);
+        }
+        Some(counted)
     }
 }
 

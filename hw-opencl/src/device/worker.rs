@@ -127,7 +127,7 @@ fn enqueue(
     let spans = engine.order(lane, &work)?;
     let done = match work {
         Work::Write { addr, data } => {
-            stats.copied(data.len() as u64, |s| &mut s.bytes_written);
+            stats.sent(data.len() as u64);
             (engine.write(lane, addr.0, data)?, Outcome::Written)
         }
         Work::Pack { addr, images } => {
@@ -135,7 +135,7 @@ fn enqueue(
             (pending, Outcome::Written)
         }
         Work::Read { addr, size_bytes } => {
-            stats.copied(size_bytes, |s| &mut s.bytes_read);
+            stats.received(size_bytes);
             (engine.read(lane, addr.0, size_bytes)?, Outcome::Data)
         }
         Work::Run(batch) => {
@@ -161,7 +161,7 @@ fn answer(waiting: &Receiver<Unfinished>, shared: &Shared) {
             let waited = pending.wait();
             if shared.profile {
                 let ns = pending.kernel_nanoseconds();
-                shared.stats.add(|s| s.kernel_ns += ns);
+                shared.stats.add(|s| *s.kernel_ns.get_or_insert(0) += ns);
             }
             match waited {
                 Ok(bytes) if data.is_empty() => data = bytes,

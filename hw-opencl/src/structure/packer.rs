@@ -84,11 +84,11 @@ impl Packer {
         let mut before = Vec::new();
         if sources.words != words {
             let bytes: Vec<u8> = words.iter().flat_map(|w| w.to_ne_bytes()).collect();
-            stats.copied(bytes.len() as u64, |s| &mut s.plan_bytes);
+            stats.sent(bytes.len() as u64);
             before.push(queue.write(&mut sources.sizes, 0, bytes.into())?);
             sources.words = words;
         }
-        stats.copied(len, |s| &mut s.bytes_written);
+        stats.sent(len);
         before.push(queue.write_images(&mut sources.images, images)?);
         let pieces = [PackWord::Blocks, PackWord::Positions].map(|w| u64::from(words[w as usize]));
         // The tiles are in memory, so their number is a size.
