@@ -13,7 +13,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::cl::{ImageLimits, RawDevice};
+use crate::cl::{DeviceFacts, ImageLimits};
 use crate::error::OpenClError;
 use crate::plan::versions::Scratchpad;
 use crate::words::{SCOPES, TEXEL_BYTES, TEXTURE_WIDTH};
@@ -46,7 +46,7 @@ impl Scope {
     }
 
     /// The most bytes that a device can hold so beside the largest buffer, or why it can't.
-    fn limit(self, device: &RawDevice) -> Result<(u64, &'static str), &'static str> {
+    fn limit(self, device: &DeviceFacts) -> Result<(u64, &'static str), &'static str> {
         let images = || -> Result<ImageLimits, _> {
             device.images.ok_or("CL_DEVICE_IMAGE_SUPPORT is false")
         };
@@ -183,7 +183,7 @@ impl Scopes {
     /// Why the device can't hold them so, with the limit's name.
     pub(crate) fn limits(
         self,
-        device: &RawDevice,
+        device: &DeviceFacts,
         least_bytes: [u64; 3],
     ) -> Result<[u64; 3], String> {
         let mut limits = [device.max_alloc_bytes; 3];

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::cl::{self, RawDevice};
+use crate::cl::{self, DeviceFacts};
 use crate::error::OpenClError;
 
 /// How a device runs batches.
@@ -87,76 +87,27 @@ pub struct DeviceEntry {
     pub selector: String,
     /// The structure that it gets unless a selector asks for another.
     pub structure: Structure,
-    pub(crate) raw: RawDevice,
+    /// What its platform says of it.
+    pub facts: DeviceFacts,
 }
 
 impl DeviceEntry {
-    /// The device's name.
-    pub fn name(&self) -> &str {
-        &self.raw.name
-    }
-
-    /// The platform's name.
-    pub fn platform(&self) -> &str {
-        &self.raw.platform
-    }
-
-    /// The OpenCL version that the device states.
-    pub fn version(&self) -> &str {
-        &self.raw.version
-    }
-
-    /// The driver's version.
-    pub fn driver(&self) -> &str {
-        &self.raw.driver
-    }
-
-    /// Parallel compute units.
-    pub fn compute_units(&self) -> u32 {
-        self.raw.compute_units
-    }
-
-    /// Bytes of device memory.
-    pub fn global_bytes(&self) -> u64 {
-        self.raw.global_bytes
-    }
-
-    /// The largest buffer in bytes: how far device memory can grow.
-    pub fn max_alloc_bytes(&self) -> u64 {
-        self.raw.max_alloc_bytes
-    }
-
-    /// Bytes of the largest constant buffer.
-    pub fn constant_bytes(&self) -> u64 {
-        self.raw.constant_bytes
-    }
-
-    /// Bytes of a work-group's local memory.
-    pub fn local_bytes(&self) -> u64 {
-        self.raw.local_bytes
-    }
-
-    /// Whether it builds kernels from source; if not, it needs a bitstream.
-    pub fn compiles(&self) -> bool {
-        self.raw.compiler
-    }
-
     /// The structures that it can run.
     pub fn structures(&self) -> Vec<Structure> {
         let can = |s: &Structure| match s {
             Structure::Core => true,
             Structure::Channels => self.has_channels(),
             // Emulators of FPGAs compile for hardware, and one dies on these kernels.
-            Structure::Throughput => self.compiles() && !self.fpga,
+            Structure::Throughput => self.facts.takes_source && !self.fpga,
         };
         Structure::ALL.into_iter().filter(can).collect()
     }
 
     /// Whether kernels can be joined by channels.
     pub fn has_channels(&self) -> bool {
-        self.raw.extensions.contains("cl_intel_channels")
+        self.facts.extensions.contains("cl_intel_channels")
             // The emulator takes them without listing them.
-            || (self.fpga && self.raw.platform.contains("Intel"))
+            || (self.fpga && self.facts.platform.contains("Intel"))
     }
 }
 
@@ -166,23 +117,26 @@ impl DeviceEntry {
 /// [`OpenClError::NoLoader`] and [`OpenClError::NoPlatform`] where OpenCL isn't installed.
 pub fn devices() -> Result<Vec<DeviceEntry>, OpenClError> {
     let mut entries: Vec<DeviceEntry> = Vec::new();
-    for raw in cl::devices()?.into_iter().filter(|d| d.available) {
-        let kind = DeviceKind::of(raw.type_bits);
-        let text = format!("{} {} {}", raw.platform, raw.platform_version, raw.name);
+    for facts in cl::devices()?.into_iter().filter(|d| d.available) {
+        let kind = DeviceKind::of(facts.type_bits);
+        let text = format!(
+            "{} {} {}",
+            facts.platform, facts.platform_version, facts.name
+        );
         let fpga = kind == DeviceKind::Accelerator
             && ["fpga", "xilinx"].iter().any(|word| contains(&text, word));
         let structure = match kind {
             DeviceKind::Cpu | DeviceKind::Gpu => Structure::Throughput,
             DeviceKind::Accelerator => Structure::Core,
         };
-        let word = platform_word(&raw.platform, fpga);
+        let word = platform_word(&facts.platform, fpga);
         let index = entries.iter().filter(|e| e.matches(&word)).count();
         entries.push(DeviceEntry {
             kind,
             fpga,
             selector: format!("opencl:{word}:{index}"),
             structure,
-            raw,
+            facts,
         });
     }
     Ok(entries)
@@ -215,11 +169,11 @@ impl DeviceEntry {
     /// Whether a word of a selector means this device: its short name, or a part of the names of
     /// the device, its platform or its vendor.
     fn matches(&self, word: &str) -> bool {
-        let short = platform_word(&self.raw.platform, self.fpga);
+        let short = platform_word(&self.facts.platform, self.fpga);
         if ["pocl", "nvidia", "xilinx", "amd", "intel", "intel-fpga"].contains(&word) {
             return short == word;
         }
-        let names = [&self.raw.name, &self.raw.platform, &self.raw.vendor];
+        let names = [&self.facts.name, &self.facts.platform, &self.facts.vendor];
         short == word || names.iter().any(|name| contains(name, word))
     }
 }
@@ -345,7 +299,7 @@ impl Selector {
             selector: self.text.clone(),
             available: entries
                 .iter()
-                .map(|e| format!("{} ({})", e.selector, e.name()))
+                .map(|e| format!("{} ({})", e.selector, e.facts.name))
                 .collect::<Vec<_>>()
                 .join(", "),
         })

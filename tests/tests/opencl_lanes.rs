@@ -100,7 +100,7 @@ fn work_on_the_same_bytes_keeps_its_order_over_both_lanes() {
 fn a_copy_ends_while_a_batch_runs() {
     for backend in backends("overlap") {
         // Two kernels at a time need two of the processor's cores.
-        if backend.structure != Structure::Throughput || backend.entry.compute_units() < 2 {
+        if backend.structure != Structure::Throughput || backend.entry.facts.compute_units < 2 {
             continue;
         }
         let device = backend.open(&Config::default());

@@ -225,7 +225,7 @@ impl Builder<'_> {
         if let Some(path) = &self.options.bitstream {
             return self.bitstream(path, structure);
         }
-        if !self.entry.compiles() {
+        if !self.entry.facts.takes_source {
             return Err(OpenClError::Structure {
                 device: self.device(),
                 structure: structure.name(),
@@ -245,7 +245,7 @@ impl Builder<'_> {
 
     /// Whether the device takes NVIDIA's instructions as inline assembly.
     fn is_nvidia(&self) -> bool {
-        self.entry.platform().contains("NVIDIA")
+        self.entry.facts.platform.contains("NVIDIA")
     }
 
     /// How the throughput structure is built here, with its program and how many work-groups may
@@ -293,7 +293,7 @@ impl Builder<'_> {
             if one_launch {
                 let limit = REGISTERS / (GROUPS_PER_UNIT * build.shape.group);
                 let more = format!(" -DVTA_DP4A -DVTA_ONE_LAUNCH -cl-nv-maxrregcount={limit}");
-                let groups = GROUPS_PER_UNIT * self.entry.compute_units();
+                let groups = GROUPS_PER_UNIT * self.entry.facts.compute_units;
                 variants.insert(0, (more, groups));
             }
         }
@@ -314,7 +314,7 @@ impl Builder<'_> {
     fn source(&self, source: &str, options: &str) -> Result<Built, OpenClError> {
         let cache = self.options.cache_folder().map(BinaryCache::new);
         let text = header::opencl_header() + source;
-        let key = [&self.entry.raw.identity()[..], options, &text].join("\n");
+        let key = [&self.entry.facts.identity()[..], options, &text].join("\n");
         if let Some(binary) = cache.as_ref().and_then(|c| c.get(&key)) {
             match self.ctx.load(&binary, options) {
                 Ok(built) => {
@@ -442,7 +442,7 @@ pub fn save_bitstream(
         device: entry.selector.clone(),
         fault,
     };
-    let ctx = Ctx::new(&entry.raw).map_err(call)?;
+    let ctx = Ctx::new(&entry.facts).map_err(call)?;
     let stats = Counts::default();
     let builder = Builder {
         entry,

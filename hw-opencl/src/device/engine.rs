@@ -123,10 +123,10 @@ impl Engine {
             device: shared.device.clone(),
             fault,
         };
-        let ctx = Arc::new(Ctx::new(&entry.raw).map_err(call)?);
+        let ctx = Arc::new(Ctx::new(&entry.facts).map_err(call)?);
         let mut queue = Queue::new(&ctx, options.profile).map_err(call)?;
         let mut copies = Queue::new(&ctx, false).map_err(call)?;
-        if options.pinned.unwrap_or(!entry.raw.unified) {
+        if options.pinned.unwrap_or(!entry.facts.unified) {
             let staging = Staging::new(&ctx).map_err(call)?;
             queue.stage(staging.clone());
             copies.stage(staging);
@@ -145,7 +145,7 @@ impl Engine {
             plans: HashMap::new(),
             runner,
             scopes,
-            arena: Arena::new(entry.max_alloc_bytes()),
+            arena: Arena::new(entry.facts.max_alloc_bytes),
             queues: [queue, copies],
             ctx,
             in_flight: [Vec::new(), Vec::new()],

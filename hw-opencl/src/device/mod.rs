@@ -94,7 +94,7 @@ impl OpenClDevice {
         let (sender, receiver) = bounded(QUEUE_DEPTH);
         let finished = worker::start(engine, receiver, &shared)?;
         // Device memory is one buffer, so it ends where the largest one does.
-        let last = entry.max_alloc_bytes().min(1 << 32);
+        let last = entry.facts.max_alloc_bytes.min(1 << 32);
         Ok(Self {
             info: DeviceInfo { name, config },
             entry: entry.clone(),

@@ -78,7 +78,7 @@ impl Throughput {
         }
         let (config, scopes) = (builder.config, builder.scopes);
         let (build, built, groups) = builder.throughput_build()?;
-        if builder.entry.raw.max_group < build.shape.group as usize {
+        if builder.entry.facts.max_group < build.shape.group as usize {
             return Err(refuse("its work-groups are too small"));
         }
         let tile_bytes = build.tile_bytes(config);
@@ -86,7 +86,7 @@ impl Throughput {
             room.tiles(config, scratchpad) as u64 * tile_bytes[scratchpad as usize]
         };
         let least = Scratchpad::ALL.map(|scratchpad| bytes_of(Room::default(), scratchpad));
-        let limits = scopes.limits(&builder.entry.raw, least);
+        let limits = scopes.limits(&builder.entry.facts, least);
         let limits = limits.map_err(|reason| builder.no_scopes(reason))?;
         let room = build.room(config, limits);
         let scratchpad = |scratchpad| -> Result<Bytes, ClFault> {
@@ -105,8 +105,8 @@ impl Throughput {
                     arrived: builder.ctx.buffer(4)?,
                 })
             };
-            let (parallel, units) = (build.shape.group > 1, builder.entry.compute_units());
-            let packs = builder.options.pack.unwrap_or(!builder.entry.raw.unified);
+            let (parallel, units) = (build.shape.group > 1, builder.entry.facts.compute_units);
+            let packs = builder.options.pack.unwrap_or(!builder.entry.facts.unified);
             let packer = || Packer::new(&built, config, parallel, units);
             let [inp, wgt] = [scratchpad(Scratchpad::Inp)?, scratchpad(Scratchpad::Wgt)?];
             let mut made = Self {
@@ -115,7 +115,7 @@ impl Throughput {
                 one_launch: (groups > 0).then(one_launch).transpose()?,
                 shape: build.shape,
                 room,
-                cut: cut(build.shape, builder.entry.compute_units()),
+                cut: cut(build.shape, builder.entry.facts.compute_units),
                 scopes,
                 tile_bytes,
                 inp_image: image(Scratchpad::Inp, &inp)?,

@@ -77,7 +77,7 @@ fn memory_grows_and_new_allocations_are_zero() {
         device.free(PhysAddr(0x3001)).unwrap();
         device.alloc_at(PhysAddr(0x3000), 16).unwrap();
         assert_eq!(read(&device, 0x3000, 16), [0; 16], "{}", backend.name());
-        let limit = backend.entry.max_alloc_bytes();
+        let limit = backend.entry.facts.max_alloc_bytes;
         let error = device.alloc(limit.max(1 << 32)).unwrap_err();
         assert!(matches!(error, DriverError::Alloc { .. }), "{error}");
     }

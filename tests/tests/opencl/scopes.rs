@@ -258,7 +258,7 @@ fn scopes_that_a_device_cannot_have_are_refused_by_name() {
             math: Some(Math::Float),
             ..with("weights=constant")
         };
-        let (bytes, limit) = (4 << 20, backend.entry.constant_bytes());
+        let (bytes, limit) = (4 << 20, backend.entry.facts.constant_bytes);
         if limit >= bytes {
             let config = Config::from_json(large).unwrap();
             backend.open_with(&config, options).unwrap();
