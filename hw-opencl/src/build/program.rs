@@ -11,7 +11,7 @@ use crate::build::cache::BinaryCache;
 use crate::cl::{Arg, BuildFault, Built, Bytes, CoreKernel, Ctx, Queue};
 use crate::error::{ClFault, OpenClError};
 use crate::options::{Cache, Math, Options};
-use crate::plan::ops::{Room, Shape, depth};
+use crate::plan::target::{Room, Shape, depth};
 use crate::plan::versions::Scratchpad;
 use crate::scopes::Scopes;
 use crate::select::{DeviceEntry, DeviceKind, Structure};

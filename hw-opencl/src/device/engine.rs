@@ -378,7 +378,6 @@ impl Engine {
                 insns.filter(runs).collect()
             };
             let (stop, part, uploads) = self.runner.make(
-                &self.config,
                 site,
                 |sink| walk.run(&mut self.mirror, from, fresh, sink),
                 insns,

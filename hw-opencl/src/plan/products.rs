@@ -12,8 +12,9 @@ use std::rc::Rc;
 
 use vta_isa::resolve::{AffineTiles, GemmAccess, Loops, meet, merge};
 
-use crate::plan::ops::{Kind, Op, Shape, Tables, Target, Touches, add_range};
+use crate::plan::ops::{Kind, Op, Tables, Touches, add_range};
 use crate::plan::sets::Sets;
+use crate::plan::target::{Shape, Target};
 use crate::plan::versions::{Places, Scratchpad, Versions};
 use crate::words::{MISSING, PIECE_WORDS};
 
@@ -443,7 +444,7 @@ fn operation(class: &[&Component], tables: &mut Tables, target: &Target, all: &T
         tables.list(&pieces),
         first.pieces.len() as u32,
         at_once,
-        target.zeros,
+        target.room.zeros(&target.config),
     ];
     let mut tiles = Vec::new();
     for &tile in class.iter().flat_map(|component| &component.tiles) {
@@ -458,6 +459,6 @@ fn operation(class: &[&Component], tables: &mut Tables, target: &Target, all: &T
         units: class.len() as u32 * blocks * shape.product_units,
         args,
         touches,
-        cost: steps * u64::from(target.batch * target.block * target.block),
+        cost: steps * target.config.macs_per_step(),
     }
 }

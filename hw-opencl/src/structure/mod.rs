@@ -7,7 +7,7 @@ mod site;
 mod stream;
 mod throughput;
 
-use vta_isa::{Config, Insn};
+use vta_isa::Insn;
 
 use self::core::{Channels, Core, StreamOnDevice};
 use self::packer::Packer;
@@ -83,7 +83,6 @@ impl Runner {
     /// they run, with their places in the batch.
     pub fn make<T>(
         &self,
-        config: &Config,
         site: Site<'_>,
         walk: impl FnOnce(&mut dyn Sink) -> Result<T, EngineError>,
         insns: impl FnOnce(&T) -> Vec<(usize, Insn)>,
@@ -93,10 +92,9 @@ impl Runner {
         let arena = (site.arena.base(), site.arena.size_bytes());
         let (walked, part) = match self {
             Self::Throughput(throughput) => {
-                let mut decoder = throughput.decoder(config, arena.0);
+                let mut decoder = throughput.decoder(arena);
                 let walked = walk(&mut decoder)?;
-                let scheduled = throughput.schedule(decoder, config, arena)?;
-                let launches = Throughput::make(scheduled, &mut upload)?;
+                let launches = Throughput::make(decoder.schedule()?, &mut upload)?;
                 (walked, Part::Throughput(launches))
             }
             Self::Core(_) | Self::Channels(_) => {

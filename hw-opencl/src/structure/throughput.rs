@@ -1,7 +1,7 @@
 //! The throughput structure on a device: a batch's operations, level by level, in as few
 //! launches as it takes.
 
-use vta_isa::Config;
+use std::sync::Arc;
 
 use super::packer::Packer;
 use super::site::Site;
@@ -9,11 +9,11 @@ use crate::build::program::Builder;
 use crate::cl::{Arg, Bytes, CoreKernel, Image, Pending, Queue};
 use crate::error::{ClFault, EngineError, OpenClError};
 use crate::plan::decoder::Decoder;
-use crate::plan::ops::{Room, Shape};
-use crate::plan::schedule::{Cut, Goal, Launch, Scheduled, Scheduler};
+use crate::plan::schedule::{Launch, Scheduled};
+use crate::plan::target::{Cut, Room, Shape, Target};
 use crate::plan::versions::Scratchpad;
 use crate::plan::views::{ROW_BYTES, Refresh};
-use crate::scopes::{Scope, Scopes};
+use crate::scopes::Scope;
 use crate::select::Structure;
 use crate::words::{TEXEL_BYTES, TEXTURE_WIDTH};
 
@@ -23,11 +23,8 @@ pub(crate) struct Throughput {
     one_launch: Option<OneLaunch>,
     /// Missing where the host packs.
     packer: Option<Packer>,
-    shape: Shape,
-    room: Room,
-    cut: Cut,
-    scopes: Scopes,
-    tile_bytes: [u64; 3],
+    /// Without its memory, which grows.
+    target: Target,
     // Dropped before the buffers whose memory they may be.
     inp_image: Option<Image>,
     wgt_image: Option<Image>,
@@ -113,11 +110,15 @@ impl Throughput {
                 kernel: built.kernel("vta_levels")?,
                 packer: packs.then(packer).transpose()?,
                 one_launch: (groups > 0).then(one_launch).transpose()?,
-                shape: build.shape,
-                room,
-                cut: cut(build.shape, builder.entry.facts.compute_units),
-                scopes,
-                tile_bytes,
+                target: Target {
+                    config: Arc::new(config.clone()),
+                    shape: build.shape,
+                    room,
+                    cut: cut(build.shape, builder.entry.facts.compute_units),
+                    scopes,
+                    tile_bytes,
+                    dram: (0, 0),
+                },
                 inp_image: image(Scratchpad::Inp, &inp)?,
                 wgt_image: image(Scratchpad::Wgt, &wgt)?,
                 inp,
@@ -149,35 +150,12 @@ impl Throughput {
         self.packer.as_mut()
     }
 
-    /// What takes a batch's instructions. `dram_base` is the address of the first byte of device
-    /// memory.
-    pub fn decoder<'a>(&self, config: &'a Config, dram_base: u64) -> Decoder<'a> {
-        Decoder::new(config, self.shape, self.room, dram_base)
-    }
-
-    /// What is to be copied to the device for what the decoder took. `dram` is base and size of
-    /// device memory.
-    ///
-    /// # Errors
-    /// [`EngineError::Internal`], as for [`Decoder::finish`].
-    pub fn schedule(
-        &self,
-        decoder: Decoder<'_>,
-        config: &Config,
-        dram: (u64, u64),
-    ) -> Result<Scheduled, EngineError> {
-        let goal = Goal {
-            config,
-            shape: self.shape,
-            room: self.room,
-            cut: self.cut,
-            scopes: self.scopes,
-            tile_bytes: self.tile_bytes,
+    /// What takes a batch's instructions. `dram` is base and size of device memory.
+    pub fn decoder(&self, dram: (u64, u64)) -> Decoder {
+        Decoder::new(Target {
             dram,
-        };
-        let mut scheduler = Scheduler::new(goal);
-        let tables = decoder.finish(|op| scheduler.add(&op))?;
-        Ok(scheduler.finish(tables))
+            ..self.target.clone()
+        })
     }
 
     /// Copies a schedule to the device, each list by `upload`.
@@ -231,7 +209,7 @@ impl Throughput {
         events: Events,
     ) -> Result<Vec<Pending>, ClFault> {
         let launches = &batch.launches;
-        let group = self.shape.group as usize;
+        let group = self.target.shape.group as usize;
         // A batch that touches no memory needs none; any buffer will do.
         let dram = dram.unwrap_or(&self.acc);
         let memory = [dram, &self.inp, &self.wgt, &self.acc].map(Arg::Buffer);
@@ -278,7 +256,7 @@ impl Throughput {
     /// Gives the kernel what products read inputs and weights through, where that isn't the
     /// buffers: arguments behind the others, as `VTA_VIEW_PARAMS` has them.
     fn set_views(&self) -> Result<(), ClFault> {
-        let (inp, wgt) = (self.scopes.activations, self.scopes.weights);
+        let (inp, wgt) = (self.target.scopes.activations, self.target.scopes.weights);
         let all = [
             (inp, &self.inp, &self.inp_image),
             (wgt, &self.wgt, &self.wgt_image),
