@@ -124,9 +124,10 @@ fn claim(file: &BoardFile) -> Result<File, BoardError> {
     let opened = File::open(path).map_err(BoardError::io(path, "can't be opened"))?;
     match flock(&opened, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(opened),
-        Err(Errno::WOULDBLOCK) => Err(BoardError::Taken {
-            path: path.to_owned(),
-        }),
+        Err(Errno::WOULDBLOCK) => {
+            let text = "the board is in use: another device has its memory";
+            Err(BoardError::at(path, text))
+        }
         Err(error) => Err(BoardError::io(path, "can't be locked")(error.into())),
     }
 }

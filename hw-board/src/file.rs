@@ -133,10 +133,10 @@ impl BoardFile {
             {
                 Self::read(Path::new(name))
             }
-            _ => Err(BoardError::Preset {
-                name: name.to_owned(),
-                presets: Self::PRESETS,
-            }),
+            _ => Err(BoardError(format!(
+                "there is no board '{name}' (there are {}, or a file in TOML)",
+                Self::PRESETS.join(", ")
+            ))),
         }
     }
 
@@ -155,10 +155,7 @@ impl BoardFile {
     /// # Errors
     /// What is wrong, and where.
     pub fn from_toml(file: &str, text: &str) -> Result<Self, BoardError> {
-        let wrong = |message: String| BoardError::File {
-            file: file.to_owned(),
-            message,
-        };
+        let wrong = |message: String| BoardError(format!("{file}: {message}"));
         let board: Self = toml::from_str(text).map_err(|error| {
             let at = error.span().map(|span| span.start);
             wrong(toml_message(text, error.message(), at))
