@@ -18,6 +18,16 @@ pub struct ClFault {
     pub name: String,
 }
 
+impl ClFault {
+    /// The error of a device whose call it was.
+    pub(crate) fn of(self, device: &str) -> OpenClError {
+        OpenClError::Call {
+            device: device.to_owned(),
+            fault: self,
+        }
+    }
+}
+
 /// Why a device can't be opened or used.
 #[derive(Clone, Debug, Error)]
 #[non_exhaustive]

@@ -3,6 +3,7 @@
 use std::fs;
 use std::io::Read;
 use std::path::Path;
+use std::sync::Arc;
 
 use vta_files::output;
 use vta_isa::{Config, MemType, header};
@@ -181,7 +182,7 @@ pub(crate) struct Builder<'a> {
     /// Of the throughput structure.
     pub scopes: Scopes,
     pub stats: &'a Counts,
-    pub ctx: &'a Ctx,
+    pub ctx: &'a Arc<Ctx>,
 }
 
 impl Builder<'_> {
@@ -191,10 +192,7 @@ impl Builder<'_> {
     }
 
     pub fn call(&self, fault: ClFault) -> OpenClError {
-        OpenClError::Call {
-            device: self.device(),
-            fault,
-        }
+        fault.of(&self.entry.selector)
     }
 
     /// Why the scopes can't be had.
@@ -203,6 +201,15 @@ impl Builder<'_> {
             device: self.device(),
             scopes: self.scopes.to_string(),
             reason,
+        }
+    }
+
+    /// Why a structure can't be run.
+    pub fn no_structure(&self, structure: Structure, reason: &str) -> OpenClError {
+        OpenClError::Structure {
+            device: self.device(),
+            structure: structure.name(),
+            reason: reason.to_owned(),
         }
     }
 
@@ -226,11 +233,8 @@ impl Builder<'_> {
             return self.bitstream(path, structure);
         }
         if !self.entry.facts.takes_source {
-            return Err(OpenClError::Structure {
-                device: self.device(),
-                structure: structure.name(),
-                reason: "the device takes no source: it needs a bitstream".into(),
-            });
+            let reason = "the device takes no source: it needs a bitstream";
+            return Err(self.no_structure(structure, reason));
         }
         let mut options = config_macros(self.config);
         match structure {
@@ -438,18 +442,14 @@ pub fn save_bitstream(
         cache: Cache::None,
         ..Options::default()
     };
-    let call = |fault| OpenClError::Call {
-        device: entry.selector.clone(),
-        fault,
-    };
-    let ctx = Ctx::new(&entry.facts).map_err(call)?;
-    let stats = Counts::default();
+    let call = |fault: ClFault| fault.of(&entry.selector);
+    let ctx = Arc::new(Ctx::new(&entry.facts).map_err(call)?);
     let builder = Builder {
         entry,
         config,
         options: &options,
         scopes: Scopes::default(),
-        stats: &stats,
+        stats: &Counts::default(),
         ctx: &ctx,
     };
     let binary = builder.core(structure)?.binary().map_err(call)?;

@@ -12,16 +12,12 @@ use vta_isa::{Config, Insn, MemType, Uop, check, tokens};
 
 use crate::arena::Arena;
 use crate::batch::{Stop, Walk};
-use crate::build::measured::remembered_scopes;
 use crate::build::program::Builder;
 use crate::cl::{Ctx, Marker, Pending, Queue, Staging};
 use crate::error::{ClFault, EngineError, OpenClError};
 use crate::mirror::Mirror;
-use crate::options::Options;
-use crate::scopes::Scopes;
-use crate::select::{DeviceEntry, Structure};
+use crate::select::Structure;
 use crate::shared::Shared;
-use crate::structure::packer::PackSite;
 use crate::structure::{Part, Runner, Site};
 
 /// Plans that are kept for batches that are still alive.
@@ -39,7 +35,8 @@ struct Plan {
     report: RunReport,
     /// Bytes that the device writes.
     writes: Vec<Range<u64>>,
-    generation: u64,
+    /// Of the host's copy of device memory.
+    layout: u64,
     arena: (u64, u64),
     /// Micro-ops that were read, and what they were.
     uop_sources: Vec<(u32, u32)>,
@@ -62,7 +59,6 @@ pub(crate) struct Engine {
     /// By the address of the batch, which the plan's weak pointer keeps from being used again.
     plans: HashMap<usize, Plan>,
     runner: Runner,
-    scopes: Scopes,
     arena: Arena,
     /// By lane.
     queues: [Queue; 2],
@@ -77,82 +73,35 @@ pub(crate) struct Engine {
     shared: Arc<Shared>,
 }
 
-/// What an engine is made for.
-pub(crate) struct Setup<'a> {
-    pub entry: &'a DeviceEntry,
-    pub structure: Structure,
-    pub config: &'a Config,
-    pub options: &'a Options,
-}
-
-/// The memory scopes of a device: those that are asked for, or else what was measured to be
-/// faster where that can be had, or else buffers.
-fn scopes(setup: &Setup<'_>) -> Result<Scopes, OpenClError> {
-    let asked = setup.options.scopes;
-    let reason = match setup.structure {
-        Structure::Core | Structure::Channels => "only the throughput structure has them",
-        Structure::Throughput if setup.options.one_launch == Some(true) => {
-            "a batch in one launch fills the buffers that it reads"
-        }
-        Structure::Throughput => {
-            let measured = || remembered_scopes(setup.entry, setup.config, setup.options);
-            return Ok(asked.or_else(measured).unwrap_or_default());
-        }
-    };
-    let scopes = asked.unwrap_or_default();
-    if scopes.are_buffers() {
-        return Ok(scopes);
-    }
-    Err(OpenClError::Scope {
-        device: setup.entry.selector.clone(),
-        scopes: scopes.to_string(),
-        reason: reason.to_owned(),
-    })
-}
-
 impl Engine {
     /// An engine with the kernels of a structure.
-    pub fn new(setup: &Setup<'_>, shared: &Arc<Shared>) -> Result<Self, OpenClError> {
-        let Setup {
-            entry,
-            structure,
-            config,
-            options,
-        } = *setup;
-        let call = |fault| OpenClError::Call {
-            device: shared.device.clone(),
-            fault,
-        };
-        let ctx = Arc::new(Ctx::new(&entry.facts).map_err(call)?);
-        let mut queue = Queue::new(&ctx, options.profile).map_err(call)?;
-        let mut copies = Queue::new(&ctx, false).map_err(call)?;
-        if options.pinned.unwrap_or(!entry.facts.unified) {
-            let staging = Staging::new(&ctx).map_err(call)?;
+    pub fn new(
+        builder: &Builder<'_>,
+        structure: Structure,
+        shared: &Arc<Shared>,
+    ) -> Result<Self, OpenClError> {
+        let (facts, options, ctx) = (&builder.entry.facts, builder.options, builder.ctx);
+        let call = |fault: ClFault| fault.of(&shared.device);
+        let mut queue = Queue::new(ctx, options.profile).map_err(call)?;
+        let mut copies = Queue::new(ctx, false).map_err(call)?;
+        if options.pinned.unwrap_or(!facts.unified) {
+            let staging = Staging::new(ctx).map_err(call)?;
             queue.stage(staging.clone());
             copies.stage(staging);
         }
-        let scopes = scopes(setup)?;
-        let builder = Builder {
-            entry,
-            config,
-            options,
-            scopes,
-            stats: &shared.stats,
-            ctx: &ctx,
-        };
-        let runner = Runner::new(&builder, structure, &queue)?;
+        let runner = Runner::new(builder, structure, &queue)?;
+        let config = builder.config.clone();
         Ok(Self {
             plans: HashMap::new(),
             runner,
-            scopes,
-            arena: Arena::new(entry.facts.max_alloc_bytes),
+            arena: Arena::new(facts.max_alloc_bytes),
             queues: [queue, copies],
-            ctx,
+            ctx: Arc::clone(ctx),
             in_flight: [Vec::new(), Vec::new()],
             footprints: Footprints::default(),
-            config: config.clone(),
             mirror: Mirror::new(),
             uops: UopScratchpad::holding(vec![Uop::default(); config.depth(MemType::Uop)]),
+            config,
             max_steps: options.max_steps,
             shared: Arc::clone(shared),
         })
@@ -169,10 +118,6 @@ impl Engine {
     pub fn unmap(&mut self, addr: u32) {
         self.mirror.unmap(addr);
         self.arena.unmap(addr);
-    }
-
-    pub fn scopes(&self) -> Scopes {
-        self.scopes
     }
 
     pub fn clears_scratchpads(&self) -> bool {
@@ -246,17 +191,15 @@ impl Engine {
         self.mirror.memory().read(first, size)?;
         let stats = &self.shared.stats;
         if let (Some(packer), Some(to)) = (self.runner.packer(), self.arena.buffer()) {
-            let queue = &self.queues[lane as usize];
-            let site = PackSite {
+            let site = Site {
                 ctx: &self.ctx,
-                queue,
-                lane: lane as usize,
-                to,
-                stats,
+                arena: &self.arena,
+                queue: &self.queues[lane as usize],
+                shared: &self.shared,
             };
-            let offset = first - self.arena.base();
-            if let Some(packed) = packer.pack(site, Arc::clone(&images), offset)? {
-                queue.flush()?;
+            let to = (to, first - self.arena.base());
+            if let Some(packed) = packer.pack(site, lane, &images, to)? {
+                site.queue.flush()?;
                 self.mirror.device_writes(&(first..first + size));
                 return Ok(vec![packed]);
             }
@@ -316,7 +259,7 @@ impl Engine {
 
     fn still_holds(&self, plan: &Plan) -> bool {
         let arena = (self.arena.base(), self.arena.size_bytes());
-        let same_memory = plan.generation == self.mirror.generation() && plan.arena == arena;
+        let same_memory = plan.layout == self.mirror.memory().layout() && plan.arena == arena;
         if !same_memory || !self.uops.holds(&plan.uops_before) {
             return false;
         }
@@ -438,7 +381,7 @@ impl Engine {
             part,
             report: report.clone(),
             writes: stored_bytes(&self.config, &batch.insns),
-            generation: self.mirror.generation(),
+            layout: self.mirror.memory().layout(),
             arena: (self.arena.base(), self.arena.size_bytes()),
             uop_sources,
             uop_bytes,

@@ -116,11 +116,8 @@ impl Channels {
     /// Builds the kernels, each with a queue of its own.
     pub fn new(builder: &Builder<'_>, queue: &Queue) -> Result<Self, OpenClError> {
         if !builder.entry.has_channels() {
-            return Err(OpenClError::Structure {
-                device: builder.entry.selector.clone(),
-                structure: Structure::Channels.name(),
-                reason: "it has no channels between kernels".to_owned(),
-            });
+            let reason = "it has no channels between kernels";
+            return Err(builder.no_structure(Structure::Channels, reason));
         }
         let built = builder.core(Structure::Channels)?;
         builder.check_identity(&built, queue)?;

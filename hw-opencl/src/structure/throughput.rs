@@ -62,11 +62,7 @@ impl Launches {
 impl Throughput {
     /// Builds the kernels and makes the scratchpads.
     pub fn new(builder: &Builder<'_>, queue: &Queue) -> Result<Self, OpenClError> {
-        let refuse = |reason: &str| OpenClError::Structure {
-            device: builder.entry.selector.clone(),
-            structure: Structure::Throughput.name(),
-            reason: reason.to_owned(),
-        };
+        let refuse = |reason| builder.no_structure(Structure::Throughput, reason);
         if builder.options.bitstream.is_some() {
             return Err(refuse("a bitstream holds the core"));
         }
