@@ -150,19 +150,24 @@ impl ThroughputBuild {
     }
 }
 
+/// The numbers that fix the instance: in words, as macros, and what they are. A bitstream's identity has
+/// them in this order.
+fn instance(config: &Config) -> [(&'static str, &'static str, usize); 6] {
+    let depth = |mem| config.depth(mem);
+    [
+        ("BATCH", "BATCH", config.batch()),
+        ("BLOCK", "BLOCK", config.block()),
+        ("micro-op depth", "UOP_DEPTH", depth(MemType::Uop)),
+        ("input depth", "INP_DEPTH", depth(MemType::Inp)),
+        ("weight depth", "WGT_DEPTH", depth(MemType::Wgt)),
+        ("accumulator depth", "ACC_DEPTH", depth(MemType::Acc)),
+    ]
+}
+
 /// The `-D` macros that fix the instance; an offline compiler for an FPGA needs the same.
 pub fn config_macros(config: &Config) -> String {
-    let depth = |mem| config.depth(mem);
-    format!(
-        "-DVTA_BATCH={} -DVTA_BLOCK={} -DVTA_UOP_DEPTH={} -DVTA_INP_DEPTH={} -DVTA_WGT_DEPTH={} \
-         -DVTA_ACC_DEPTH={}",
-        config.batch(),
-        config.block(),
-        depth(MemType::Uop),
-        depth(MemType::Inp),
-        depth(MemType::Wgt),
-        depth(MemType::Acc)
-    )
+    let macros = instance(config).map(|(_, name, value)| format!("-DVTA_{name}={value}"));
+    macros.join(" ")
 }
 
 /// Bytes of the core's scratchpads.
@@ -286,29 +291,28 @@ impl Builder<'_> {
             options.push_str(" -DVTA_MMA");
         }
         let one_launch = self.scopes.are_buffers() && self.options.one_launch.unwrap_or(nvidia);
-        let mut variants = vec![(String::new(), 0)];
-        if one_launch {
-            variants.insert(0, (" -DVTA_ONE_LAUNCH".to_owned(), 1));
+        let mut variants = Vec::new();
+        if nvidia && one_launch {
+            let limit = REGISTERS / (GROUPS_PER_UNIT * build.shape.group);
+            let more = format!(" -DVTA_DP4A -DVTA_ONE_LAUNCH -cl-nv-maxrregcount={limit}");
+            let groups = GROUPS_PER_UNIT * self.entry.facts.compute_units;
+            variants.push((more, groups));
         }
         if nvidia {
             // These instructions are reached through inline assembly, which only some drivers
             // take.
-            variants.insert(0, (" -DVTA_DP4A".to_owned(), 0));
-            if one_launch {
-                let limit = REGISTERS / (GROUPS_PER_UNIT * build.shape.group);
-                let more = format!(" -DVTA_DP4A -DVTA_ONE_LAUNCH -cl-nv-maxrregcount={limit}");
-                let groups = GROUPS_PER_UNIT * self.entry.facts.compute_units;
-                variants.insert(0, (more, groups));
-            }
+            variants.push((" -DVTA_DP4A".to_owned(), 0));
         }
-        let last = variants.len() - 1;
+        if one_launch {
+            variants.push((" -DVTA_ONE_LAUNCH".to_owned(), 1));
+        }
         let source = throughput_header() + THROUGHPUT_SOURCE + PACK_SOURCE;
-        for (more, groups) in &variants[..last] {
+        for (more, groups) in variants {
             match self.source(&source, &format!("{options}{more}")) {
                 Err(OpenClError::Build { log, .. }) => {
                     tracing::warn!(log, "building without{more}");
                 }
-                other => return Ok((other?, *groups)),
+                other => return Ok((other?, groups)),
             }
         }
         Ok((self.source(&source, &options)?, 0))
@@ -332,7 +336,7 @@ impl Builder<'_> {
             }
         }
         let built = self.ctx.build(&text, options);
-        let built = built.map_err(|fault| self.failed(*fault))?;
+        let built = built.map_err(|fault| self.failed(fault))?;
         self.stats.add(|s| s.builds += 1);
         if !built.log.is_empty() {
             tracing::info!(device = self.device(), log = built.log, "build log");
@@ -363,7 +367,7 @@ impl Builder<'_> {
         let read = vta_files::open_input(path).and_then(|mut file| file.read_to_end(&mut binary));
         read.map_err(|e| refuse(e.to_string()))?;
         let built = self.ctx.load(&binary, "").map_err(|fault| {
-            let BuildFault { fault, log } = *fault;
+            let BuildFault { fault, log } = fault;
             refuse(format!(
                 "{fault}; is it for this board and this version of its software? {log}"
             ))
@@ -384,17 +388,10 @@ impl Builder<'_> {
         let call = |fault| self.call(fault);
         let kernel = built.kernel("vta_identity").map_err(call)?;
         let words = self.identity_words(&kernel, queue).map_err(call)?;
-        let config = self.config;
-        let expected = [
-            ("encoding version", header::ENCODING_VERSION),
-            ("BATCH", config.batch() as u32),
-            ("BLOCK", config.block() as u32),
-            ("micro-op depth", config.depth(MemType::Uop) as u32),
-            ("input depth", config.depth(MemType::Inp) as u32),
-            ("weight depth", config.depth(MemType::Wgt) as u32),
-            ("accumulator depth", config.depth(MemType::Acc) as u32),
-        ];
-        for ((what, expected), found) in expected.into_iter().zip(words) {
+        let version = ("encoding version", header::ENCODING_VERSION);
+        let instance = instance(self.config).map(|(what, _, value)| (what, value as u32));
+        let expected = [version].into_iter().chain(instance);
+        for ((what, expected), found) in expected.zip(words) {
             if found != expected {
                 return Err(OpenClError::WrongBitstream {
                     path: path.display().to_string(),

@@ -235,6 +235,13 @@ pub(crate) struct BuildFault {
     pub log: String,
 }
 
+impl From<ClFault> for BuildFault {
+    fn from(fault: ClFault) -> Self {
+        let log = String::new();
+        Self { fault, log }
+    }
+}
+
 impl Ctx {
     pub fn new(device: &DeviceFacts) -> Result<Self> {
         let context = named(
@@ -276,39 +283,18 @@ impl Ctx {
 
     /// Compiles a source. It is one text: `cl3` hands over the lengths of several sources where
     /// the runtime expects pointers.
-    pub fn build(
-        &self,
-        source: &str,
-        options: &str,
-    ) -> std::result::Result<Built, Box<BuildFault>> {
-        let program = named(
-            "clCreateProgramWithSource",
-            Program::create_from_source(&self.context, source),
-        )
-        .map_err(|fault| {
-            Box::new(BuildFault {
-                fault,
-                log: String::new(),
-            })
-        })?;
+    pub fn build(&self, source: &str, options: &str) -> std::result::Result<Built, BuildFault> {
+        let program = Program::create_from_source(&self.context, source);
+        let program = named("clCreateProgramWithSource", program)?;
         self.finish_build(program, options)
     }
 
     /// Loads a binary of this device.
-    pub fn load(
-        &self,
-        binary: &[u8],
-        options: &str,
-    ) -> std::result::Result<Built, Box<BuildFault>> {
+    pub fn load(&self, binary: &[u8], options: &str) -> std::result::Result<Built, BuildFault> {
         // SAFETY: the device is this context's only one.
         let program =
             unsafe { Program::create_from_binary(&self.context, &[self.device.0], &[binary]) };
-        let program = named("clCreateProgramWithBinary", program).map_err(|fault| {
-            Box::new(BuildFault {
-                fault,
-                log: String::new(),
-            })
-        })?;
+        let program = named("clCreateProgramWithBinary", program)?;
         self.finish_build(program, options)
     }
 
@@ -316,13 +302,13 @@ impl Ctx {
         &self,
         mut program: Program,
         options: &str,
-    ) -> std::result::Result<Built, Box<BuildFault>> {
+    ) -> std::result::Result<Built, BuildFault> {
         let built = named("clBuildProgram", program.build(&[self.device.0], options));
         let log = program.get_build_log(self.device.0).unwrap_or_default();
         let log = log.trim_matches(['\0', '\n', ' ']).to_owned();
         match built {
             Ok(()) => Ok(Built { program, log }),
-            Err(fault) => Err(Box::new(BuildFault { fault, log })),
+            Err(fault) => Err(BuildFault { fault, log }),
         }
     }
 }
