@@ -48,7 +48,7 @@ pub(crate) struct Encoder<'a> {
 impl Encoder<'_> {
     fn encode(&mut self, group: Group, take: &mut impl FnMut(Op)) {
         match group {
-            Group::Op(op) => take(op),
+            Group::Op(op) => take(*op),
             Group::Products(joined) => {
                 let ops = joined.encode(&mut self.products, &mut self.tables, self.target);
                 ops.into_iter().for_each(take);

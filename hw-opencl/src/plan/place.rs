@@ -7,8 +7,9 @@ use vta_isa::{Alu, Load, MemType, Uop};
 
 use crate::error::EngineError;
 use crate::plan::chain::Chain;
+use crate::plan::join::Group;
 use crate::plan::ops::{Kind, Op, Touches, narrow};
-use crate::plan::products::Product;
+use crate::plan::products::{Joined, Product};
 use crate::plan::target::Target;
 use crate::plan::versions::{Places, Scratchpad};
 
@@ -37,14 +38,6 @@ pub(crate) fn loaded(access: &LoadAccess) -> (Scratchpad, Range<u32>) {
     (scratchpad, narrow(&access.entries))
 }
 
-/// A step at its place, not yet joined with others.
-#[derive(Debug)]
-pub(crate) enum Placed {
-    Product(Product),
-    Chain(Chain),
-    Op(Box<Op>),
-}
-
 fn moved(range: &Range<u32>, shift: u32) -> Range<usize> {
     range.start.wrapping_add(shift) as usize..range.end.wrapping_add(shift) as usize
 }
@@ -69,13 +62,13 @@ impl Placer<'_> {
     ///
     /// # Errors
     /// [`EngineError::Internal`]: what the first pass kept as a chain is none.
-    pub fn place(&mut self, number: usize, step: Step) -> Result<Placed, EngineError> {
+    pub fn place(&mut self, number: usize, step: Step) -> Result<Group, EngineError> {
         Ok(match step {
             Step::Load(access) => {
                 let (scratchpad, tiles) = loaded(&access);
                 let runs = std::slice::from_ref(&tiles);
                 let shift = self.places.write(scratchpad, runs, number);
-                Placed::Op(Box::new(self.load(
+                Group::Op(Box::new(self.load(
                     &access,
                     scratchpad,
                     moved(&tiles, shift),
@@ -84,7 +77,7 @@ impl Placer<'_> {
             Step::Store(access) => {
                 let tiles = narrow(&access.tiles);
                 let shift = self.places.shift(Scratchpad::Acc, tiles.start);
-                Placed::Op(Box::new(self.store(&access, moved(&tiles, shift))))
+                Group::Op(Box::new(self.store(&access, moved(&tiles, shift))))
             }
             Step::Clear(runs) => {
                 self.places.write(Scratchpad::Acc, &runs, number);
@@ -98,14 +91,16 @@ impl Placer<'_> {
             }
             Step::Product(mut product) => {
                 product.place(&self.places);
-                Placed::Product(product)
+                Group::Products(Joined::new(product))
             }
-            Step::Op(op) => Placed::Op(op),
+            Step::Op(op) => Group::Op(op),
         })
     }
 
-    fn chain(&self, chain: Chain) -> Placed {
-        Placed::Chain(chain.placed(|tiles| self.places.parts(Scratchpad::Acc, tiles)))
+    fn chain(&self, chain: Chain) -> Group {
+        let chain = chain.placed(|tiles| self.places.parts(Scratchpad::Acc, tiles));
+        let touches = chain.touches();
+        Group::Chain(chain, touches)
     }
 
     fn load(&self, access: &LoadAccess, scratchpad: Scratchpad, to: Range<usize>) -> Op {
