@@ -44,37 +44,9 @@ pub enum OpenClError {
          at a folder of .icd files"
     )]
     NoPlatform,
-    /// No device matches a selector.
-    #[error("no OpenCL device matches '{selector}' (there are: {available})")]
-    NoDevice {
-        /// The selector's text.
-        selector: String,
-        /// What could have been selected.
-        available: String,
-    },
-    /// A selector that can't be read.
-    #[error(
-        "'{text}' selects no OpenCL device: {reason} (opencl, opencl:cpu, opencl:gpu, opencl:fpga, \
-         opencl:accelerator, opencl:NAME or opencl:NAME:INDEX, then +core, +channels or \
-         +throughput)"
-    )]
-    Selector {
-        /// The text.
-        text: String,
-        /// What is wrong with it.
-        reason: &'static str,
-    },
-    /// Scopes that can't be read.
-    #[error(
-        "'{text}' names no memory scopes: {reason} (weights=SCOPE,activations=SCOPE, of buffer, \
-         constant, image, image2d)"
-    )]
-    ScopeText {
-        /// The text.
-        text: String,
-        /// What is wrong with it.
-        reason: String,
-    },
+    /// A selector or scopes that can't be read, or a selector that no device matches.
+    #[error("{0}")]
+    Text(String),
     /// Memory scopes that the device can't have.
     #[error("device {device} can't have the memory scopes {scopes}: {reason}")]
     Scope {
@@ -95,7 +67,7 @@ pub enum OpenClError {
         /// The compiler's log, whole.
         log: String,
     },
-    /// A bitstream that the device doesn't take.
+    /// A bitstream that the device doesn't take, or that was built for another VTA instance.
     #[error("device {device}: {path} can't be loaded: {reason}")]
     Bitstream {
         /// The device.
@@ -108,18 +80,6 @@ pub enum OpenClError {
     /// A bitstream that can't be written.
     #[error("{0}")]
     File(#[from] FileError),
-    /// A bitstream for another VTA instance.
-    #[error("{path} was built for another VTA: its {what} is {found}, not {expected}")]
-    WrongBitstream {
-        /// The file.
-        path: String,
-        /// Which number differs.
-        what: &'static str,
-        /// What the bitstream says of itself.
-        found: u32,
-        /// What the configuration says.
-        expected: u32,
-    },
     /// A structure that the device can't run.
     #[error("device {device} can't run the {structure} structure: {reason}")]
     Structure {

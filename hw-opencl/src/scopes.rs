@@ -99,11 +99,13 @@ impl FromStr for Scopes {
     /// Reads `weights=SCOPE,activations=SCOPE`, either of which may be missing: a buffer then.
     ///
     /// # Errors
-    /// [`OpenClError::ScopeText`]: a name that is none, or that comes twice.
+    /// [`OpenClError::Text`]: a name that is none, or that comes twice.
     fn from_str(text: &str) -> Result<Self, OpenClError> {
-        let refuse = |reason: String| OpenClError::ScopeText {
-            text: text.to_owned(),
-            reason,
+        let refuse = |reason: String| {
+            OpenClError::Text(format!(
+                "'{text}' names no memory scopes: {reason} (weights=SCOPE,activations=SCOPE, of {})",
+                SCOPES.join(", ")
+            ))
         };
         let (mut weights, mut activations) = (None, None);
         for part in text.split(',') {

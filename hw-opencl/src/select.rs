@@ -166,8 +166,17 @@ fn contains(text: &str, word: &str) -> bool {
 }
 
 impl DeviceEntry {
-    /// Whether a word of a selector means this device: its short name, or a part of the names of
-    /// the device, its platform or its vendor.
+    /// Whether a word of a selector means this device: its kind, or a [name](Self::matches).
+    fn is_meant(&self, word: &str) -> bool {
+        match word {
+            "cpu" | "gpu" | "accelerator" => self.kind.name() == word,
+            "fpga" => self.fpga,
+            name => self.matches(name),
+        }
+    }
+
+    /// Whether a name is this device's short one, or a part of the names of the device, its
+    /// platform or its vendor.
     fn matches(&self, word: &str) -> bool {
         let short = platform_word(&self.facts.platform, self.fpga);
         if ["pocl", "nvidia", "xilinx", "amd", "intel", "intel-fpga"].contains(&word) {
@@ -194,27 +203,22 @@ impl DeviceEntry {
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Selector {
-    which: Which,
+    /// What it names, if anything.
+    word: Option<String>,
     index: usize,
     structure: Option<Structure>,
     text: String,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Which {
-    Any,
-    Kind(DeviceKind),
-    Fpga,
-    Named(String),
 }
 
 impl std::str::FromStr for Selector {
     type Err = OpenClError;
 
     fn from_str(text: &str) -> Result<Self, OpenClError> {
-        let refuse = |reason| OpenClError::Selector {
-            text: text.to_owned(),
-            reason,
+        let refuse = |reason| {
+            OpenClError::Text(format!(
+                "'{text}' selects no OpenCL device: {reason} (opencl, opencl:cpu, opencl:gpu, opencl:fpga, \
+                 opencl:accelerator, opencl:NAME or opencl:NAME:INDEX, then +core, +channels or +throughput)"
+            ))
         };
         let (device, structure) = match text.split_once('+') {
             None => (text, None),
@@ -228,15 +232,10 @@ impl std::str::FromStr for Selector {
         if parts.next() != Some("opencl") {
             return Err(refuse("it doesn't start with opencl"));
         }
-        let which = match parts.next() {
-            None => Which::Any,
-            Some("") => return Err(refuse("the name is empty")),
-            Some("cpu") => Which::Kind(DeviceKind::Cpu),
-            Some("gpu") => Which::Kind(DeviceKind::Gpu),
-            Some("accelerator") => Which::Kind(DeviceKind::Accelerator),
-            Some("fpga") => Which::Fpga,
-            Some(name) => Which::Named(name.to_owned()),
-        };
+        let word = parts.next();
+        if word == Some("") {
+            return Err(refuse("the name is empty"));
+        }
         let index = match parts.next() {
             None => 0,
             Some(index) => index
@@ -247,7 +246,7 @@ impl std::str::FromStr for Selector {
             return Err(refuse("there is something behind the index"));
         }
         Ok(Self {
-            which,
+            word: word.map(str::to_owned),
             index,
             structure,
             text: text.to_owned(),
@@ -271,7 +270,7 @@ impl Selector {
     /// fastest kind there is: a GPU, else a CPU, else anything.
     ///
     /// # Errors
-    /// [`OpenClError::NoDevice`], naming what there is; what [`devices`] reports.
+    /// [`OpenClError::Text`], naming what there is; what [`devices`] reports.
     pub fn find(&self) -> Result<DeviceEntry, OpenClError> {
         self.choose(&devices()?)
     }
@@ -284,24 +283,19 @@ impl Selector {
         };
         let mut fitting: Vec<&DeviceEntry> = entries
             .iter()
-            .filter(|e| match &self.which {
-                Which::Any => true,
-                Which::Kind(kind) => e.kind == *kind,
-                Which::Fpga => e.fpga,
-                Which::Named(name) => e.matches(name),
-            })
+            .filter(|e| self.word.as_ref().is_none_or(|word| e.is_meant(word)))
             .collect();
-        if self.which == Which::Any {
+        if self.word.is_none() {
             fitting.sort_by_key(rank);
         }
         let found = fitting.get(self.index).map(|e| (*e).clone());
-        found.ok_or_else(|| OpenClError::NoDevice {
-            selector: self.text.clone(),
-            available: entries
-                .iter()
-                .map(|e| format!("{} ({})", e.selector, e.facts.name))
-                .collect::<Vec<_>>()
-                .join(", "),
+        found.ok_or_else(|| {
+            let each = |e: &DeviceEntry| format!("{} ({})", e.selector, e.facts.name);
+            let available = entries.iter().map(each).collect::<Vec<_>>().join(", ");
+            OpenClError::Text(format!(
+                "no OpenCL device matches '{}' (there are: {available})",
+                self.text
+            ))
         })
     }
 }
@@ -323,7 +317,7 @@ mod tests {
             assert_eq!(selector.to_string(), text);
         }
         let selector: Selector = "opencl:pocl:2+core".parse().unwrap();
-        assert_eq!(selector.which, Which::Named("pocl".into()));
+        assert_eq!(selector.word.as_deref(), Some("pocl"));
         assert_eq!(
             (selector.index, selector.structure),
             (2, Some(Structure::Core))

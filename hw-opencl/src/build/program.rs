@@ -218,6 +218,15 @@ impl Builder<'_> {
         }
     }
 
+    /// Why a bitstream can't be used.
+    fn no_bitstream(&self, path: &Path, reason: String) -> OpenClError {
+        OpenClError::Bitstream {
+            device: self.device(),
+            path: path.display().to_string(),
+            reason,
+        }
+    }
+
     fn failed(&self, fault: BuildFault) -> OpenClError {
         OpenClError::Build {
             device: self.device(),
@@ -352,11 +361,7 @@ impl Builder<'_> {
     }
 
     fn bitstream(&self, path: &Path, structure: Structure) -> Result<Built, OpenClError> {
-        let refuse = |reason: String| OpenClError::Bitstream {
-            device: self.device(),
-            path: path.display().to_string(),
-            reason,
-        };
+        let refuse = |reason| self.no_bitstream(path, reason);
         let size = fs::metadata(path).map_err(|e| refuse(e.to_string()))?.len();
         if size == 0 || size > MAX_BITSTREAM_BYTES {
             return Err(refuse(format!(
@@ -393,12 +398,10 @@ impl Builder<'_> {
         let expected = [version].into_iter().chain(instance);
         for ((what, expected), found) in expected.zip(words) {
             if found != expected {
-                return Err(OpenClError::WrongBitstream {
-                    path: path.display().to_string(),
-                    what,
-                    found,
-                    expected,
-                });
+                return Err(self.no_bitstream(
+                    path,
+                    format!("it was built for another VTA: its {what} is {found}, not {expected}"),
+                ));
             }
         }
         Ok(())

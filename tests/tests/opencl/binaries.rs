@@ -62,19 +62,9 @@ fn a_saved_bitstream_runs_and_a_wrong_one_is_refused() {
         drop(device);
         let small = Config::from_json(r#"{"LOG_ACC_BUFF_SIZE": 16}"#).unwrap();
         let error = backend.open_with(&small, options()).err().unwrap();
-        let OpenClError::WrongBitstream {
-            what,
-            found,
-            expected,
-            ..
-        } = &error
-        else {
-            panic!("{error}");
-        };
-        assert_eq!(
-            (*what, *found, *expected),
-            ("accumulator depth", 2048, 1024)
-        );
+        assert!(matches!(error, OpenClError::Bitstream { .. }), "{error}");
+        let differs = "it was built for another VTA: its accumulator depth is 2048, not 1024";
+        assert!(error.to_string().ends_with(differs), "{error}");
         let channels = Options {
             structure: Some(Structure::Channels),
             ..options()
