@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use vta_isa::{Config, Insn};
 
-pub use self::budget::{Budget, OverBudget};
+pub use self::budget::{Budget, OverBudget, StepBudget};
 pub use self::counters::{Counters, DeviceCounters, FlushReason};
 pub use self::null::NullDevice;
 pub use self::traffic::Traffic;

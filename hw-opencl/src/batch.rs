@@ -7,7 +7,7 @@
 use std::fmt::Display;
 use std::ops::Range;
 
-use vta_driver::{Batch, Budget, DeviceMemory};
+use vta_driver::{Batch, DeviceMemory, StepBudget};
 use vta_isa::resolve::{LoadAccess, Resolved, Rows, StoreAccess, UopScratchpad};
 use vta_isa::tokens::At;
 use vta_isa::{Config, Insn, MemType};
@@ -19,7 +19,10 @@ use crate::mirror::Mirror;
 /// the core. FINISH doesn't come here.
 pub(crate) trait Sink {
     /// Takes the next instruction, whose bounds and memory are checked.
-    fn take(&mut self, resolved: &Resolved<'_>);
+    ///
+    /// # Errors
+    /// An instruction that it can't pass on.
+    fn take(&mut self, at: &At, resolved: &Resolved<'_>) -> Result<(), EngineError>;
 }
 
 /// Where a walk stopped.
@@ -41,8 +44,7 @@ pub(crate) struct Walk<'a> {
     pub batch: &'a Batch,
     pub order: &'a [u32],
     pub uops: &'a mut UopScratchpad,
-    /// GEMM and ALU steps left, and the limit they started from.
-    pub steps: [u64; 2],
+    pub steps: StepBudget,
     /// DRAM that was read as micro-ops: address and length.
     pub uop_sources: Vec<(u32, u32)>,
 }
@@ -63,7 +65,8 @@ impl Walk<'_> {
                 index,
                 insn: self.batch.insns[index],
             };
-            self.spend(&at)?;
+            let spent = self.steps.spend(index, &at.insn);
+            spent.map_err(EngineError::refused)?;
             let resolved = self.uops.resolve(self.config, &at.insn);
             let resolved = resolved.map_err(|fault| refused(&at, fault))?;
             match resolved {
@@ -76,39 +79,19 @@ impl Walk<'_> {
                         }
                         self.load_uops(&access, mirror.memory());
                     }
-                    sink.take(&Resolved::Load(access));
+                    sink.take(&at, &Resolved::Load(access))?;
                 }
                 Resolved::Store(access) => {
                     check_store(&at, &access, mirror)?;
-                    sink.take(&Resolved::Store(access));
+                    sink.take(&at, &Resolved::Store(access))?;
                 }
                 Resolved::Sync if matches!(at.insn, Insn::Finish(_)) => {}
                 other @ (Resolved::Sync | Resolved::Gemm(_) | Resolved::Alu(_)) => {
-                    sink.take(&other);
+                    sink.take(&at, &other)?;
                 }
             }
         }
         Ok(Stop::End)
-    }
-
-    fn spend(&mut self, at: &At) -> Result<(), EngineError> {
-        let steps = match &at.insn {
-            Insn::Gemm(gemm) => gemm.steps(),
-            Insn::Alu(alu) => alu.steps(),
-            Insn::Load(_) | Insn::Store(_) | Insn::Finish(_) => return Ok(()),
-        };
-        let [left, limit] = &mut self.steps;
-        match left.checked_sub(steps) {
-            Some(rest) => *left = rest,
-            None => {
-                let budget = Budget {
-                    steps: *limit,
-                    ..Budget::default()
-                };
-                return Err(EngineError::refused(budget.over_steps(at.clone())));
-            }
-        }
-        Ok(())
     }
 
     /// A LOAD UOP whose rows are checked.
@@ -161,6 +144,7 @@ fn stale_rows(access: &LoadAccess, mirror: &Mirror) -> Vec<(u32, u64)> {
         .collect()
 }
 
-fn refused(at: &At, why: impl Display) -> EngineError {
+/// Of an instruction.
+pub(crate) fn refused(at: &At, why: impl Display) -> EngineError {
     EngineError::refused(format_args!("{at}: {why}"))
 }

@@ -6,9 +6,9 @@ use std::sync::{Arc, Weak};
 use std::time::Instant;
 
 use vta_driver::packing::TensorImages;
-use vta_driver::{Batch, Footprints, Lane, RunReport, Work};
+use vta_driver::{Batch, Footprints, Lane, RunReport, StepBudget, Work};
 use vta_isa::resolve::{UopScratchpad, meet, stored_bytes};
-use vta_isa::{Config, Insn, MemType, Uop, check, tokens};
+use vta_isa::{Config, MemType, Uop, check, tokens};
 
 use crate::arena::Arena;
 use crate::batch::{Stop, Walk};
@@ -296,7 +296,7 @@ impl Engine {
             batch,
             order: &order,
             uops: &mut self.uops,
-            steps: [self.max_steps; 2],
+            steps: StepBudget::new(self.max_steps),
             uop_sources: Vec::new(),
         };
         let arena = (self.arena.base(), self.arena.size_bytes());
@@ -309,22 +309,9 @@ impl Engine {
                 queue: &self.queues[COMPUTE],
                 shared: &self.shared,
             };
-            // What was checked is what runs: the instructions, not the words beside them.
-            let insns = |stop: &Stop| {
-                let end = match stop {
-                    Stop::End => order.len(),
-                    Stop::ReadBack { position, .. } => *position,
-                };
-                let insns = order[from..end].iter().map(|&i| i as usize);
-                let insns = insns.map(|index| (index, batch.insns[index]));
-                let runs = |(_, insn): &(usize, Insn)| !matches!(insn, Insn::Finish(_));
-                insns.filter(runs).collect()
-            };
-            let (stop, part, uploads) = self.runner.make(
-                site,
-                |sink| walk.run(&mut self.mirror, from, fresh, sink),
-                insns,
-            )?;
+            let (stop, part, uploads) = self
+                .runner
+                .make(site, |sink| walk.run(&mut self.mirror, from, fresh, sink))?;
             let pending = self.runner.run(&part, site)?;
             all.extend(uploads.into_iter().chain(pending));
             let Stop::ReadBack { position, ranges } = stop else {

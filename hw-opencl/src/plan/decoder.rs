@@ -6,6 +6,7 @@ use std::ops::Range;
 use vta_isa::resolve::{
     AffineTiles, AluAccess, GemmAccess, LoadAccess, Resolved, Rows, StoreAccess,
 };
+use vta_isa::tokens::At;
 use vta_isa::{MemType, Store};
 
 use crate::batch::Sink;
@@ -189,7 +190,7 @@ impl Decoder {
 }
 
 impl Sink for Decoder {
-    fn take(&mut self, resolved: &Resolved<'_>) {
+    fn take(&mut self, _: &At, resolved: &Resolved<'_>) -> Result<(), EngineError> {
         match resolved {
             Resolved::Load(access) => self.load(access),
             Resolved::Store(access) => self.store(access),
@@ -197,6 +198,7 @@ impl Sink for Decoder {
             Resolved::Alu(access) => self.alu(access),
             Resolved::Sync => {}
         }
+        Ok(())
     }
 }
 

@@ -1,8 +1,5 @@
 //! The single-work-item core on a device, as one kernel or as three joined by channels.
 
-use vta_isa::Insn;
-use vta_isa::tokens::At;
-
 use super::site::Site;
 use super::stream::Stream;
 use crate::build::program::{Builder, scratchpad_bytes};
@@ -32,22 +29,14 @@ pub(crate) struct StreamOnDevice {
 }
 
 impl StreamOnDevice {
-    /// Copies instructions, with their places in the batch, to the device by `upload`.
+    /// Copies a stream to the device by `upload`.
     pub fn make(
         stream: Stream,
-        insns: Vec<(usize, Insn)>,
         mut upload: impl FnMut(Vec<u32>) -> Result<Bytes, ClFault>,
-    ) -> Result<Self, EngineError> {
-        let mut words = Vec::new();
-        for (index, insn) in insns {
-            let at = At { index, insn };
-            let word = insn.encode();
-            let word = word.map_err(|e| EngineError::refused(format_args!("{at}: {e}")))?;
-            words.extend((0..4).map(|i| (word >> (32 * i)) as u32));
-        }
+    ) -> Result<Self, ClFault> {
         Ok(Self {
-            count: words.len() as u32 / 4,
-            insns: upload(words)?,
+            count: stream.insns.len() as u32 / 4,
+            insns: upload(stream.insns)?,
             fences: upload(stream.fences)?,
             stores: stream.stores,
         })

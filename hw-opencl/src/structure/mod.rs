@@ -7,8 +7,6 @@ mod site;
 mod stream;
 mod throughput;
 
-use vta_isa::Insn;
-
 use self::core::{Channels, Core, StreamOnDevice};
 use self::packer::Packer;
 pub(crate) use self::site::Site;
@@ -79,13 +77,11 @@ impl Runner {
     }
 
     /// Gives a sink to a walk, and enqueues the copies of what it collected to the device, which are
-    /// finished when the first run is. `insns` are the walk's instructions in the order in which
-    /// they run, with their places in the batch.
+    /// finished when the first run is.
     pub fn make<T>(
         &self,
         site: Site<'_>,
         walk: impl FnOnce(&mut dyn Sink) -> Result<T, EngineError>,
-        insns: impl FnOnce(&T) -> Vec<(usize, Insn)>,
     ) -> Result<(T, Part, Vec<Pending>), EngineError> {
         let mut uploads = Vec::new();
         let mut upload = |words: Vec<u32>| site.upload(words, &mut uploads);
@@ -100,8 +96,7 @@ impl Runner {
             Self::Core(_) | Self::Channels(_) => {
                 let mut stream = Stream::default();
                 let walked = walk(&mut stream)?;
-                let insns = insns(&walked);
-                let stream = StreamOnDevice::make(stream, insns, &mut upload)?;
+                let stream = StreamOnDevice::make(stream, &mut upload)?;
                 (walked, Part::Stream(stream))
             }
         };

@@ -23,7 +23,7 @@ mod threads;
 use std::sync::Arc;
 use std::time::Instant;
 
-use vta_driver::{Batch, Budget, DeviceMemory, LayerMark, RunReport};
+use vta_driver::{Batch, Budget, DeviceMemory, LayerMark, RunReport, StepBudget};
 use vta_isa::tokens;
 use vta_isa::{Config, Insn, Module};
 
@@ -39,9 +39,9 @@ use self::run::direct::Direct;
 use self::run::scratchpads::Scratchpads;
 use self::threads::crew::Crew;
 use self::threads::schedule::{self, Schedule};
+use crate::Executor;
 use crate::error::SimError;
 use crate::kernels::GemmKernel;
-use crate::{Executor, StepBudget};
 
 /// Batches that are known, with their plans: those of a few recordings.
 const MOST_KNOWN: usize = 32;

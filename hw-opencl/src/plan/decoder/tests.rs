@@ -41,8 +41,12 @@ fn decode_in(room: Room, f: impl FnOnce(&mut Decoder)) -> Decoded {
 
 /// Takes an instruction with its micro-ops.
 fn take(decoder: &mut Decoder, insn: impl Into<Insn>, uops: &[Uop]) {
-    let resolved = Resolved::of(&Config::default(), &insn.into(), Uops::of(uops));
-    decoder.take(&resolved.unwrap());
+    let at = At {
+        index: 0,
+        insn: insn.into(),
+    };
+    let resolved = Resolved::of(&Config::default(), &at.insn, Uops::of(uops));
+    decoder.take(&at, &resolved.unwrap()).unwrap();
 }
 
 fn decode(f: impl FnOnce(&mut Decoder)) -> Decoded {
