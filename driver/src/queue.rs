@@ -10,7 +10,7 @@ use std::sync::Arc;
 use vta_isa::{Finish, INSN_BYTES, Insn, UOP_BYTES};
 
 use self::pending::{Filled, Pending};
-use self::recording::{Origin, Resident};
+use self::recording::Resident;
 pub use self::recording::{RecordedBatch, Recording};
 use crate::stream::Stream;
 use crate::stream::timeline::{Point, Timeline};
@@ -96,7 +96,7 @@ pub struct CommandQueue {
     recording: Recording,
     /// Lowered in tests.
     pub(crate) record_limit_bytes: usize,
-    origin: Origin,
+    origin: Arc<()>,
     /// Whether batches are recorded and not sent.
     ahead: bool,
     /// Batches so far, by their serial numbers, of which any was sent.
@@ -165,7 +165,7 @@ impl CommandQueue {
             uop_addr,
             recording: Recording::default(),
             record_limit_bytes: MAX_RECORDED_BYTES,
-            origin: Origin::default(),
+            origin: Arc::default(),
             ahead: false,
             sent: 0,
             resident: None,
@@ -346,7 +346,7 @@ impl CommandQueue {
             insn_bytes: insn_bytes.into(),
             uop_bytes: uops.into(),
             reason,
-            origin: self.origin.clone(),
+            origin: Arc::clone(&self.origin),
             serial: self.counters.encoded_batches,
         };
         self.counters.encoded_batches += 1;
@@ -426,7 +426,8 @@ impl CommandQueue {
         if !recording.is_complete() {
             return refuse("it was too large to be kept");
         }
-        if recording.batches.iter().any(|b| b.origin != self.origin) {
+        let foreign = |b: &RecordedBatch| !Arc::ptr_eq(&b.origin, &self.origin);
+        if recording.batches.iter().any(foreign) {
             return refuse("another queue made it, whose addresses it names");
         }
         self.submit(FlushReason::Synchronize)?;

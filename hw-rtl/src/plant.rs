@@ -63,15 +63,6 @@ pub struct Ran {
     pub moved: Moved,
 }
 
-/// When a run is given up.
-#[derive(Clone, Copy, Debug)]
-pub struct Deadline {
-    /// Clocks of the run.
-    pub clocks: u64,
-    /// Without a clock.
-    pub silence: Duration,
-}
-
 impl Plant {
     fn lock(&self) -> MutexGuard<'_, State> {
         // A callback that panicked has left a fault behind.
@@ -159,7 +150,8 @@ impl Plant {
         state.left.is_some()
     }
 
-    /// Runs instructions that lie in memory, which comes back however it ends.
+    /// Runs instructions that lie in memory, which comes back however it ends, for so many clocks and so long
+    /// without one at most.
     ///
     /// # Errors
     /// A design that stands still, doesn't finish, leaves or does what it may not.
@@ -167,7 +159,8 @@ impl Plant {
         &self,
         host: Host,
         memory: &mut DeviceMemory,
-        deadline: Deadline,
+        max_clocks: u64,
+        silence: Duration,
     ) -> Result<Ran, RtlError> {
         let first = self.clocks.load(Ordering::Relaxed);
         let mut state = self.lock();
@@ -211,10 +204,9 @@ impl Plant {
                      and $fatal do; it printed why"
                 ));
             }
-            let Deadline { clocks, silence } = deadline;
-            if passed > clocks {
+            if passed > max_clocks {
                 break misbehaved(format!(
-                    "the design hasn't finished after {passed} clocks; a run of these instructions has {clocks} at most"
+                    "the design hasn't finished after {passed} clocks; a run of these instructions has {max_clocks} at most"
                 ));
             }
             if since.elapsed() > silence {

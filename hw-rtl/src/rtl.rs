@@ -14,7 +14,7 @@ use crate::RtlError;
 use crate::abort;
 use crate::host::Host;
 use crate::library::{Context, Library};
-use crate::plant::{Deadline, Ran};
+use crate::plant::Ran;
 
 /// How long a design may take to leave.
 const LEAVING: Duration = Duration::from_secs(2);
@@ -133,12 +133,8 @@ impl Rtl {
         }
         let count = u32::try_from(insns);
         let count = count.map_err(|_| RtlError::Misbehaved(format!("{insns} instructions")))?;
-        let deadline = Deadline {
-            clocks: max_clocks,
-            silence: self.silence,
-        };
-        let host = Host::launch(insn_addr.0, count);
-        let ran = self.context.plant.run(host, memory, deadline);
+        let (host, plant) = (Host::launch(insn_addr.0, count), &self.context.plant);
+        let ran = plant.run(host, memory, max_clocks, self.silence);
         ran.inspect_err(|error| self.broken = Some(error.to_string()))
     }
 }
