@@ -132,6 +132,7 @@ impl DeviceMemory {
     /// All bytes of a region, to write.
     pub fn region_mut(&mut self, region: usize) -> &mut [u8] {
         match self.regions.get_mut(region) {
+            // Nobody looks whether the bytes change: whoever asks for them may write.
             Some(r) => {
                 r.version += 1;
                 &mut r.bytes
@@ -192,6 +193,7 @@ impl DeviceMemory {
         let Some(end) = end.filter(|&end| end <= 1 << 32) else {
             return Err(refuse("it leaves the 32-bit address space"));
         };
+        // A region without bytes would have the address of the next.
         if size_bytes == 0 {
             return Ok(());
         }

@@ -171,6 +171,7 @@ impl BoardFile {
         let RegisterFile { offset, bytes, .. } = self.registers;
         let needed = self.registers.address_bits.bytes();
         let memory = &self.memory;
+        // Registers are words, and an access that isn't aligned would end the process.
         let text = if !offset.is_multiple_of(4) {
             format!("registers.offset {offset:#x} is no multiple of 4")
         } else if !(needed..=1 << 24).contains(&bytes) {

@@ -188,6 +188,7 @@ impl Scopes {
         device: &DeviceFacts,
         least_bytes: [u64; 3],
     ) -> Result<[u64; 3], String> {
+        // Kernels write accumulators, so that these are always a buffer.
         let mut limits = [device.max_alloc_bytes; 3];
         for (scratchpad, what) in [
             (Scratchpad::Inp, "activations"),

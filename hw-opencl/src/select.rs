@@ -70,12 +70,6 @@ impl DeviceKind {
     }
 }
 
-impl fmt::Display for DeviceKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
-    }
-}
-
 /// One device of this machine with what it can do.
 #[derive(Clone, Debug)]
 pub struct DeviceEntry {
@@ -153,11 +147,11 @@ fn platform_word(platform: &str, fpga: bool) -> String {
     if let Some((_, word)) = known.iter().find(|(name, _)| platform.contains(name)) {
         return (*word).to_owned();
     }
-    match (platform.contains("Intel"), fpga) {
-        (true, true) => "intel-fpga".to_owned(),
-        (true, false) => "intel".to_owned(),
-        _ => platform.replace([':', '+'], " "),
+    if !platform.contains("Intel") {
+        return platform.replace([':', '+'], " ");
     }
+    // The emulator's platform and that of processors are both Intel's.
+    if fpga { "intel-fpga" } else { "intel" }.to_owned()
 }
 
 fn contains(text: &str, word: &str) -> bool {

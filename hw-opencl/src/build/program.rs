@@ -63,11 +63,12 @@ impl ThroughputBuild {
             other => other,
         };
         let transpose = !gpu && block >= 16;
-        let wgt_elems = match (gpu, transpose) {
-            (true, _) if matches!(math, Math::Fours | Math::Matrix) => 4,
-            (true, _) => 1,
-            (false, true) => 256,
-            (false, false) => block * block,
+        let wgt_elems = if !gpu {
+            if transpose { 256 } else { block * block }
+        } else if matches!(math, Math::Fours | Math::Matrix) {
+            4
+        } else {
+            1
         };
         let lanes = if gpu { 1 } else { block.min(16) };
         let rows = if gpu { 2 } else { 8 };
