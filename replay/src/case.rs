@@ -1,7 +1,8 @@
 //! A recorded run, and what reading its files shares.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::fmt::Display;
+use std::fs::DirEntry;
 use std::path::Path;
 
 use thiserror::Error;
@@ -97,16 +98,14 @@ impl Case {
     }
 }
 
-/// File names and sizes of a folder, bounded.
-pub(super) fn list(path: &Path) -> Result<BTreeMap<String, u64>, ReplayError> {
+/// The names of what is in a folder.
+pub(super) fn list(path: &Path) -> Result<BTreeSet<String>, ReplayError> {
     let io = |error| ReplayError::new(path, error);
-    let mut files = BTreeMap::new();
-    for entry in std::fs::read_dir(path).map_err(io)? {
-        let entry = entry.map_err(io)?;
-        let meta = entry.metadata().map_err(io)?;
-        files.insert(entry.file_name().to_string_lossy().into_owned(), meta.len());
-    }
-    Ok(files)
+    let name = |entry: std::io::Result<DirEntry>| {
+        let name = entry.map_err(io)?.file_name();
+        Ok(name.to_string_lossy().into_owned())
+    };
+    std::fs::read_dir(path).map_err(io)?.map(name).collect()
 }
 
 pub(super) fn read(path: &Path) -> Result<Vec<u8>, ReplayError> {

@@ -64,7 +64,7 @@ pub fn load(path: &Path) -> Result<Vec<Case>, ReplayError> {
     }
     let files = list(path)?;
     if files
-        .keys()
+        .iter()
         .any(|f| f.starts_with("instructions") && f.ends_with(".bin"))
     {
         standalone::load(path, &files)

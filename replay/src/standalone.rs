@@ -1,6 +1,6 @@
 //! Raw binaries of the standalone toolchain: one address space for each memory type.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::path::Path;
 
@@ -22,11 +22,11 @@ const BASES: [(MemType, &str, u64); 4] = [
 type Placed = Vec<(MemType, String, u64)>;
 
 /// The cases of a folder: one, or one for each layer.
-pub(super) fn load(path: &Path, files: &BTreeMap<String, u64>) -> Result<Vec<Case>, ReplayError> {
-    if files.contains_key("instructions.bin") {
+pub(super) fn load(path: &Path, files: &BTreeSet<String>) -> Result<Vec<Case>, ReplayError> {
+    if files.contains("instructions.bin") {
         let placed: Placed = BASES
             .iter()
-            .filter(|(_, f, _)| files.contains_key(*f))
+            .filter(|(_, f, _)| files.contains(*f))
             .map(|(m, f, b)| (*m, (*f).to_owned(), *b))
             .collect();
         return Ok(vec![case(
@@ -42,7 +42,7 @@ pub(super) fn load(path: &Path, files: &BTreeMap<String, u64>) -> Result<Vec<Cas
             .parse::<usize>()
             .ok()
     };
-    let mut layers: Vec<usize> = files.keys().filter_map(layer).collect();
+    let mut layers: Vec<usize> = files.iter().filter_map(layer).collect();
     layers.sort_unstable();
     layers
         .into_iter()
@@ -50,7 +50,7 @@ pub(super) fn load(path: &Path, files: &BTreeMap<String, u64>) -> Result<Vec<Cas
         .collect()
 }
 
-fn layer_case(path: &Path, files: &BTreeMap<String, u64>, n: usize) -> Result<Case, ReplayError> {
+fn layer_case(path: &Path, files: &BTreeSet<String>, n: usize) -> Result<Case, ReplayError> {
     let csv = format!("base_addr_L{n}.csv");
     let bases = bases(path, &csv)?;
     let base = |key: &str| {
@@ -64,7 +64,7 @@ fn layer_case(path: &Path, files: &BTreeMap<String, u64>, n: usize) -> Result<Ca
         format!("outL{previous}.bin"),
         "input.bin".to_owned(),
     ];
-    let first = |list: &[String]| list.iter().find(|f| files.contains_key(*f)).cloned();
+    let first = |list: &[String]| list.iter().find(|f| files.contains(*f)).cloned();
     let missing =
         |what: &[String]| ReplayError::new(path, format!("none of {} is there", what.join(", ")));
     let input = first(&candidates).ok_or_else(|| missing(&candidates))?;
@@ -76,7 +76,7 @@ fn layer_case(path: &Path, files: &BTreeMap<String, u64>, n: usize) -> Result<Ca
         (MemType::Uop, format!("uop_L{n}.bin"), base("uop")?),
     ];
     let acc = format!("accumulator_L{n}.bin");
-    if files.contains_key(&acc) {
+    if files.contains(&acc) {
         placed.push((MemType::Acc, acc, base("acc")?));
     }
     case(path, &format!("instructions_L{n}.bin"), &placed, &expected)

@@ -81,11 +81,11 @@ pub(super) fn from_archive(path: &Path) -> Result<Vec<Case>, ReplayError> {
 /// A run's folder, or a folder of such folders.
 pub(super) fn from_folder(path: &Path) -> Result<Vec<Case>, ReplayError> {
     let files = list(path)?;
-    if files.contains_key("insns.bin") {
+    if files.contains("insns.bin") {
         return Ok(vec![one(path)?]);
     }
     let runs = files
-        .keys()
+        .iter()
         .map(|f| path.join(f))
         .filter(|p| p.join("insns.bin").is_file());
     let cases: Vec<Case> = runs.map(|p| one(&p)).collect::<Result<_, _>>()?;

@@ -38,9 +38,8 @@ struct Plan {
     /// Of the host's copy of device memory.
     layout: u64,
     arena: (u64, u64),
-    /// Micro-ops that were read, and what they were.
-    uop_sources: Vec<(u32, u32)>,
-    uop_bytes: Vec<u8>,
+    /// Where micro-ops were read, and what they were.
+    uop_sources: Vec<(u64, Vec<u8>)>,
     /// What of the micro-op scratchpad the batch found and used.
     uops_before: Vec<(usize, Uop)>,
     /// What the micro-op scratchpad holds afterwards.
@@ -263,17 +262,11 @@ impl Engine {
         if !same_memory || !self.uops.holds(&plan.uops_before) {
             return false;
         }
-        let mut expected = &plan.uop_bytes[..];
-        plan.uop_sources.iter().all(|&(addr, len)| {
-            let (now, rest) = expected.split_at(len as usize);
-            expected = rest;
-            let (addr, len) = (u64::from(addr), u64::from(len));
-            !self.mirror.is_stale(&(addr..addr + len))
-                && self
-                    .mirror
-                    .memory()
-                    .read(addr, len)
-                    .is_ok_and(|bytes| bytes == now)
+        let memory = self.mirror.memory();
+        plan.uop_sources.iter().all(|(addr, bytes)| {
+            let len = bytes.len() as u64;
+            !self.mirror.is_stale(&(*addr..addr + len))
+                && memory.read(*addr, len).is_ok_and(|now| now == *bytes)
         })
     }
 
@@ -349,13 +342,14 @@ impl Engine {
         report: &RunReport,
         uop_sources: Vec<(u32, u32)>,
     ) {
-        let mut uop_bytes = Vec::new();
-        for &(addr, len) in &uop_sources {
-            match self.mirror.memory().read(addr.into(), len.into()) {
-                Ok(bytes) => uop_bytes.extend_from_slice(bytes),
-                Err(_) => return,
-            }
-        }
+        let memory = self.mirror.memory();
+        let source = |&(addr, len): &(u32, u32)| {
+            let (addr, len) = (u64::from(addr), u64::from(len));
+            Some((addr, memory.read(addr, len).ok()?.to_vec()))
+        };
+        let Some(uop_sources) = uop_sources.iter().map(source).collect() else {
+            return;
+        };
         let bytes = |plans: &HashMap<usize, Plan>| -> u64 {
             plans.values().map(|plan| plan.part.size_bytes()).sum()
         };
@@ -371,7 +365,6 @@ impl Engine {
             layout: self.mirror.memory().layout(),
             arena: (self.arena.base(), self.arena.size_bytes()),
             uop_sources,
-            uop_bytes,
             uops_before: self.uops.found(),
             uops: self.uops.loaded().collect(),
         };
