@@ -3,7 +3,6 @@
 //! Each walks the nodes once, in time linear in their number: [`Nodes`] knows who writes each
 //! tensor and how often it is read, and a node that goes leaves an empty place until the end.
 
-use super::error::PassError;
 use super::net::{Net, NetConv, NetNode, NetOp, NetTensor};
 use crate::qgraph::{ChannelOf, Spread, TensorId};
 use crate::semantics::{self, Requant};
@@ -28,12 +27,9 @@ struct Nodes<'n> {
 impl<'n> Nodes<'n> {
     /// Applies a pass to each place in turn.
     fn rewrite(net: &mut Net, pass: fn(&mut Nodes<'_>, usize)) {
-        let mut writer = vec![None; net.tensors.len()];
-        for (index, node) in net.nodes.iter().enumerate() {
-            writer[node.output.0] = Some(index);
-        }
         let mut nodes = Nodes {
             uses: net.uses(),
+            writer: net.writers(),
             requant: net.requant,
             wide_sums: net.wide_sums,
             nodes: std::mem::take(&mut net.nodes)
@@ -41,7 +37,6 @@ impl<'n> Nodes<'n> {
                 .map(Some)
                 .collect(),
             tensors: &net.tensors,
-            writer,
         };
         for index in 0..nodes.nodes.len() {
             pass(&mut nodes, index);
@@ -101,13 +96,12 @@ impl<'n> Nodes<'n> {
 /// reads what lies between. Rounding once instead of twice is closer to the real result, but not
 /// what the model says: a precise network keeps changes of scale, a fast one those to finer steps, of which
 /// one of the model's is several.
-pub(super) fn merge_clamps(net: &mut Net) -> Result<(), PassError> {
+pub(super) fn merge_clamps(net: &mut Net) {
     Nodes::rewrite(net, |nodes, index| {
         if let Some(producer) = mergeable(nodes, index) {
             merge(nodes, producer, index);
         }
     });
-    Ok(())
 }
 
 /// The producer that an element-wise node can join.
@@ -145,7 +139,7 @@ fn merge(nodes: &mut Nodes<'_>, producer: usize, eltwise: usize) {
 
 /// Rows, columns and channels that are taken of what nothing else reads are taken of what that was taken of: a Slice,
 /// and what cuts or pads its channels, are one node.
-pub(super) fn join_channels(net: &mut Net) -> Result<(), PassError> {
+pub(super) fn join_channels(net: &mut Net) {
     Nodes::rewrite(net, |nodes, index| {
         let joined = joinable(nodes, index);
         if let Some((producer, op)) = joined
@@ -155,7 +149,6 @@ pub(super) fn join_channels(net: &mut Net) -> Result<(), PassError> {
             nodes.put(index, node);
         }
     });
-    Ok(())
 }
 
 /// The node that takes rows or columns for another one alone, and what the other is without it.
@@ -212,9 +205,9 @@ fn joinable(nodes: &Nodes<'_>, index: usize) -> Option<(usize, NetOp)> {
 /// takes the other as its residual, whatever their order in the model. The convolution's own
 /// rounding and bounds are lost by that: a precise network keeps its sums, a fast one those whose values
 /// more than a step would change.
-pub(super) fn fuse_residuals(net: &mut Net) -> Result<(), PassError> {
+pub(super) fn fuse_residuals(net: &mut Net) {
     if net.requant == Requant::Precise {
-        return Ok(());
+        return;
     }
     Nodes::rewrite(net, |nodes, index| {
         let Some(NetOp::Add { a, b }) = nodes.nodes[index].as_ref().map(|n| &n.op) else {
@@ -228,7 +221,6 @@ pub(super) fn fuse_residuals(net: &mut Net) -> Result<(), PassError> {
             fuse(nodes, producer, shortcut, index);
         }
     });
-    Ok(())
 }
 
 /// The convolution that makes `conv`, if the sum at `add` can join it.

@@ -125,13 +125,10 @@ pub enum NetOp {
     },
     /// What only the host computes.
     Host {
-        /// Float nodes with the model's shapes. Its inputs are `inputs`, in order; nodes that give
-        /// several of its outputs share it.
+        /// Float nodes with the model's shapes, and one output. Its inputs are `inputs`, in order.
         part: Arc<Graph>,
         /// What it reads.
         inputs: Vec<TensorId>,
-        /// Which of the part's outputs.
-        output: usize,
     },
 }
 
@@ -347,6 +344,15 @@ impl Net {
         uses
     }
 
+    /// The place of the node that writes each tensor; none of the network's inputs.
+    pub(super) fn writers(&self) -> Vec<Option<usize>> {
+        let mut writers = vec![None; self.tensors.len()];
+        for (index, node) in self.nodes.iter().enumerate() {
+            writers[node.output.0] = Some(index);
+        }
+        writers
+    }
+
     /// Every tensor is written once, before it is read.
     ///
     /// # Errors
@@ -356,27 +362,21 @@ impl Net {
         for id in &self.inputs {
             written[id.0] = true;
         }
+        let wrong = |id: TensorId, what: String| {
+            let tensor = &self.tensors[id.0].name;
+            Err(PassError::Graph(format!("tensor {tensor} is {what}")))
+        };
         for node in &self.nodes {
             if let Some(id) = node.op.inputs().into_iter().find(|id| !written[id.0]) {
-                let (tensor, node) = (&self.tensors[id.0].name, &node.name);
-                let text = format!("tensor {tensor} is read by {node} before it is written");
-                return Err(PassError::Graph(text));
+                return wrong(id, format!("read by {} before it is written", node.name));
             }
             if std::mem::replace(&mut written[node.output.0], true) {
-                let tensor = &self.tensors[node.output.0].name;
-                return Err(PassError::Graph(format!(
-                    "tensor {tensor} is written twice"
-                )));
+                return wrong(node.output, "written twice".to_owned());
             }
         }
         match self.outputs.iter().find(|id| !written[id.0]) {
             None => Ok(()),
-            Some(id) => {
-                let tensor = &self.tensors[id.0].name;
-                Err(PassError::Graph(format!(
-                    "output {tensor} is never written"
-                )))
-            }
+            Some(id) => wrong(*id, "an output and never written".to_owned()),
         }
     }
 }

@@ -4,7 +4,6 @@
 //! that lie far apart, a product for each block that one of them is in. Where a convolution alone makes them,
 //! and nothing else reads them, its rows may have any order: those of one position, one behind the other.
 
-use super::error::PassError;
 use super::net::{Net, NetNode, NetOp};
 use crate::qgraph::{ChannelOf, Spread, TensorId};
 
@@ -12,12 +11,8 @@ use crate::qgraph::{ChannelOf, Spread, TensorId};
 const PHASES: &str = ".phases";
 
 /// Orders the rows of every convolution whose channels only become positions.
-pub(super) fn order_rows(net: &mut Net) -> Result<(), PassError> {
-    let uses = net.uses();
-    let mut writer = vec![None; net.tensors.len()];
-    for (index, node) in net.nodes.iter().enumerate() {
-        writer[node.output.0] = Some(index);
-    }
+pub(super) fn order_rows(net: &mut Net) {
+    let (uses, writer) = (net.uses(), net.writers());
     for reader in 0..net.nodes.len() {
         let Some((input, order)) = order(&net.nodes[reader].op) else {
             continue;
@@ -41,7 +36,6 @@ pub(super) fn order_rows(net: &mut Net) -> Result<(), PassError> {
             *map = (0..order.len()).map(of).collect();
         }
     }
-    Ok(())
 }
 
 /// The one tensor of which an operator makes positions of every channel, each once, and in which order it

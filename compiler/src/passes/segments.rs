@@ -73,15 +73,12 @@ pub(super) fn units(net: &Net) -> Vec<Unit> {
 
 /// Units so that each comes after those that it reads from; of several, the first of the net.
 fn ordered(net: &Net, units: Vec<Unit>, unit_of: &[usize]) -> Vec<Unit> {
-    let mut writer = vec![None; net.tensors.len()];
-    for (node, unit) in net.nodes.iter().zip(unit_of) {
-        writer[node.output.0] = Some(*unit);
-    }
+    let writer = net.writers();
     let mut readers = vec![BTreeSet::new(); units.len()];
     let mut missing = vec![0usize; units.len()];
     for (node, &unit) in net.nodes.iter().zip(unit_of) {
         for id in node.op.inputs() {
-            if let Some(from) = writer[id.0]
+            if let Some(from) = writer[id.0].map(|node| unit_of[node])
                 && from != unit
                 && readers[from].insert(unit)
             {
@@ -172,8 +169,6 @@ pub(super) struct Model<'n> {
     pub listed: Vec<(String, String)>,
     /// The int8 value of each tensor.
     quantized: BTreeMap<TensorId, ValueId>,
-    /// Values of each part's outputs: nodes with several are copied once.
-    parts: BTreeMap<(*const Graph, Vec<ValueId>), Vec<ValueId>>,
     /// The real value of each tensor that was read, in the tensor's shape.
     reals: BTreeMap<TensorId, ValueId>,
     /// Those of the net's sums that were read.
@@ -195,7 +190,6 @@ impl<'n> Model<'n> {
             graph,
             listed: Vec::new(),
             quantized: BTreeMap::new(),
-            parts: BTreeMap::new(),
             reals: BTreeMap::new(),
             sums: BTreeMap::new(),
             constants: BTreeMap::new(),
@@ -207,6 +201,11 @@ impl<'n> Model<'n> {
     pub(super) fn input(&mut self, id: TensorId) {
         let value = self.tensor(id);
         self.graph.inputs.push(value);
+    }
+
+    /// Whether it reads or makes a tensor.
+    pub(super) fn reads(&self, id: TensorId) -> bool {
+        self.quantized.contains_key(&id)
     }
 
     pub(super) fn value(&mut self, what: &str, shape: Vec<usize>, data: Option<Data>) -> ValueId {
@@ -257,17 +256,12 @@ impl<'n> Model<'n> {
     /// A node between DequantizeLinear and QuantizeLinear.
     fn node(&mut self, node: &NetNode) -> Result<(), PassError> {
         let name = &node.name;
-        let NetOp::Host {
-            part,
-            inputs,
-            output,
-        } = &node.op
-        else {
+        let NetOp::Host { part, inputs } = &node.op else {
             return Err(error(name, "it is none of the host's"));
         };
         let reals = inputs.iter().map(|id| self.real(name, *id));
         let reals: Vec<ValueId> = reals.collect::<Result<_, _>>()?;
-        let made = self.part(name, part, reals, *output)?;
+        let made = self.part(name, part, &reals)?;
         let [c, h, w] = self.net.tensors[node.output.0].chw;
         let mut real = self.reshaped(made, &[1, c, h, w]);
         if node.clamp != (-128, 127) {
@@ -296,24 +290,6 @@ impl<'n> Model<'n> {
         let op = Op::QuantizeLinear { axis: 1 };
         self.push(op, vec![real, scale, zero], output);
         Ok(output)
-    }
-
-    /// An output of a part that reads some values, which is copied once.
-    pub(super) fn part(
-        &mut self,
-        node: &str,
-        part: &Arc<Graph>,
-        reads: Vec<ValueId>,
-        output: usize,
-    ) -> Result<ValueId, PassError> {
-        let key = (Arc::as_ptr(part), reads);
-        if !self.parts.contains_key(&key) {
-            let made = self.copy(node, part, &key.1)?;
-            self.parts.insert(key.clone(), made);
-        }
-        let made = self.parts.get(&key).and_then(|made| made.get(output));
-        made.copied()
-            .ok_or_else(|| error(node, "it has no such output"))
     }
 
     /// A tensor's real value.
@@ -382,14 +358,14 @@ impl<'n> Model<'n> {
         id
     }
 
-    /// The nodes of a part, which read some values; those of its outputs. Nodes that another part
-    /// has, too, aren't copied again; new ones are listed.
-    fn copy(
+    /// The output of a part that reads some values. Nodes that another part has, too, aren't copied again;
+    /// new ones are listed.
+    pub(super) fn part(
         &mut self,
         node: &str,
         part: &Graph,
         inputs: &[ValueId],
-    ) -> Result<Vec<ValueId>, PassError> {
+    ) -> Result<ValueId, PassError> {
         let mut ids = vec![None; part.values.len()];
         if part.inputs.len() != inputs.len() {
             return Err(error(node, "its inputs aren't those of its part"));
@@ -433,10 +409,7 @@ impl<'n> Model<'n> {
             };
             *ids.get_mut(inner.output.0).ok_or_else(missing)? = Some(output);
         }
-        let outputs = part
-            .outputs
-            .iter()
-            .map(|id| ids.get(id.0).copied().flatten());
-        outputs.collect::<Option<_>>().ok_or_else(missing)
+        let output = part.outputs.first().and_then(|id| ids.get(id.0));
+        output.copied().flatten().ok_or_else(missing)
     }
 }

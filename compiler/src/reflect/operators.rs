@@ -96,17 +96,10 @@ impl Reflect for NetOp {
                 window: w,
                 count_include_pad,
             } => and(window(w), [pool::include_pad(*count_include_pad).attribute]),
-            Self::Host {
-                part,
-                inputs: _,
-                output,
-            } => {
+            Self::Host { part, inputs: _ } => {
                 let kinds = part.nodes.iter().map(|n| n.op.kind().to_owned());
                 let kinds = AttributeValue::Texts(kinds.collect());
-                vec![
-                    Attribute::new("ops", kinds, "ONNX's operators"),
-                    count("output", *output, OUTPUT),
-                ]
+                vec![Attribute::new("ops", kinds, "ONNX's operators")]
             }
             Self::Channels {
                 inputs: _,
@@ -155,9 +148,6 @@ fn channels(map: &[Option<ChannelOf>], spread: Spread) -> Vec<Attribute> {
         ints("step", &spread.step, "rows and columns to the next one"),
     ]
 }
-
-/// What the number of an output of the host is.
-const OUTPUT: &str = "which of the outputs";
 
 impl Reflect for QOp {
     fn kind(&self) -> &'static str {
@@ -253,7 +243,7 @@ impl Reflect for QOp {
                 output,
             } => and(
                 HostKernel::attributes(&**segment),
-                [count("output", *output, OUTPUT)],
+                [count("output", *output, "which of the outputs")],
             ),
         }
     }

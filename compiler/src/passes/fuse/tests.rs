@@ -208,7 +208,7 @@ fn random_net(seed: u64, requant: Requant) -> Net {
 fn fused(net: &Net) -> (QGraph, usize) {
     let mut net = net.clone();
     for (_, pass) in PASSES {
-        pass(&mut net).unwrap();
+        pass(&mut net);
         net.verify().unwrap();
     }
     let joined = |node: &&NetNode| {

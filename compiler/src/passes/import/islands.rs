@@ -121,7 +121,6 @@ impl Reading<'_> {
         let op = NetOp::Host {
             part,
             inputs: inputs.into_iter().map(|(_, tensor, _)| tensor).collect(),
-            output: 0,
         };
         Ok(Island::Real(Box::new(Real {
             op,

@@ -132,7 +132,6 @@ fn next_net(op: &NetOp) -> Option<NetOp> {
         NetOp::Channels { .. } => NetOp::Host {
             part: Arc::new(Graph::default()),
             inputs: vec![ID, ID],
-            output: 0,
         },
         NetOp::Host { .. } => return None,
     })
