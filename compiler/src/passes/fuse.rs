@@ -5,7 +5,7 @@
 
 use super::net::{Net, NetConv, NetNode, NetOp, NetTensor};
 use crate::qgraph::{ChannelOf, Spread, TensorId};
-use crate::semantics::{self, Requant};
+use crate::semantics::{self, Join, Requant};
 
 /// The most that roundings of the model that are left out may move a value, in steps of its tensor. Half a step
 /// by them and the rounding that stays differ from the model by at most one.
@@ -210,7 +210,13 @@ pub(super) fn fuse_residuals(net: &mut Net) {
         return;
     }
     Nodes::rewrite(net, |nodes, index| {
-        let Some(NetOp::Add { a, b }) = nodes.nodes[index].as_ref().map(|n| &n.op) else {
+        let node = nodes.nodes[index].as_ref();
+        let Some(NetOp::Pair {
+            join: Join::Sum,
+            a,
+            b,
+        }) = node.map(|node| &node.op)
+        else {
             return;
         };
         let options = [(*a, *b), (*b, *a)].into_iter();

@@ -10,7 +10,7 @@ use crate::onnx::Port;
 use crate::qgraph::window::Window;
 use crate::qgraph::{ChannelOf, Spread, TensorId, Weights, listed_ids};
 use crate::reflect::{Reflect, listed};
-use crate::semantics::{Curve, Requant, SemanticsError, Sign, WeightSums, zero_sums};
+use crate::semantics::{Curve, Join, Requant, SemanticsError, WeightSums, zero_sums};
 
 /// An int8 tensor: `real = scale * (int8 - zero)`.
 #[derive(Clone, Debug, PartialEq)]
@@ -47,43 +47,23 @@ pub struct NetNode {
 pub enum NetOp {
     /// Convolution or dense layer, with an optional tensor that is added.
     Conv(NetConv),
-    /// Sum of two tensors. Of a sum, difference or product one operand may be `[C, 1, 1]`: its value of a
-    /// channel meets all of the other's.
-    Add {
+    /// Two tensors, of which one may be `[C, 1, 1]`: its value of a channel meets all of the other's.
+    Pair {
+        /// How they are joined.
+        join: Join,
         /// One.
         a: TensorId,
         /// The other.
         b: TensorId,
     },
-    /// Difference of two tensors.
-    Sub {
-        /// One.
-        a: TensorId,
-        /// What is taken off it.
-        b: TensorId,
-    },
-    /// Sum with constants, or their difference to the input, which differ from position to position.
-    Offsets {
-        /// Input.
-        input: TensorId,
-        /// Whether the input is added to the constants, or taken off them.
-        sign: Sign,
-        /// For each value, `[C][H][W]`, or for each position of all channels, `[H][W]`.
-        offsets: Arc<[f64]>,
-    },
-    /// Product with constants, which differ from position to position.
-    Factors {
+    /// A tensor and constants that differ from position to position.
+    Constants {
+        /// How they are joined; for a difference the input is taken off the constants.
+        join: Join,
         /// Input.
         input: TensorId,
         /// For each value, `[C][H][W]`, or for each position of all channels, `[H][W]`.
-        factors: Arc<[f64]>,
-    },
-    /// Product of two tensors.
-    Mul {
-        /// One.
-        a: TensorId,
-        /// The other.
-        b: TensorId,
+        constants: Arc<[f64]>,
     },
     /// A function of one tensor.
     Curve {
@@ -200,12 +180,11 @@ impl NetOp {
     pub fn inputs(&self) -> Vec<TensorId> {
         match self {
             Self::Conv(conv) => std::iter::once(conv.input).chain(conv.residual).collect(),
-            Self::Add { a, b } | Self::Sub { a, b } | Self::Mul { a, b } => vec![*a, *b],
+            Self::Pair { a, b, .. } => vec![*a, *b],
             Self::Host { inputs, .. } | Self::Channels { inputs, .. } => inputs.clone(),
             Self::Eltwise { input }
             | Self::Curve { input, .. }
-            | Self::Offsets { input, .. }
-            | Self::Factors { input, .. }
+            | Self::Constants { input, .. }
             | Self::MaxPool { input, .. }
             | Self::AvgPool { input, .. } => vec![*input],
         }
@@ -216,11 +195,15 @@ impl NetOp {
         match self {
             Self::Conv(conv) if conv.dense => "dense",
             Self::Conv(_) => "conv",
-            Self::Add { .. } => "add",
-            Self::Sub { .. } => "sub",
-            Self::Mul { .. } => "mul",
-            Self::Offsets { .. } => "offsets",
-            Self::Factors { .. } => "factors",
+            Self::Pair { join, .. } => match join {
+                Join::Sum => "add",
+                Join::Difference => "sub",
+                Join::Product => "mul",
+            },
+            Self::Constants { join, .. } => match join {
+                Join::Sum | Join::Difference => "offsets",
+                Join::Product => "factors",
+            },
             Self::Curve { curve, .. } => curve.kind(),
             Self::Eltwise { .. } => "eltwise",
             Self::MaxPool { .. } => "maxpool",

@@ -11,7 +11,7 @@ use crate::passes::{Net, NetConv, NetNode, NetOp};
 use crate::qgraph::lane::LaneOp;
 use crate::qgraph::window::Window;
 use crate::qgraph::{ChannelOf, NodeId, QConv, QGraph, QOp, QPair, Spread, TensorId};
-use crate::semantics::Sign;
+use crate::semantics::Join;
 
 const CLAMP: &str = "bounds of the output, in its steps";
 const CONSTANTS: &str = "how many constants there are, one for each value or each position";
@@ -107,20 +107,19 @@ impl Reflect for NetOp {
                 spread,
             } => channels(map, *spread),
             Self::Curve { input: _, curve } => curve.attributes(),
-            Self::Offsets {
+            Self::Constants {
+                join,
                 input: _,
-                sign,
-                offsets,
+                constants,
             } => vec![
-                count("values", offsets.len(), CONSTANTS),
-                flag("negative", *sign == Sign::Minus, NEGATIVE),
+                count("values", constants.len(), CONSTANTS),
+                flag("negative", *join == Join::Difference, NEGATIVE),
             ],
-            Self::Factors { input: _, factors } => {
-                vec![count("values", factors.len(), CONSTANTS)]
+            Self::Pair {
+                join: _,
+                a: _,
+                b: _,
             }
-            Self::Add { a: _, b: _ }
-            | Self::Sub { a: _, b: _ }
-            | Self::Mul { a: _, b: _ }
             | Self::Eltwise { input: _ } => vec![],
         }
     }

@@ -100,11 +100,6 @@ pub(super) fn is_usable(ratio: f64) -> bool {
     ratio > 0.0 && ratio < 4096.0
 }
 
-/// The interval of int8 values.
-pub(super) const fn wide((low, high): (i8, i8)) -> Interval {
-    (low as i64, high as i64)
-}
-
 /// Smallest and largest value of a lane.
 pub type Interval = (i64, i64);
 
@@ -309,6 +304,78 @@ pub fn log2_exact(value: f64) -> Option<i32> {
     (value > 0.0 && n.abs() < 1000.0 && 2f64.powi(n as i32) == value).then_some(n as i32)
 }
 
+/// An int8 tensor that is read: `real = scale * (int8 - zero)`.
+#[derive(Clone, Copy, Debug)]
+pub struct Operand {
+    /// Real value of one step.
+    pub scale: f64,
+    /// The zero point, from -128 to 127.
+    pub zero: i32,
+    /// Smallest and largest value.
+    pub range: (i8, i8),
+}
+
+impl Operand {
+    /// The interval of its values.
+    pub(super) const fn interval(&self) -> Interval {
+        (self.range.0 as i64, self.range.1 as i64)
+    }
+
+    /// The interval of a channel's values after some operations.
+    pub(super) fn after(&self, ops: &[LaneOp], channel: usize) -> Result<Interval, SemanticsError> {
+        range(ops, channel, self.interval())
+    }
+}
+
+/// The int8 tensor that results are rounded to.
+#[derive(Clone, Copy, Debug)]
+pub struct Output {
+    /// Real value of one step. Ratios that are given are in these steps.
+    pub scale: f64,
+    /// The zero point, from -128 to 127: added after rounding.
+    pub zero: i32,
+    /// Smallest and largest value.
+    pub clamp: (i8, i8),
+    /// How closely results are rounded.
+    pub requant: Requant,
+}
+
+impl Output {
+    /// Smallest and largest value, counted from the zero point.
+    pub(super) fn span(&self) -> [i32; 2] {
+        [self.clamp.0, self.clamp.1].map(|bound| i32::from(bound) - self.zero)
+    }
+
+    /// The farthest that a value may be from the zero point.
+    pub(super) fn reach(&self) -> i32 {
+        let [low, high] = self.span();
+        low.abs().max(high.abs())
+    }
+}
+
+/// How two operands become one result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Join {
+    /// They are added.
+    Sum,
+    /// The second is taken off the first.
+    Difference,
+    /// They are multiplied.
+    Product,
+}
+
+/// Operations of two operands that are joined: for each of them and behind.
+pub struct PairPlan {
+    /// Whether lanes are multiplied, and not added.
+    pub is_product: bool,
+    /// On the first operand.
+    pub a: Vec<LaneOp>,
+    /// On the second operand.
+    pub b: Vec<LaneOp>,
+    /// On what they are joined to.
+    pub epilogue: Vec<LaneOp>,
+}
+
 /// What a requantisation starts from.
 pub struct Requantize<'a> {
     /// `s_x * s_w[c] / s_y`, one for each channel, positive.
@@ -317,20 +384,11 @@ pub struct Requantize<'a> {
     pub bias: &'a [f64],
     /// Bounds of the sum without bias.
     pub sum: &'a [Interval],
-    /// The output's zero point, from -128 to 127: added after rounding.
-    pub zero: i32,
-    /// Bounds of the output.
-    pub clamp: (i8, i8),
-    /// How closely.
-    pub requant: Requant,
+    /// What it is rounded to.
+    pub to: Output,
 }
 
 impl Requantize<'_> {
-    /// Bounds of the output, counted from its zero point.
-    pub(super) fn span(&self) -> [i32; 2] {
-        [self.clamp.0, self.clamp.1].map(|bound| i32::from(bound) - self.zero)
-    }
-
     /// The nearest whole bias.
     pub(super) fn whole(&self, c: usize) -> i64 {
         self.bias[c].round() as i64

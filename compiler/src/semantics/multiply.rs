@@ -33,7 +33,7 @@ const CLAMP: i64 = 32767;
 /// [`SemanticsError::Ratio`] when no multiplier reaches the ratios without wrapping.
 pub(super) fn requantize(given: &Requantize<'_>) -> Result<Vec<LaneOp>, SemanticsError> {
     let uniform = given.ratio.windows(2).all(|w| w[0] == w[1]);
-    let (good, most) = match given.requant {
+    let (good, most) = match given.to.requant {
         Requant::Fast => (FAST_ERROR, MAX_ERROR[0]),
         Requant::Precise => (0.0, MAX_ERROR[1]),
     };
@@ -71,14 +71,14 @@ pub(super) fn requantize(given: &Requantize<'_>) -> Result<Vec<LaneOp>, Semantic
     push_add(&mut ops, bias.collect());
     push_shift(&mut ops, form.pre_shift as i32);
     if form.clamp {
-        ops.extend(int16_clamps(given.span()));
+        ops.extend(int16_clamps(given.to.span()));
     }
     match (uniform, multipliers.first().map(|&m| i16::try_from(m))) {
         (true, Some(Ok(imm))) => ops.push(LaneOp::mul(imm)),
         _ => ops.push(LaneOp::mul(multipliers)),
     }
     push_shift(&mut ops, form.shift as i32);
-    push_zero(&mut ops, given.zero);
+    push_zero(&mut ops, given.to.zero);
     Ok(ops)
 }
 
@@ -88,12 +88,6 @@ pub(super) fn requantize(given: &Requantize<'_>) -> Result<Vec<LaneOp>, Semantic
 fn int16_clamps([low, _]: [i32; 2]) -> [LaneOp; 2] {
     let low = if low >= 0 { 0 } else { -CLAMP as i16 };
     [LaneOp::min(CLAMP as i16), LaneOp::max(low)]
-}
-
-/// The farthest that an output may be from its zero point: 128 for symmetric ones.
-fn farthest(given: &Requantize<'_>) -> f64 {
-    let [low, high] = given.span();
-    f64::from(low.abs().max(high.abs()).max(128))
 }
 
 /// The multiply form for ratios too far apart for one first shift: a vector of them leaves steps
@@ -118,10 +112,10 @@ fn spread(given: &Requantize<'_>) -> Result<Vec<LaneOp>, SemanticsError> {
     let mut ops = Vec::new();
     push_add(&mut ops, bias.collect());
     ops.push(LaneOp::shr(channels().map(pre).collect::<Vec<_>>()));
-    ops.extend(int16_clamps(given.span()));
+    ops.extend(int16_clamps(given.to.span()));
     ops.push(LaneOp::mul(channels().map(multiplier).collect::<Vec<_>>()));
     push_shift(&mut ops, shift);
-    push_zero(&mut ops, given.zero);
+    push_zero(&mut ops, given.to.zero);
     Ok(ops)
 }
 
@@ -171,7 +165,8 @@ fn best_shift(
     };
     // Clamping must not touch values that the output can still tell apart.
     let reach = |c: usize| CLAMP as f64 * 2f64.powi(pre_shift as i32) * given.ratio[c];
-    let farthest = farthest(given);
+    // 128 for symmetric outputs.
+    let farthest = f64::from(given.to.reach().max(128));
     if clamp
         && live
             .iter()

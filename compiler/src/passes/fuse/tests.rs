@@ -171,7 +171,8 @@ impl Growth {
             (shortcut, last)
         };
         let (scale, clamp) = (scale * self.rng.factor(), self.rng.clamp());
-        self.node(NetOp::Add { a, b }, clamp, (chw[0], scale))
+        let join = Join::Sum;
+        self.node(NetOp::Pair { join, a, b }, clamp, (chw[0], scale))
     }
 }
 

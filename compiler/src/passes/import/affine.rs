@@ -5,7 +5,7 @@ use super::super::net::{NetConv, NetOp};
 use super::values::{HOST, Reading, Val, error, ordered};
 use crate::graph::{Data, Node};
 use crate::qgraph::window::Window;
-use crate::semantics::Curve;
+use crate::semantics::{Curve, Join};
 
 /// The weight that stands for a factor: a power of two, so that the scale is exact, and large, so
 /// that half a step of the output is many of the sum.
@@ -24,6 +24,8 @@ pub(crate) enum Arithmetic {
     Div,
 }
 
+const NO_DIVISOR: &str = "its divisor is no constant";
+
 /// One value, or one for each channel.
 pub(crate) type ByChannel = Vec<f64>;
 
@@ -36,32 +38,43 @@ impl Reading<'_> {
             [None, Some(constant)] => (0, constant),
             [Some(constant), None] => (1, constant),
         };
-        let value = self.value(node, operand)?;
-        let c = match self.by_channel(node, operand, &value, &constant) {
-            Ok(c) => c,
-            Err(why) => return self.by_position(node, kind, operand, &constant, why),
+        // The join with a constant that is the same, and what becomes of the constant for that.
+        let (join, turned): (Join, fn(f64) -> f64) = match (kind, operand) {
+            (Arithmetic::Add, _) => (Join::Sum, |c| c),
+            (Arithmetic::Sub, 0) => (Join::Sum, |c| -c),
+            (Arithmetic::Sub, _) => (Join::Difference, |c| c),
+            (Arithmetic::Mul, _) => (Join::Product, |c| c),
+            (Arithmetic::Div, 0) => (Join::Product, |c| 1.0 / c),
+            (Arithmetic::Div, _) => return Err(error(node, NO_DIVISOR)),
         };
-        let (factors, offsets) = match (kind, operand) {
-            (Arithmetic::Add, _) => (vec![1.0], c),
-            (Arithmetic::Sub, 0) => (vec![1.0], c.iter().map(|c| -c).collect()),
-            (Arithmetic::Sub, _) => (vec![-1.0], c),
-            (Arithmetic::Mul, _) => (c, vec![0.0]),
-            (Arithmetic::Div, 0) => (c.iter().map(|c| 1.0 / c).collect(), vec![0.0]),
-            (Arithmetic::Div, _) => return Err(error(node, "its divisor is no constant")),
+        let value = self.value(node, operand)?;
+        let c: ByChannel = match self.by_channel(node, operand, &value, &constant) {
+            Ok(c) => c.into_iter().map(turned).collect(),
+            Err(why) => {
+                let (shape, values) = constant;
+                let values = values.into_iter().map(turned).collect();
+                return self.by_position(node, join, operand, &(shape, values), why);
+            }
+        };
+        let both = match join {
+            Join::Sum => [vec![1.0], c],
+            Join::Difference => [vec![-1.0], c],
+            Join::Product => [c, vec![0.0]],
         };
         match &value {
-            Val::Real(real) if real.exactly().is_none() => {
-                self.scaled(node, value, &[factors, offsets])
-            }
-            _ => self.affine(node, operand, [factors, offsets]),
+            Val::Real(real) if real.exactly().is_none() => self.scaled(node, value, &both),
+            _ => self.affine(node, operand, both),
         }
     }
 
     /// Two tensors, of which one may have one position for each channel, or one channel for all.
     fn pair(&mut self, node: &Node, kind: Arithmetic) -> Result<Val, PassError> {
-        if let Arithmetic::Div = kind {
-            return Err(error(node, "its divisor is no constant"));
-        }
+        let join = match kind {
+            Arithmetic::Add => Join::Sum,
+            Arithmetic::Sub => Join::Difference,
+            Arithmetic::Mul => Join::Product,
+            Arithmetic::Div => return Err(error(node, NO_DIVISOR)),
+        };
         let [(mut a, order), (mut b, other)] = [self.operand(node, 0)?, self.operand(node, 1)?];
         let [x, y] = [a, b].map(|id| self.net.tensors[id.0].chw);
         let shapes = [0, 1].map(|i| &self.graph.values[node.inputs[i].0].shape);
@@ -85,12 +98,7 @@ impl Reading<'_> {
                 *id = self.repeated(node, *id, chw[0]);
             }
         }
-        let op = match kind {
-            Arithmetic::Add => NetOp::Add { a, b },
-            Arithmetic::Sub => NetOp::Sub { a, b },
-            Arithmetic::Mul | Arithmetic::Div => NetOp::Mul { a, b },
-        };
-        Ok(ordered(node, op, chw, order))
+        Ok(ordered(node, NetOp::Pair { join, a, b }, chw, order))
     }
 
     /// Shape and real values of a constant operand; `None` for any other.

@@ -2,10 +2,11 @@
 
 use super::super::error::PassError;
 use super::super::net::{NetNode, NetOp};
-use super::{Plan, internal};
+use super::{Plan, internal, of};
 use crate::qgraph::lane::LaneOp;
 use crate::qgraph::window::{Pads, Window};
 use crate::qgraph::{QOp, TensorId};
+use crate::semantics;
 
 impl Plan<'_> {
     pub(super) fn average(&self, node: &NetNode) -> Result<QOp, PassError> {
@@ -17,18 +18,19 @@ impl Plan<'_> {
         else {
             return Err(internal(node, "it is no average"));
         };
+        let (x, to) = (self.operand(*input)?, self.output(node));
         // Padding that counts adds zero points to the sum, as many as there are positions missing.
-        let zero = i64::from(self.zero(*input));
+        let zero = i64::from(x.zero);
         let alike = *count_include_pad && (zero == 0 || window.pads == Pads::NONE);
         let counts = if alike {
             vec![window.area()]
         } else {
             self.counts(*input, node.output, window)
         };
-        let (low, high) = self.range(*input)?;
+        let (low, high) = x.range;
         let all = window.area() as i64;
         let start = (i64::from(low.min(0)) * all, i64::from(high.max(0)) * all);
-        let ratio = self.scale(*input) / self.scale(node.output);
+        let ratio = x.scale / to.scale;
         let ops = |&count: &usize| -> Result<(usize, Vec<LaneOp>), PassError> {
             let divisor = if *count_include_pad {
                 window.area()
@@ -37,10 +39,10 @@ impl Plan<'_> {
             };
             let zero = zero * count as i64;
             let ops = match node.digit {
-                Some(place) => self.digit(node, place, &[-zero], &[start])?,
-                None => self.rescale(node, ratio / divisor as f64, start, zero)?,
+                Some(place) => semantics::plan_digit(place, to.zero, &[-zero], &[start]),
+                None => semantics::plan_scale(ratio / divisor as f64, start, zero, &to),
             };
-            Ok((count, ops))
+            Ok((count, ops.map_err(of(node))?))
         };
         Ok(QOp::AvgPool {
             input: self.id(*input)?,

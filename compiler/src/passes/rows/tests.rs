@@ -5,6 +5,7 @@ use crate::passes::net::{NetConv, NetTensor};
 use crate::passes::plan;
 use crate::qgraph::window::Window;
 use crate::reference;
+use crate::semantics::Join;
 
 /// What a case makes of `channels` of a convolution.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -84,7 +85,8 @@ fn net(channels: usize, up: [usize; 2], keys: &[u32], besides: Besides) -> Net {
     (net.inputs, net.outputs) = (vec![input, other], vec![plane]);
     match besides {
         Besides::Reader => {
-            net.nodes.push(node(NetOp::Add { a: made, b: other }, more));
+            let (join, a, b) = (Join::Sum, made, other);
+            net.nodes.push(node(NetOp::Pair { join, a, b }, more));
             net.outputs.push(more);
         }
         Besides::Output => net.outputs.push(made),
