@@ -93,23 +93,17 @@ pub fn compile_with(
 }
 
 fn check_batches(targets: &[Target], placement: &Placement) -> Result<(), PlacementError> {
-    let used = |t: &&Target| {
-        placement
-            .targets
-            .iter()
-            .any(|p| !t.host && targets.get(p.0) == Some(*t))
-    };
-    let mut used = targets.iter().filter(used);
-    let Some(first) = used.next() else {
-        return Ok(());
-    };
-    match used.find(|t| t.config.batch() != first.config.batch()) {
+    let used: BTreeSet<TargetId> = placement.targets.iter().copied().collect();
+    let used = used.iter().filter_map(|id| targets.get(id.0));
+    let used: Vec<&Target> = used.filter(|target| !target.host).collect();
+    let differ = |pair: &&[&Target]| pair[0].config.batch() != pair[1].config.batch();
+    match used.windows(2).find(differ) {
         None => Ok(()),
-        Some(other) => Err(PlacementError::Batch {
-            a: first.name.clone(),
-            batch_a: first.config.batch(),
-            b: other.name.clone(),
-            batch_b: other.config.batch(),
+        Some(pair) => Err(PlacementError::Batch {
+            a: pair[0].name.clone(),
+            batch_a: pair[0].config.batch(),
+            b: pair[1].name.clone(),
+            batch_b: pair[1].config.batch(),
         }),
     }
 }
