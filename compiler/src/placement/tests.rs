@@ -93,7 +93,10 @@ fn candidates_are_what_is_known() {
     targets[0].lacks.insert("maxpool".into());
     let found = candidates(&graph, &targets, &rules("d = \"d2\"")).unwrap();
     let expected = [&[0][..], &[1, 2], &[0, 1, 2], &[2]];
-    assert_eq!(found, expected.map(|can| can.iter().copied().map(TargetId).collect::<Vec<_>>()));
+    assert_eq!(
+        found,
+        expected.map(|can| can.iter().copied().map(TargetId).collect::<Vec<_>>())
+    );
     targets[2].lacks.insert("conv".into());
     for (rules, says) in [
         (

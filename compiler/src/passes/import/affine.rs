@@ -29,9 +29,13 @@ const NO_DIVISOR: &str = "its divisor is no constant";
 /// One value, or one for each channel.
 pub(crate) type ByChannel = Vec<f64>;
 
-impl Reading<'_> {
+impl<'g> Reading<'g> {
     /// A sum, difference, product or quotient.
-    pub(crate) fn arithmetic(&mut self, node: &Node, kind: Arithmetic) -> Result<Val, PassError> {
+    pub(crate) fn arithmetic(
+        &mut self,
+        node: &Node,
+        kind: Arithmetic,
+    ) -> Result<Val<'g>, PassError> {
         let (operand, constant) = match [self.reals(node, 0), self.reals(node, 1)] {
             [None, None] => return self.pair(node, kind),
             [Some(_), Some(_)] => return Err(error(node, "both operands are constants")),
@@ -68,7 +72,7 @@ impl Reading<'_> {
     }
 
     /// Two tensors, of which one may have one position for each channel, or one channel for all.
-    fn pair(&mut self, node: &Node, kind: Arithmetic) -> Result<Val, PassError> {
+    fn pair(&mut self, node: &Node, kind: Arithmetic) -> Result<Val<'g>, PassError> {
         let join = match kind {
             Arithmetic::Add => Join::Sum,
             Arithmetic::Sub => Join::Difference,
@@ -111,7 +115,7 @@ impl Reading<'_> {
         match self.value(node, index) {
             Ok(Val::Constant(constant)) if constant.scale.len() == 1 => {
                 let real = |v: i32| f64::from(v) * constant.scale[0];
-                let data = constant.integers(self.graph).iter().map(real).collect();
+                let data = constant.integers().map(real).collect();
                 Some((constant.shape, data))
             }
             _ => None,
@@ -123,7 +127,7 @@ impl Reading<'_> {
         &self,
         node: &Node,
         operand: usize,
-        value: &Val,
+        value: &Val<'_>,
         (shape, values): &(Vec<usize>, Vec<f64>),
     ) -> Result<ByChannel, PassError> {
         if values.iter().any(|v| !v.is_finite()) {
@@ -181,7 +185,7 @@ impl Reading<'_> {
         node: &Node,
         operand: usize,
         [factors, offsets]: [ByChannel; 2],
-    ) -> Result<Val, PassError> {
+    ) -> Result<Val<'g>, PassError> {
         let (input, order) = self.operand(node, operand)?;
         let chw = self.net.tensors[input.0].chw;
         let all = |values: &ByChannel, c: usize| values[if values.len() == 1 { 0 } else { c }];
@@ -232,7 +236,7 @@ impl Reading<'_> {
         node: &Node,
         alpha: f32,
         beta: f32,
-    ) -> Result<Val, PassError> {
+    ) -> Result<Val<'g>, PassError> {
         let value = self.affine(node, 0, [vec![alpha.into()], vec![beta.into()]])?;
         Ok(match value {
             Val::Real(mut real) => {
@@ -243,7 +247,7 @@ impl Reading<'_> {
         })
     }
 
-    pub(crate) fn hard_swish(&self, node: &Node) -> Result<Val, PassError> {
+    pub(crate) fn hard_swish(&self, node: &Node) -> Result<Val<'g>, PassError> {
         let (input, _) = self.operand(node, 0)?;
         if !SWISH_SCALES.contains(&self.net.tensors[input.0].scale) {
             return Err(error(node, HOST));
@@ -252,17 +256,17 @@ impl Reading<'_> {
     }
 
     /// A function of the first input.
-    pub(crate) fn curve(&self, node: &Node, curve: Curve) -> Result<Val, PassError> {
+    pub(crate) fn curve(&self, node: &Node, curve: Curve) -> Result<Val<'g>, PassError> {
         let (input, order) = self.operand(node, 0)?;
         let chw = self.net.tensors[input.0].chw;
         Ok(ordered(node, NetOp::Curve { input, curve }, chw, order))
     }
 
-    pub(crate) fn leaky(&self, node: &Node, alpha: f32) -> Result<Val, PassError> {
+    pub(crate) fn leaky(&self, node: &Node, alpha: f32) -> Result<Val<'g>, PassError> {
         self.slopes(node, vec![alpha.into()])
     }
 
-    pub(crate) fn prelu(&self, node: &Node) -> Result<Val, PassError> {
+    pub(crate) fn prelu(&self, node: &Node) -> Result<Val<'g>, PassError> {
         let slopes = self.reals(node, 1);
         let slopes = slopes.ok_or_else(|| error(node, "its slopes must be constants"))?;
         let slopes = self.by_channel(node, 0, &self.value(node, 0)?, &slopes)?;
@@ -270,7 +274,7 @@ impl Reading<'_> {
     }
 
     /// One slope that is positive, or one for each channel.
-    fn slopes(&self, node: &Node, slopes: ByChannel) -> Result<Val, PassError> {
+    fn slopes(&self, node: &Node, slopes: ByChannel) -> Result<Val<'g>, PassError> {
         let (input, _) = self.operand(node, 0)?;
         if slopes.iter().any(|s| !s.is_finite()) {
             return Err(error(node, "a slope isn't finite"));

@@ -11,13 +11,13 @@ use crate::qgraph::TensorId;
 use crate::qgraph::window::Window;
 use crate::semantics;
 
-impl Reading<'_> {
+impl<'g> Reading<'g> {
     /// Weights with one scale for each output channel, which is axis `axis`.
     pub(crate) fn weights(
         &self,
         node: &Node,
         axis: usize,
-    ) -> Result<(Constant, Vec<f64>), PassError> {
+    ) -> Result<(Constant<'g>, Vec<f64>), PassError> {
         let weights = self.constant(node, 1)?;
         let channels = weights.shape.get(axis).copied();
         let channels =
@@ -44,11 +44,7 @@ impl Reading<'_> {
                 let c = self.constant(node, 2)?;
                 let scales = c.scale.iter().cycle();
                 let real = |(v, &s): (i32, &f64)| f64::from(v) * s;
-                c.integers(self.graph)
-                    .iter()
-                    .zip(scales)
-                    .map(real)
-                    .collect()
+                c.integers().zip(scales).map(real).collect()
             }
         };
         if bias.len() != channels || bias.iter().any(|b| !b.is_finite()) {
@@ -60,10 +56,14 @@ impl Reading<'_> {
         Ok(bias)
     }
 
-    pub(crate) fn conv(&self, node: &Node, window: Window, group: usize) -> Result<Val, PassError> {
+    pub(crate) fn conv(
+        &self,
+        node: &Node,
+        window: Window,
+        group: usize,
+    ) -> Result<Val<'g>, PassError> {
         let input = self.tensor(node, 0)?;
         let (weights, weight_scale) = self.weights(node, 0)?;
-        let weights = weights.integers(self.graph);
         let [ci, h, w] = self.net.tensors[input.0].chw;
         let [oh, ow] = window
             .output(h, w)
@@ -81,10 +81,9 @@ impl Reading<'_> {
         Ok(real(node, NetOp::Conv(conv), [channels, oh, ow]))
     }
 
-    pub(crate) fn gemm(&self, node: &Node, trans_b: bool) -> Result<Val, PassError> {
+    pub(crate) fn gemm(&self, node: &Node, trans_b: bool) -> Result<Val<'g>, PassError> {
         let (input, order) = self.operand(node, 0)?;
         let (weights, weight_scale) = self.weights(node, usize::from(!trans_b))?;
-        let weights = weights.integers(self.graph);
         let channels = weight_scale.len();
         let [c, h, w] = self.net.tensors[input.0].chw;
         let inner = c * h * w;
@@ -116,7 +115,7 @@ impl Reading<'_> {
     }
 
     /// A product of a matrix and a constant: a convolution of single positions.
-    pub(crate) fn product(&self, node: &Node, form: MatMulForm) -> Result<Val, PassError> {
+    pub(crate) fn product(&self, node: &Node, form: MatMulForm) -> Result<Val<'g>, PassError> {
         let (input, order) = self.operand(node, 0)?;
         let (weights, weight_scale) = self.weights(node, form.output_axis())?;
         let &[rows, columns] = &weights.shape[..] else {
@@ -141,7 +140,6 @@ impl Reading<'_> {
         if order == Order::Last && self.layouts.is_first(node.output) {
             return Err(error(node, "its output is read in another order"));
         }
-        let weights = weights.integers(self.graph);
         let weights = match form {
             MatMulForm::Right => {
                 weights.moved(channels * inner, |i| i % inner * channels + i / inner)
@@ -158,7 +156,7 @@ impl Reading<'_> {
         node: &Node,
         window: Window,
         op: impl Fn(TensorId, Window) -> NetOp,
-    ) -> Result<Val, PassError> {
+    ) -> Result<Val<'g>, PassError> {
         let input = self.tensor(node, 0)?;
         let [c, h, w] = self.net.tensors[input.0].chw;
         let [oh, ow] = window
@@ -175,7 +173,7 @@ impl Reading<'_> {
     }
 
     /// Relu and Clip: narrower real bounds.
-    pub(crate) fn bounded(&self, node: &Node, low: f64, high: f64) -> Result<Val, PassError> {
+    pub(crate) fn bounded(&self, node: &Node, low: f64, high: f64) -> Result<Val<'g>, PassError> {
         match self.value(node, 0)? {
             Val::Real(mut real) => {
                 if low.is_nan() || high.is_nan() || low > high {
@@ -190,7 +188,7 @@ impl Reading<'_> {
     }
 
     /// Folds into the convolution before it: scales its weights' scales.
-    pub(crate) fn batch_norm(&self, node: &Node, epsilon: f64) -> Result<Val, PassError> {
+    pub(crate) fn batch_norm(&self, node: &Node, epsilon: f64) -> Result<Val<'g>, PassError> {
         let factors = self.normalized(node, epsilon)?;
         if self.tensor(node, 0).is_ok() {
             return self.affine(node, 0, factors);
@@ -206,9 +204,9 @@ impl Reading<'_> {
     pub(crate) fn scaled(
         &self,
         node: &Node,
-        value: Val,
+        value: Val<'g>,
         [factors, offsets]: &[ByChannel; 2],
-    ) -> Result<Val, PassError> {
+    ) -> Result<Val<'g>, PassError> {
         let Val::Real(mut value) = value else {
             return Err(error(node, UNQUANTIZED));
         };
@@ -260,7 +258,7 @@ impl Reading<'_> {
     }
 
     /// Tensors keep their rows and columns, since a dense layer covers them all; constants don't.
-    pub(crate) fn flatten(&self, node: &Node) -> Result<Val, PassError> {
+    pub(crate) fn flatten(&self, node: &Node) -> Result<Val<'g>, PassError> {
         let mut value = self.value(node, 0)?;
         if let Val::Constant(constant) = &mut value {
             if constant.scale.len() != 1 && constant.axis != 0 {

@@ -13,7 +13,7 @@ enum Piece {
     Zeros([usize; 3]),
 }
 
-impl Reading<'_> {
+impl<'g> Reading<'g> {
     /// An operand whose channels are those of its tensor: not one that was flattened.
     pub(crate) fn channels(
         &self,
@@ -75,7 +75,7 @@ impl Reading<'_> {
         id.map(Piece::Tensor).ok_or_else(|| error(node, HOST))
     }
 
-    pub(crate) fn concat(&self, node: &Node, axis: usize) -> Result<Val, PassError> {
+    pub(crate) fn concat(&self, node: &Node, axis: usize) -> Result<Val<'g>, PassError> {
         if axis != 1 {
             return Err(error(node, HOST));
         }
@@ -112,7 +112,7 @@ impl Reading<'_> {
     }
 
     /// Some channels, rows and columns of the first input.
-    pub(crate) fn sliced(&self, node: &Node, entries: &[Entries]) -> Result<Val, PassError> {
+    pub(crate) fn sliced(&self, node: &Node, entries: &[Entries]) -> Result<Val<'g>, PassError> {
         let shape = &self.graph.values[node.inputs[0].0].shape;
         let mut channels = (0..shape.get(1).copied().unwrap_or(0)).collect();
         let mut spread = Spread::NONE;
@@ -129,7 +129,12 @@ impl Reading<'_> {
         self.entries(node, channels, spread)
     }
 
-    fn entries(&self, node: &Node, channels: Vec<usize>, spread: Spread) -> Result<Val, PassError> {
+    fn entries(
+        &self,
+        node: &Node,
+        channels: Vec<usize>,
+        spread: Spread,
+    ) -> Result<Val<'g>, PassError> {
         let Some(id) = self.channels(node, 0)? else {
             return Err(error(node, "its input was flattened"));
         };
@@ -156,7 +161,7 @@ impl Reading<'_> {
         Ok(real(node, op, chw))
     }
 
-    pub(crate) fn gather(&self, node: &Node) -> Result<Val, PassError> {
+    pub(crate) fn gather(&self, node: &Node) -> Result<Val<'g>, PassError> {
         let list = node.inputs.get(1).map(|id| &self.graph.values[id.0].data);
         let Some(Some(Data::I64(list))) = list else {
             return Err(error(node, "its entries must be a constant"));

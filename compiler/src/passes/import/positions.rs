@@ -10,7 +10,7 @@ use crate::semantics::Join;
 /// The most values of a tensor beside such a constant: each has an int32 in device memory.
 const MAX_VALUES: usize = 1 << 22;
 
-impl Reading<'_> {
+impl<'g> Reading<'g> {
     /// A tensor and a constant that broadcasts to it.
     ///
     /// # Errors
@@ -23,7 +23,7 @@ impl Reading<'_> {
         operand: usize,
         (shape, values): &(Vec<usize>, Vec<f64>),
         why: PassError,
-    ) -> Result<Val, PassError> {
+    ) -> Result<Val<'g>, PassError> {
         let Ok((input, order)) = self.operand(node, operand) else {
             return Err(why);
         };

@@ -8,7 +8,7 @@ use crate::qgraph::{ChannelOf, Spread};
 
 /// A vector as a plane of some dimensions: its channel `c * h * w + at` is what channel `c` has at a
 /// position. `None` for what is no vector or no such plane, and where there are too many positions.
-pub(super) fn unflattened(real: Real, shape: &[usize]) -> Option<Val> {
+pub(super) fn unflattened(real: Real, shape: &[usize]) -> Option<Val<'static>> {
     let [c, h, w] = match *shape {
         [1, c, h, w] => [c, h, w],
         [1, c, w] => [c, 1, w],

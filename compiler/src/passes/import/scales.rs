@@ -8,7 +8,7 @@ use super::constant::Constant;
 use super::islands::Island;
 use super::layout::Order;
 use super::values::{Reading, Real, UNQUANTIZED, Val, error, ordered};
-use crate::graph::{Data, Element, Graph, Node};
+use crate::graph::{Data, Element, Node};
 use crate::qgraph::TensorId;
 
 /// What uint8 values are read less of: int8 holds the differences.
@@ -40,7 +40,7 @@ impl Steps {
     }
 }
 
-impl Reading<'_> {
+impl<'g> Reading<'g> {
     fn scale(&self, node: &Node) -> Result<Vec<f64>, PassError> {
         let scale: Vec<f64> = self.floats(node, 1)?.iter().map(|&s| s.into()).collect();
         if scale.is_empty() || scale.iter().any(|s| !(s.is_finite() && *s > 0.0)) {
@@ -94,13 +94,13 @@ impl Reading<'_> {
         })
     }
 
-    pub(crate) fn quantize(&mut self, node: &Node, axis: usize) -> Result<Val, PassError> {
+    pub(crate) fn quantize(&mut self, node: &Node, axis: usize) -> Result<Val<'g>, PassError> {
         if self.graph.values[node.inputs[0].0].data.is_some() {
             return self.quantize_constant(node, axis, self.floats(node, 0)?);
         }
         // What a file rounds again, as where an Identity has a constant of another node.
         if let Some(Val::Constant(constant)) = self.values.get(&node.inputs[0]) {
-            return self.quantize_constant(node, axis, &constant.reals(self.graph, node)?);
+            return self.quantize_constant(node, axis, &constant.reals(node)?);
         }
         let steps = self.steps(node)?;
         let name = self.graph.values[node.inputs[0].0].name.clone();
@@ -127,7 +127,7 @@ impl Reading<'_> {
         node: &Node,
         name: String,
         steps: Steps,
-    ) -> Result<Val, PassError> {
+    ) -> Result<Val<'g>, PassError> {
         let shape = &self.graph.values[node.inputs[0].0].shape;
         let mut chw = match shape[..] {
             [_, c, h, w] => [c, h, w],
@@ -258,7 +258,7 @@ impl Reading<'_> {
         node: &Node,
         axis: usize,
         floats: &[f32],
-    ) -> Result<Val, PassError> {
+    ) -> Result<Val<'g>, PassError> {
         let scale = self.scale(node)?;
         let (zeros, storage) = self
             .zero_points(node)?
@@ -289,7 +289,7 @@ impl Reading<'_> {
         matches!(element, Element::I8 | Element::U8)
     }
 
-    pub(crate) fn dequantize(&mut self, node: &Node, axis: usize) -> Result<Val, PassError> {
+    pub(crate) fn dequantize(&mut self, node: &Node, axis: usize) -> Result<Val<'g>, PassError> {
         let value = match self.value(node, 0)? {
             Val::Input if self.is_integer(node) => {
                 let steps = self.steps(node)?;
@@ -332,15 +332,15 @@ impl Reading<'_> {
         &self,
         node: &Node,
         axis: usize,
-        mut constant: Constant,
-    ) -> Result<Val, PassError> {
+        mut constant: Constant<'g>,
+    ) -> Result<Val<'g>, PassError> {
         let scale = self.scale(node)?;
         let zeros = self.zero_points(node)?.map_or(vec![0], |(zeros, _)| zeros);
         let slices = Slices::of(&constant.shape, axis);
         for count in [scale.len(), zeros.len()] {
             slices.check(node, count)?;
         }
-        let less = constant.subtract(self.graph, zeros, slices.inner);
+        let less = constant.subtract(zeros, slices.inner);
         less.ok_or_else(|| error(node, "a value and its zero point overflow"))?;
         constant.axis = if scale.len() == 1 { 0 } else { axis };
         constant.scale = scale;
@@ -348,15 +348,15 @@ impl Reading<'_> {
     }
 }
 
-impl Constant {
+impl Constant<'_> {
     /// What its integers stand for, as DequantizeLinear gives it.
-    fn reals(&self, graph: &Graph, node: &Node) -> Result<Vec<f32>, PassError> {
+    fn reals(&self, node: &Node) -> Result<Vec<f32>, PassError> {
         let slices = Slices::of(&self.shape, self.axis);
         slices.check(node, self.scale.len())?;
         let real = |(i, value): (usize, i32)| {
             value as f32 * self.scale[slices.at(i, self.scale.len())] as f32
         };
-        Ok(self.integers(graph).iter().enumerate().map(real).collect())
+        Ok(self.integers().enumerate().map(real).collect())
     }
 }
 

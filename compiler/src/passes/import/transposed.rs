@@ -19,7 +19,7 @@ pub(crate) const MAX_PHASES: usize = 1 << 10;
 pub(crate) const MAX_CHANNELS: usize = 1 << 22;
 const MAX_WEIGHTS: usize = 1 << 27;
 
-impl Reading<'_> {
+impl<'g> Reading<'g> {
     /// An operand with rows and columns.
     fn plane(&self, node: &Node) -> Result<TensorId, PassError> {
         let id = self.channels(node, 0)?;
@@ -39,7 +39,7 @@ impl Reading<'_> {
         channels: usize,
         up: [usize; 2],
         from: impl Fn(usize, usize) -> usize,
-    ) -> Result<Val, PassError> {
+    ) -> Result<Val<'g>, PassError> {
         let input = self.plane(node)?;
         let [_, h, w] = self.net.tensors[input.0].chw;
         let phases = self.within(node, &up, MAX_PHASES)?;
@@ -55,7 +55,7 @@ impl Reading<'_> {
         Ok(real(node, op, [channels, h * up[0], w * up[1]]))
     }
 
-    pub(crate) fn resize(&self, node: &Node, factors: [usize; 2]) -> Result<Val, PassError> {
+    pub(crate) fn resize(&self, node: &Node, factors: [usize; 2]) -> Result<Val<'g>, PassError> {
         if factors.iter().product::<usize>() > MAX_PHASES {
             return Err(error(node, HOST));
         }
@@ -68,7 +68,7 @@ impl Reading<'_> {
         node: &Node,
         block: usize,
         mode: DepthMode,
-    ) -> Result<Val, PassError> {
+    ) -> Result<Val<'g>, PassError> {
         let [channels, ..] = self.net.tensors[self.plane(node)?.0].chw;
         let area = self.within(node, &[block; 2], MAX_PHASES)?;
         let count = channels / area.max(1);
@@ -83,7 +83,7 @@ impl Reading<'_> {
     }
 
     /// Rows and columns become channels: a convolution with one weight for each of them.
-    pub(crate) fn space_to_depth(&self, node: &Node, block: usize) -> Result<Val, PassError> {
+    pub(crate) fn space_to_depth(&self, node: &Node, block: usize) -> Result<Val<'g>, PassError> {
         /// As large as precise requantisation wants it, and a power of two.
         const GAIN: i8 = 64;
         let input = self.plane(node)?;
@@ -113,7 +113,7 @@ impl Reading<'_> {
         node: &Node,
         window: Window,
         group: usize,
-    ) -> Result<Val, PassError> {
+    ) -> Result<Val<'g>, PassError> {
         let input = self.plane(node)?;
         let [ci, h, w] = self.net.tensors[input.0].chw;
         let (weights, scale) = self.weights(node, 1)?;
@@ -133,8 +133,7 @@ impl Reading<'_> {
             &[wide, inputs, taps.kernel[0], taps.kernel[1]],
             MAX_WEIGHTS,
         )?;
-        let integers = weights.integers(self.graph);
-        if integers.len() != ci * per_group * window.area() || per_group * group != channels {
+        if weights.len() != ci * per_group * window.area() || per_group * group != channels {
             return Err(error(node, "its weights don't fit its channels"));
         }
         let bias = self.bias(node, channels)?;
@@ -152,7 +151,7 @@ impl Reading<'_> {
                 for k in 0..window.area() {
                     let (phase, tap) = taps.place(&window, k);
                     let at = (channel(phase, c) * inputs + i) * taps.area() + tap;
-                    whole[at] = integers.at(row * window.area() + k);
+                    whole[at] = weights.at(row * window.area() + k);
                 }
             }
         }

@@ -36,7 +36,7 @@ pub(crate) struct Moved {
 }
 
 #[derive(Clone)]
-pub(crate) enum Val {
+pub(crate) enum Val<'g> {
     /// The network's input before its QuantizeLinear.
     Input,
     /// An int8 tensor, and the order of the model's values.
@@ -44,7 +44,7 @@ pub(crate) enum Val {
     /// A real value not yet rounded.
     Real(Box<Real>),
     /// A constant.
-    Constant(Box<Constant>),
+    Constant(Box<Constant<'g>>),
     /// What only the host computes, in floats.
     Float,
 }
@@ -71,7 +71,7 @@ impl Real {
 pub(crate) struct Reading<'a> {
     pub graph: &'a Graph,
     pub net: Net,
-    pub values: HashMap<ValueId, Val>,
+    pub values: HashMap<ValueId, Val<'a>>,
     /// What orders values should have.
     pub layouts: Layouts,
     /// Tensors that are uint8 in the file; read as int8, everything is 128 less.
@@ -108,12 +108,12 @@ pub(crate) const UNQUANTIZED: &str = "its input is not quantised (no QuantizeLin
 /// Why a node is left to the host that the device has an operator for.
 pub(crate) const FLOAT: &str = "it reads floats of the host, which nothing rounds to int8";
 
-pub(crate) fn real(node: &Node, op: NetOp, chw: [usize; 3]) -> Val {
+pub(crate) fn real<'g>(node: &Node, op: NetOp, chw: [usize; 3]) -> Val<'g> {
     ordered(node, op, chw, Order::First)
 }
 
 /// A real value whose channels may be innermost in the model.
-pub(crate) fn ordered(node: &Node, op: NetOp, chw: [usize; 3], order: Order) -> Val {
+pub(crate) fn ordered<'g>(node: &Node, op: NetOp, chw: [usize; 3], order: Order) -> Val<'g> {
     let bounds = (f64::NEG_INFINITY, f64::INFINITY);
     Val::Real(Box::new(Real {
         op,
@@ -125,8 +125,8 @@ pub(crate) fn ordered(node: &Node, op: NetOp, chw: [usize; 3], order: Order) -> 
     }))
 }
 
-impl Reading<'_> {
-    pub(crate) fn value(&self, node: &Node, index: usize) -> Result<Val, PassError> {
+impl<'g> Reading<'g> {
+    pub(crate) fn value(&self, node: &Node, index: usize) -> Result<Val<'g>, PassError> {
         let id = node
             .inputs
             .get(index)
@@ -135,7 +135,7 @@ impl Reading<'_> {
             return Ok(value.clone());
         }
         let value = &self.graph.values[id.0];
-        match (Constant::of(self.graph, *id), &value.data) {
+        match (Constant::of(value), &value.data) {
             (Some(constant), _) => Ok(Val::Constant(Box::new(constant))),
             (None, Some(_)) => Err(error(node, "it reads a constant of floats")),
             (None, None) => Err(error(node, format!("{}: {UNQUANTIZED}", value.name))),
@@ -189,7 +189,7 @@ impl Reading<'_> {
         }
     }
 
-    pub(crate) fn constant(&self, node: &Node, index: usize) -> Result<Constant, PassError> {
+    pub(crate) fn constant(&self, node: &Node, index: usize) -> Result<Constant<'g>, PassError> {
         match self.value(node, index)? {
             Val::Constant(constant) => Ok(*constant),
             _ => Err(error(node, format!("input {index} must be a constant"))),
