@@ -175,7 +175,35 @@ impl NetConv {
     }
 }
 
+impl NetNode {
+    /// One that may give every int8 value.
+    pub(super) fn new(name: impl Into<String>, op: NetOp, output: TensorId) -> Self {
+        Self {
+            name: name.into(),
+            op,
+            output,
+            clamp: (-128, 127),
+            digit: None,
+            lost: 0.0,
+        }
+    }
+}
+
 impl NetOp {
+    /// Channels of one tensor, for each phase of `spread`.
+    pub(super) fn channels_of(
+        input: TensorId,
+        channels: impl IntoIterator<Item = usize>,
+        spread: Spread,
+    ) -> Self {
+        let of = |channel: usize| Some(ChannelOf { input: 0, channel });
+        Self::Channels {
+            inputs: vec![input],
+            map: channels.into_iter().map(of).collect(),
+            spread,
+        }
+    }
+
     /// The tensors that the node reads.
     pub fn inputs(&self) -> Vec<TensorId> {
         match self {

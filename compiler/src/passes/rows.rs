@@ -5,7 +5,7 @@
 //! and nothing else reads them, its rows may have any order: those of one position, one behind the other.
 
 use super::net::{Net, NetNode, NetOp};
-use crate::qgraph::{ChannelOf, Spread, TensorId};
+use crate::qgraph::{Spread, TensorId};
 
 /// What the names of tensors end with that aren't the model's.
 const PHASES: &str = ".phases";
@@ -14,7 +14,7 @@ const PHASES: &str = ".phases";
 pub(super) fn order_rows(net: &mut Net) {
     let (uses, writer) = (net.uses(), net.writers());
     for reader in 0..net.nodes.len() {
-        let Some((input, order)) = order(&net.nodes[reader].op) else {
+        let Some((input, order, spread)) = order(&net.nodes[reader].op) else {
             continue;
         };
         let alone = uses[input.0] == 1 && !order.is_sorted();
@@ -31,16 +31,13 @@ pub(super) fn order_rows(net: &mut Net) {
         if !name.ends_with(PHASES) {
             name.push_str(PHASES);
         }
-        if let NetOp::Channels { map, .. } = &mut net.nodes[reader].op {
-            let of = |channel: usize| Some(ChannelOf { input: 0, channel });
-            *map = (0..order.len()).map(of).collect();
-        }
+        net.nodes[reader].op = NetOp::channels_of(input, 0..order.len(), spread);
     }
 }
 
 /// The one tensor of which an operator makes positions of every channel, each once, and in which order it
 /// takes these; `None` for any other.
-fn order(op: &NetOp) -> Option<(TensorId, Vec<usize>)> {
+fn order(op: &NetOp) -> Option<(TensorId, Vec<usize>, Spread)> {
     let NetOp::Channels {
         inputs,
         map,
@@ -59,7 +56,7 @@ fn order(op: &NetOp) -> Option<(TensorId, Vec<usize>)> {
         let seen = seen.get_mut(channel);
         seen.is_some_and(|seen| !std::mem::replace(seen, true))
     };
-    order.iter().all(once).then_some((input, order))
+    order.iter().all(once).then_some((input, order, *spread))
 }
 
 /// Gives the channels of a convolution of `inputs` channels another order; whether it has as many, and they may

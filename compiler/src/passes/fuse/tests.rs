@@ -83,12 +83,8 @@ impl Growth {
         };
         let output = self.tensor(channels, scale, zero);
         self.net.nodes.push(NetNode {
-            name: format!("n{}", output.0),
-            op,
-            output,
             clamp,
-            digit: None,
-            lost: 0.0,
+            ..NetNode::new(format!("n{}", output.0), op, output)
         });
         output
     }

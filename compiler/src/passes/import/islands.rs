@@ -41,7 +41,7 @@ enum From {
 /// What the host computes for a QuantizeLinear.
 pub(super) enum Island {
     /// Of int8 tensors.
-    Real(Box<Real>),
+    Real(Real),
     /// Of inputs of the model: channels, rows and columns of what is rounded, and their order.
     Entry(Entry, [usize; 3], Order),
 }
@@ -102,9 +102,8 @@ impl Reading<'_> {
         };
         let last = self.layouts.last_of(output, shape);
         let (chw, order) = last.map_or((own, Order::First), |chw| (chw, Order::Last));
-        let name = nodes
-            .last()
-            .map(|&index| self.graph.nodes[index].name.clone());
+        let name = nodes.last().map(|&index| &self.graph.nodes[index].name[..]);
+        let name = name.unwrap_or_default();
         let mut part = self.part(&nodes, &self.placed(&inputs), &raw, output);
         if order == Order::Last {
             let made = part.outputs[0];
@@ -122,14 +121,7 @@ impl Reading<'_> {
             part,
             inputs: inputs.into_iter().map(|(_, tensor, _)| tensor).collect(),
         };
-        Ok(Island::Real(Box::new(Real {
-            op,
-            name: name.unwrap_or_default(),
-            chw,
-            order,
-            bounds: (f64::NEG_INFINITY, f64::INFINITY),
-            moved: None,
-        })))
+        Ok(Island::Real(Real::new(name, op, chw, order)))
     }
 
     /// An output of the model that isn't rounded, as the host computes it of int8 tensors, of sums of the

@@ -33,15 +33,7 @@ impl<'g> Reading<'g> {
 
     /// A tensor of one channel as one of several, all like it.
     pub(crate) fn repeated(&mut self, node: &Node, id: TensorId, channels: usize) -> TensorId {
-        let from = Some(ChannelOf {
-            input: 0,
-            channel: 0,
-        });
-        let op = NetOp::Channels {
-            inputs: vec![id],
-            map: vec![from; channels],
-            spread: Spread::NONE,
-        };
+        let op = NetOp::channels_of(id, vec![0; channels], Spread::NONE);
         let tensor = &self.net.tensors[id.0];
         let [_, h, w] = tensor.chw;
         let tensor = NetTensor {
@@ -50,14 +42,8 @@ impl<'g> Reading<'g> {
             ..tensor.clone()
         };
         let output = self.push_tensor(tensor);
-        self.net.nodes.push(NetNode {
-            name: format!("{}.repeat", node.name),
-            op,
-            output,
-            clamp: (-128, 127),
-            digit: None,
-            lost: 0.0,
-        });
+        let name = format!("{}.repeat", node.name);
+        self.net.nodes.push(NetNode::new(name, op, output));
         output
     }
 
@@ -145,20 +131,12 @@ impl<'g> Reading<'g> {
                 format!("it takes channels that aren't among {c}"),
             ));
         }
-        let of = |channel: usize| Some(ChannelOf { input: 0, channel });
-        let map: Vec<_> = channels.into_iter().map(of).collect();
-        let channels = map.len();
         let plane = match self.graph.values[node.output.0].shape[..] {
             [_, _, h, w] => [h, w],
             _ => [1, 1],
         };
-        let op = NetOp::Channels {
-            inputs: vec![id],
-            map,
-            spread,
-        };
-        let chw = [channels, plane[0], plane[1]];
-        Ok(real(node, op, chw))
+        let chw = [channels.len(), plane[0], plane[1]];
+        Ok(real(node, NetOp::channels_of(id, channels, spread), chw))
     }
 
     pub(crate) fn gather(&self, node: &Node) -> Result<Val<'g>, PassError> {

@@ -70,15 +70,13 @@ impl<'g> Reading<'g> {
         Ok(Some((zeros, storage)))
     }
 
-    /// The steps of an activation: its scale, and its zero point as that of int8.
-    fn steps(&self, node: &Node) -> Result<Steps, PassError> {
+    /// The steps of an activation: its scale, and its zero point as that of int8. Without one it is 0 in
+    /// storage `without`.
+    fn steps(&self, node: &Node, without: Storage) -> Result<Steps, PassError> {
         let &[scale] = &self.scale(node)?[..] else {
             return Err(error(node, "activations need one scale per tensor"));
         };
-        // Without a zero point QuantizeLinear makes uint8.
-        let (zeros, storage) = self
-            .zero_points(node)?
-            .unwrap_or_else(|| (vec![0], Storage::Uint8));
+        let (zeros, storage) = self.zero_points(node)?.unwrap_or((vec![0], without));
         let offset = match storage {
             Storage::Int8 => 0,
             Storage::Uint8 => UINT8_OFFSET,
@@ -102,13 +100,14 @@ impl<'g> Reading<'g> {
         if let Some(Val::Constant(constant)) = self.values.get(&node.inputs[0]) {
             return self.quantize_constant(node, axis, &constant.reals(node)?);
         }
-        let steps = self.steps(node)?;
+        // Without a zero point QuantizeLinear makes uint8.
+        let steps = self.steps(node, Storage::Uint8)?;
         let name = self.graph.values[node.inputs[0].0].name.clone();
         let real = match self.value(node, 0)? {
             Val::Input => return self.network_input(node, name, steps),
             Val::Real(real) => real,
             Val::Float => match self.island(node)? {
-                Island::Real(real) => real,
+                Island::Real(real) => Box::new(real),
                 Island::Entry(entry, chw, order) => {
                     let tensor = self.enter(name, chw, steps, entry);
                     return Ok(Val::Quantized(tensor, order));
@@ -208,11 +207,7 @@ impl<'g> Reading<'g> {
         };
         let phases = (format!("{name}.phases"), real.chw, steps);
         let input = self.write(real.op, real.name.clone(), phases, clamp);
-        let op = NetOp::Channels {
-            inputs: vec![input],
-            map: moved.map,
-            spread: moved.spread,
-        };
+        let op = NetOp::channels_of(input, moved.map, moved.spread);
         let name_of = format!("{}.spread", real.name);
         self.write(op, name_of, (name, moved.chw, steps), clamp)
     }
@@ -242,12 +237,8 @@ impl<'g> Reading<'g> {
     ) -> TensorId {
         let output = self.push(tensor, chw, steps);
         self.net.nodes.push(NetNode {
-            name,
-            op,
-            output,
             clamp,
-            digit: None,
-            lost: 0.0,
+            ..NetNode::new(name, op, output)
         });
         output
     }
@@ -260,9 +251,8 @@ impl<'g> Reading<'g> {
         floats: &[f32],
     ) -> Result<Val<'g>, PassError> {
         let scale = self.scale(node)?;
-        let (zeros, storage) = self
-            .zero_points(node)?
-            .unwrap_or_else(|| (vec![0], Storage::Uint8));
+        let zeros = self.zero_points(node)?;
+        let (zeros, storage) = zeros.unwrap_or((vec![0], Storage::Uint8));
         let (low, high) = match storage {
             Storage::Int8 => (-128.0, 127.0),
             Storage::Uint8 => (0.0, 255.0),
@@ -283,40 +273,23 @@ impl<'g> Reading<'g> {
         Ok(Val::Constant(Box::new(constant)))
     }
 
-    /// Whether a node reads 8 bits.
-    fn is_integer(&self, node: &Node) -> bool {
-        let element = self.graph.values[node.inputs[0].0].element;
-        matches!(element, Element::I8 | Element::U8)
-    }
-
     pub(crate) fn dequantize(&mut self, node: &Node, axis: usize) -> Result<Val<'g>, PassError> {
-        let value = match self.value(node, 0)? {
-            Val::Input if self.is_integer(node) => {
-                let steps = self.steps(node)?;
-                let name = self.graph.values[node.inputs[0].0].name.clone();
-                self.network_input(node, name, steps)?
-            }
-            value => value,
-        };
+        let from = &self.graph.values[node.inputs[0].0];
+        let mut value = self.value(node, 0)?;
+        if let (Val::Input, Element::I8 | Element::U8) = (&value, from.element) {
+            let without = match from.element {
+                Element::I8 => Storage::Int8,
+                _ => Storage::Uint8,
+            };
+            let steps = self.steps(node, without)?;
+            value = self.network_input(node, from.name.clone(), steps)?;
+        }
         match value {
             Val::Constant(constant) => self.dequantize_constant(node, axis, *constant),
             Val::Quantized(input, order) => {
                 // Without a zero point it is 0, whatever the storage.
-                let steps = match node.inputs.len() {
-                    0..=2 => {
-                        let &[scale] = &self.scale(node)?[..] else {
-                            return Err(error(node, "activations need one scale per tensor"));
-                        };
-                        let own = self.steps_of(input);
-                        let zero = match own.storage {
-                            Storage::Uint8 => -UINT8_OFFSET,
-                            Storage::Int8 | Storage::Int32 => 0,
-                        };
-                        Steps { scale, zero, ..own }
-                    }
-                    _ => self.steps(node)?,
-                };
-                if self.steps_of(input) != steps {
+                let own = self.steps_of(input);
+                if self.steps(node, own.storage)? != own {
                     let text = "its scale or zero point differs from its QuantizeLinear's";
                     return Err(error(node, text));
                 }

@@ -41,7 +41,7 @@ impl Reading<'_> {
     /// The sum that a value is, but for the step that it is multiplied by; `None` for values that are
     /// none or need more than int32.
     pub(super) fn exact_sum(&self, real: &Real) -> Option<ExactSum> {
-        if real.bounds != (f64::NEG_INFINITY, f64::INFINITY) || real.moved.is_some() {
+        if !real.is_unbounded() || real.moved.is_some() {
             return None;
         }
         let mut op = real.op.clone();
@@ -59,10 +59,8 @@ impl Reading<'_> {
                 let digits = Digits::of(&sums.bounds)?;
                 let parts = conv.bias.iter().zip(sums.whole.iter().zip(&sums.step));
                 let rest: Vec<f64> = parts.map(|(b, (whole, step))| b - whole * step).collect();
-                let near = rest.iter().zip(&sums.step);
-                let near = near
-                    .into_iter()
-                    .all(|(rest, step)| rest.abs() <= step.abs() * FRACTION);
+                let mut steps = rest.iter().zip(&sums.step);
+                let near = steps.all(|(rest, step)| rest.abs() <= step.abs() * FRACTION);
                 let whole = sums.whole.iter().zip(&sums.step);
                 conv.bias = whole.map(|(whole, step)| whole * step).collect();
                 (sums.step, if near { Vec::new() } else { rest }, digits)
@@ -124,12 +122,8 @@ impl Reading<'_> {
             let name = format!("{}.digit{place}", sum.name);
             let output = self.push_tensor(tensor);
             self.net.nodes.push(NetNode {
-                name,
-                op: sum.op.clone(),
-                output,
-                clamp: (-128, 127),
                 digit: Some(place),
-                lost: 0.0,
+                ..NetNode::new(name, sum.op.clone(), output)
             });
             output
         };

@@ -7,7 +7,7 @@ use super::super::net::{Entry, Net, NetOp, NetTensor};
 use super::constant::Constant;
 use super::layout::{Layouts, Order};
 use crate::graph::{Data, Graph, Node, ValueId};
-use crate::qgraph::{ChannelOf, Spread, TensorId};
+use crate::qgraph::{Spread, TensorId};
 use crate::reflect::Reflect;
 
 /// A real value between DequantizeLinear and QuantizeLinear.
@@ -29,7 +29,8 @@ pub(crate) struct Real {
 pub(crate) struct Moved {
     /// Which channel of the model's each is.
     pub channels: Vec<usize>,
-    pub map: Vec<Option<ChannelOf>>,
+    /// Those that positions are made of, for each phase.
+    pub map: Vec<usize>,
     pub spread: Spread,
     /// The result's.
     pub chw: [usize; 3],
@@ -49,7 +50,25 @@ pub(crate) enum Val<'g> {
     Float,
 }
 
+impl From<Real> for Val<'_> {
+    fn from(real: Real) -> Self {
+        Self::Real(Box::new(real))
+    }
+}
+
 impl Real {
+    /// What a node gives, without bounds.
+    pub(crate) fn new(name: &str, op: NetOp, chw: [usize; 3], order: Order) -> Self {
+        Self {
+            op,
+            name: name.to_owned(),
+            chw,
+            order,
+            bounds: (f64::NEG_INFINITY, f64::INFINITY),
+            moved: None,
+        }
+    }
+
     /// The int8 tensor that it is, without anything done to it.
     pub(crate) fn exactly(&self) -> Option<TensorId> {
         match self.op {
@@ -114,15 +133,7 @@ pub(crate) fn real<'g>(node: &Node, op: NetOp, chw: [usize; 3]) -> Val<'g> {
 
 /// A real value whose channels may be innermost in the model.
 pub(crate) fn ordered<'g>(node: &Node, op: NetOp, chw: [usize; 3], order: Order) -> Val<'g> {
-    let bounds = (f64::NEG_INFINITY, f64::INFINITY);
-    Val::Real(Box::new(Real {
-        op,
-        name: node.name.clone(),
-        chw,
-        order,
-        bounds,
-        moved: None,
-    }))
+    Real::new(&node.name, op, chw, order).into()
 }
 
 impl<'g> Reading<'g> {

@@ -3,6 +3,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::passes::net::{NetConv, NetTensor};
 use crate::passes::plan;
+use crate::qgraph::ChannelOf;
 use crate::qgraph::window::Window;
 use crate::reference;
 use crate::semantics::Join;
@@ -57,14 +58,7 @@ fn net(channels: usize, up: [usize; 2], keys: &[u32], besides: Besides) -> Net {
         Besides::Zeros => map.iter_mut().step_by(channels).for_each(|of| *of = None),
         _ => {}
     }
-    let node = |op: NetOp, output: TensorId| NetNode {
-        name: format!("n{}", output.0),
-        op,
-        output,
-        clamp: (-128, 127),
-        digit: None,
-        lost: 0.0,
-    };
+    let node = |op: NetOp, output: TensorId| NetNode::new(format!("n{}", output.0), op, output);
     let conv = NetOp::Conv(NetConv {
         input,
         window: Window::whole([1, 1]),
@@ -125,7 +119,7 @@ proptest! {
             graph.outputs.iter().map(|id| all[id.0].clone()).collect::<Vec<_>>()
         };
         prop_assert_eq!(run(&net), run(&before));
-        let sorted = order(&before.nodes[1].op).is_none_or(|(_, order)| order.is_sorted());
+        let sorted = order(&before.nodes[1].op).is_none_or(|(_, order, _)| order.is_sorted());
         prop_assert_eq!(net == before, besides != Besides::Nothing || sorted);
     }
 }
