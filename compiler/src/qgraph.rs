@@ -286,42 +286,34 @@ pub struct HostNeeds {
 
 impl HostNeeds {
     /// Counts the nodes of a network's segments.
-    pub fn of<'g>(graph: &'g QGraph) -> Self {
-        let (mut needs, mut segments) = (Self::default(), 0);
-        let mut kinds: BTreeMap<&'g str, usize> = BTreeMap::new();
-        let mut before: Option<&Arc<Segment>> = None;
-        let mut count = |nodes: &mut dyn Iterator<Item = &'g (String, String)>| {
-            for (name, kind) in nodes {
-                needs.nodes += 1;
-                if needs.first.is_empty() {
-                    needs.first.clone_from(name);
-                }
-                *kinds.entry(kind).or_insert(0) += 1;
-            }
-        };
+    pub fn of(graph: &QGraph) -> Self {
+        let segments = graph.nodes.iter().filter_map(|node| match &node.op {
+            QOp::Host { segment, .. } => Some(segment),
+            _ => None,
+        });
+        // Nodes of one segment stand together.
+        let mut segments: Vec<&Arc<Segment>> = segments.collect();
+        segments.dedup_by(|a, b| Arc::ptr_eq(a, b));
         let ends = graph.ends.as_deref();
-        let ends = ends.filter(|ends| ends.segments() > 0);
-        for node in &graph.nodes {
-            let QOp::Host { segment, .. } = &node.op else {
-                continue;
-            };
-            if before.is_some_and(|before| Arc::ptr_eq(before, segment)) {
-                continue;
-            }
-            before = Some(segment);
-            segments += 1;
-            count(&mut segment.nodes().iter());
+        let nodes = segments.iter().flat_map(|segment| segment.nodes());
+        let nodes: Vec<_> = nodes
+            .chain(ends.into_iter().flat_map(Ends::nodes))
+            .collect();
+        let mut kinds: BTreeMap<&str, usize> = BTreeMap::new();
+        for (_, kind) in &nodes {
+            *kinds.entry(kind).or_insert(0) += 1;
         }
-        if let Some(ends) = ends {
-            segments += ends.segments();
-            count(&mut ends.nodes());
-        }
-        needs.segments = segments;
         let mut kinds: Vec<_> = kinds.into_iter().collect();
         kinds.sort_by_key(|(kind, count)| (std::cmp::Reverse(*count), *kind));
         let listed = kinds.iter().map(|(kind, count)| format!("{count} {kind}"));
-        needs.kinds = listed.collect::<Vec<_>>().join(", ");
-        needs
+        Self {
+            nodes: nodes.len(),
+            segments: segments.len() + ends.map_or(0, Ends::segments),
+            first: nodes
+                .first()
+                .map_or_else(String::new, |(name, _)| name.clone()),
+            kinds: listed.collect::<Vec<_>>().join(", "),
+        }
     }
 }
 
