@@ -13,7 +13,7 @@ const MOST_LOST: f64 = 0.5;
 
 /// The nodes of a net while they are rewritten.
 struct Nodes<'n> {
-    tensors: &'n [NetTensor],
+    tensors: &'n mut [NetTensor],
     requant: Requant,
     wide_sums: bool,
     /// In execution order; `None` where one was.
@@ -36,7 +36,7 @@ impl<'n> Nodes<'n> {
                 .into_iter()
                 .map(Some)
                 .collect(),
-            tensors: &net.tensors,
+            tensors: &mut net.tensors,
         };
         for index in 0..nodes.nodes.len() {
             pass(&mut nodes, index);
@@ -138,7 +138,7 @@ fn merge(nodes: &mut Nodes<'_>, producer: usize, eltwise: usize) {
 }
 
 /// Rows, columns and channels that are taken of what nothing else reads are taken of what that was taken of: a Slice,
-/// and what cuts or pads its channels, are one node.
+/// and what cuts or pads its channels, are one node. Those of a convolution are all that it computes.
 pub(super) fn join_channels(net: &mut Net) {
     Nodes::rewrite(net, |nodes, index| {
         let joined = joinable(nodes, index);
@@ -149,6 +149,46 @@ pub(super) fn join_channels(net: &mut Net) {
             nodes.put(index, node);
         }
     });
+    // Files often have a Slice for each dimension, which are one node now.
+    Nodes::rewrite(net, |nodes, index| {
+        stride(nodes, index);
+    });
+}
+
+/// Gives a convolution the steps and pads with which it computes the rows and columns alone that a node takes of
+/// all its channels; `None` where it stays, as where something else reads others. The node keeps its rounding.
+fn stride(nodes: &mut Nodes<'_>, index: usize) -> Option<()> {
+    let node = nodes.nodes[index].as_ref()?;
+    let NetOp::Channels { inputs, spread, .. } = &node.op else {
+        return None;
+    };
+    let (&[between], Spread { up, skip, step }) = (&inputs[..], *spread) else {
+        return None;
+    };
+    let channels = 0..nodes.tensors[between.0].chw[0];
+    let all = node.op == NetOp::channels_of(between, channels, *spread);
+    if !all || up != [1, 1] || *spread == Spread::NONE {
+        return None;
+    }
+    let chw @ [_, rows, columns] = nodes.tensors[node.output.0].chw;
+    let producer = nodes.only_reader_of(between)?;
+    let NetOp::Conv(NetConv {
+        input,
+        window,
+        residual: None,
+        dense: false,
+        ..
+    }) = &mut nodes.nodes[producer].as_mut()?.op
+    else {
+        return None;
+    };
+    let [_, h, w] = nodes.tensors[input.0].chw;
+    *window = window.every([skip, step], [h, w], [rows, columns])?;
+    // It is no tensor of the model any more.
+    nodes.tensors[between.0].chw = chw;
+    nodes.tensors[between.0].name.push_str(".taken");
+    nodes.nodes[index].as_mut()?.op = NetOp::Eltwise { input: between };
+    Some(())
 }
 
 /// The node that takes rows or columns for another one alone, and what the other is without it.
