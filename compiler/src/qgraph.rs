@@ -4,7 +4,7 @@
 //! residual, requantisation, clamp) is spelled out as [`LaneOp`]s. The plan of lane operations is made once (see `semantics`), with bounds that prove that int32 never wraps.
 
 pub(crate) mod lane;
-mod weights;
+mod order;
 pub(crate) mod window;
 
 use std::collections::BTreeMap;
@@ -14,8 +14,12 @@ use crate::host::{Ends, Segment};
 use crate::reflect::{Reflect, listed};
 
 pub use lane::{LaneKind, LaneOp, LaneOperand};
-pub use weights::Weights;
+pub(crate) use order::ordered;
 pub use window::{Pads, Window};
+
+/// Weights of a convolution, in the order that its operator says. All graphs that were made of one share
+/// them: a clone copies nothing.
+pub type Weights = Arc<Vec<i8>>;
 
 /// Index into [`QGraph::tensors`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -323,16 +327,21 @@ pub(crate) fn listed_ids(ids: &[TensorId]) -> String {
     ids.join(", ")
 }
 
+/// A zero point as listings have it: none is the rule.
+pub(crate) fn listed_zero(zero: i32) -> String {
+    if zero == 0 {
+        String::new()
+    } else {
+        format!(" zero {zero}")
+    }
+}
+
 impl std::fmt::Display for QGraph {
     /// One line a node: output, kind, inputs, attributes.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         for id in &self.inputs {
             let t = &self.tensors[id.0];
-            let zero = if t.zero == 0 {
-                String::new()
-            } else {
-                format!(" zero {}", t.zero)
-            };
+            let zero = listed_zero(t.zero);
             writeln!(
                 f,
                 "input %{} {:?} scale {:e}{zero} \"{}\"",
@@ -341,11 +350,10 @@ impl std::fmt::Display for QGraph {
         }
         for node in &self.nodes {
             let t = &self.tensors[node.output.0];
-            let inputs = listed_ids(&node.op.inputs());
-            let kind = node.op.kind();
-            write!(f, "%{} {:?} = {kind}({})", node.output.0, t.chw, inputs)?;
-            write!(f, "{}", listed(&node.op.attributes()))?;
-            writeln!(f, " \"{}\"", node.name)?;
+            let (kind, inputs) = (node.op.kind(), listed_ids(&node.op.inputs()));
+            write!(f, "%{} {:?} = {kind}({inputs})", node.output.0, t.chw)?;
+            let attributes = listed(&node.op.attributes());
+            writeln!(f, "{attributes} \"{}\"", node.name)?;
         }
         Ok(())
     }

@@ -50,22 +50,14 @@ impl NetEnds {
             (None, [read]) => plain.insert(*read),
             _ => false,
         };
-        let of_exit = |output: &NetOutput| match output {
-            NetOutput::Value { reads, .. } => {
-                reads.iter().any(|read| matches!(read, NetRead::Input(_)))
-            }
-            NetOutput::Tensor(_) => false,
-        };
-        !self.entries.iter().all(just) || self.outputs.iter().any(of_exit)
+        let mut reads = self.outputs.iter().flat_map(NetOutput::reads);
+        !self.entries.iter().all(just) || reads.any(|read| matches!(read, NetRead::Input(_)))
     }
 
     /// The model's inputs that something reads.
     fn read(&self) -> BTreeSet<ValueId> {
         let entries = self.entries.iter().flat_map(|entry| &entry.reads).copied();
-        let exits = self.outputs.iter().flat_map(|output| match output {
-            NetOutput::Value { reads, .. } => &reads[..],
-            NetOutput::Tensor(_) => &[],
-        });
+        let exits = self.outputs.iter().flat_map(NetOutput::reads);
         let exits = exits.filter_map(|read| match read {
             NetRead::Input(id) => Some(*id),
             NetRead::Tensor(_) | NetRead::Sum(_) => None,

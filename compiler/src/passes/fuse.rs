@@ -3,7 +3,7 @@
 //! Each walks the nodes once, in time linear in their number: [`Nodes`] knows who writes each
 //! tensor and how often it is read, and a node that goes leaves an empty place until the end.
 
-use super::net::{Net, NetConv, NetNode, NetOp, NetTensor};
+use super::net::{Net, NetConv, NetNode, NetOp};
 use crate::qgraph::{ChannelOf, Spread, TensorId};
 use crate::semantics::{self, Join, Requant};
 
@@ -13,9 +13,8 @@ const MOST_LOST: f64 = 0.5;
 
 /// The nodes of a net while they are rewritten.
 struct Nodes<'n> {
-    tensors: &'n mut [NetTensor],
-    requant: Requant,
-    wide_sums: bool,
+    /// Without its nodes.
+    net: &'n mut Net,
     /// In execution order; `None` where one was.
     nodes: Vec<Option<NetNode>>,
     /// The place of the node that writes each tensor.
@@ -30,26 +29,24 @@ impl<'n> Nodes<'n> {
         let mut nodes = Nodes {
             uses: net.uses(),
             writer: net.writers(),
-            requant: net.requant,
-            wide_sums: net.wide_sums,
             nodes: std::mem::take(&mut net.nodes)
                 .into_iter()
                 .map(Some)
                 .collect(),
-            tensors: &mut net.tensors,
+            net,
         };
         for index in 0..nodes.nodes.len() {
             pass(&mut nodes, index);
         }
-        net.nodes = nodes.nodes.into_iter().flatten().collect();
+        nodes.net.nodes = nodes.nodes.into_iter().flatten().collect();
     }
 
     fn scale(&self, id: TensorId) -> f64 {
-        self.tensors[id.0].scale
+        self.net.tensors[id.0].scale
     }
 
     fn zero(&self, id: TensorId) -> i32 {
-        self.tensors[id.0].zero
+        self.net.tensors[id.0].zero
     }
 
     /// A tensor's smallest and largest value.
@@ -115,7 +112,7 @@ fn mergeable(nodes: &Nodes<'_>, index: usize) -> Option<usize> {
         return Some(producer);
     }
     let lost = node.lost + nodes.lost(nodes.nodes[producer].as_ref()?, node.output);
-    (nodes.requant == Requant::Fast && lost <= MOST_LOST).then_some(producer)
+    (nodes.net.requant == Requant::Fast && lost <= MOST_LOST).then_some(producer)
 }
 
 fn merge(nodes: &mut Nodes<'_>, producer: usize, eltwise: usize) {
@@ -159,18 +156,13 @@ pub(super) fn join_channels(net: &mut Net) {
 /// all its channels; `None` where it stays, as where something else reads others. The node keeps its rounding.
 fn stride(nodes: &mut Nodes<'_>, index: usize) -> Option<()> {
     let node = nodes.nodes[index].as_ref()?;
-    let NetOp::Channels { inputs, spread, .. } = &node.op else {
-        return None;
-    };
-    let (&[between], Spread { up, skip, step }) = (&inputs[..], *spread) else {
-        return None;
-    };
-    let channels = 0..nodes.tensors[between.0].chw[0];
-    let all = node.op == NetOp::channels_of(between, channels, *spread);
-    if !all || up != [1, 1] || *spread == Spread::NONE {
+    let (between, _, spread) = node.op.of_one()?;
+    let channels = 0..nodes.net.tensors[between.0].chw[0];
+    let all = node.op == NetOp::channels_of(between, channels, spread);
+    if !all || spread.up != [1, 1] || spread == Spread::NONE {
         return None;
     }
-    let chw @ [_, rows, columns] = nodes.tensors[node.output.0].chw;
+    let chw @ [_, rows, columns] = nodes.net.tensors[node.output.0].chw;
     let producer = nodes.only_reader_of(between)?;
     let NetOp::Conv(NetConv {
         input,
@@ -182,29 +174,18 @@ fn stride(nodes: &mut Nodes<'_>, index: usize) -> Option<()> {
     else {
         return None;
     };
-    let [_, h, w] = nodes.tensors[input.0].chw;
-    *window = window.every([skip, step], [h, w], [rows, columns])?;
+    let [_, h, w] = nodes.net.tensors[input.0].chw;
+    *window = window.every([spread.skip, spread.step], [h, w], [rows, columns])?;
     // It is no tensor of the model any more.
-    nodes.tensors[between.0].chw = chw;
-    nodes.tensors[between.0].name.push_str(".taken");
+    nodes.net.tensors[between.0].chw = chw;
+    nodes.net.tensors[between.0].name.push_str(".taken");
     nodes.nodes[index].as_mut()?.op = NetOp::Eltwise { input: between };
     Some(())
 }
 
 /// The node that takes rows or columns for another one alone, and what the other is without it.
 fn joinable(nodes: &Nodes<'_>, index: usize) -> Option<(usize, NetOp)> {
-    let node = nodes.nodes[index].as_ref()?;
-    let NetOp::Channels {
-        inputs,
-        map,
-        spread,
-    } = &node.op
-    else {
-        return None;
-    };
-    let &[between] = &inputs[..] else {
-        return None;
-    };
+    let (between, map, spread) = nodes.nodes[index].as_ref()?.op.of_one()?;
     let producer = nodes.only_reader_of(between)?;
     let made = nodes.nodes[producer].as_ref()?;
     let NetOp::Channels {
@@ -271,7 +252,7 @@ pub(super) fn fuse_residuals(net: &mut Net) {
 
 /// The convolution that makes `conv`, if the sum at `add` can join it.
 fn fusable(nodes: &Nodes<'_>, add: usize, conv: TensorId, shortcut: TensorId) -> Option<usize> {
-    let chw = |id: TensorId| nodes.tensors[id.0].chw;
+    let chw = |id: TensorId| nodes.net.tensors[id.0].chw;
     if chw(conv) != chw(shortcut) {
         return None;
     }
@@ -281,9 +262,10 @@ fn fusable(nodes: &Nodes<'_>, add: usize, conv: TensorId, shortcut: TensorId) ->
         return None;
     };
     let sum = nodes.nodes[add].as_ref()?;
-    let fits = match nodes.wide_sums {
-        true => node.clamp == (-128, 127),
-        false => sum.lost + nodes.lost(node, sum.output) <= MOST_LOST,
+    let fits = if nodes.net.wide_sums {
+        node.clamp == (-128, 127)
+    } else {
+        sum.lost + nodes.lost(node, sum.output) <= MOST_LOST
     };
     if !fits {
         return None;
@@ -296,7 +278,7 @@ fn fusable(nodes: &Nodes<'_>, add: usize, conv: TensorId, shortcut: TensorId) ->
     let ratio: Vec<f64> = ratio.collect();
     let steps: Vec<f64> = steps.map(|step| step / nodes.scale(sum.output)).collect();
     semantics::plan_residual(&ratio, &steps)?;
-    let free = nodes.wide_sums || !bounded(nodes, node, shortcut, sum);
+    let free = nodes.net.wide_sums || !bounded(nodes, node, shortcut, sum);
     free.then_some(producer)
 }
 
@@ -330,7 +312,7 @@ fn extremes(nodes: &Nodes<'_>, conv: &NetNode) -> Option<(f64, f64)> {
     let NetOp::Conv(of) = &conv.op else {
         return None;
     };
-    let (sums, offsets) = of.sums(&nodes.tensors[of.input.0]).ok()?;
+    let (sums, offsets) = of.sums(&nodes.net.tensors[of.input.0]).ok()?;
     let range = super::plan::wider(nodes.range(of.input), nodes.zero(of.input));
     let mut all = (f64::INFINITY, f64::NEG_INFINITY);
     for (c, (sums, offset)) in sums.iter().zip(offsets).enumerate() {
@@ -352,9 +334,10 @@ fn fuse(nodes: &mut Nodes<'_>, producer: usize, shortcut: TensorId, add: usize) 
     if let NetOp::Conv(conv) = &mut conv.op {
         conv.residual = Some(shortcut);
     }
-    conv.lost = match nodes.wide_sums {
-        true => sum.lost,
-        false => sum.lost + nodes.lost(&conv, sum.output),
+    conv.lost = if nodes.net.wide_sums {
+        sum.lost
+    } else {
+        sum.lost + nodes.lost(&conv, sum.output)
     };
     (conv.output, conv.clamp) = (sum.output, sum.clamp);
     nodes.put(add, conv);

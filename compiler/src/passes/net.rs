@@ -8,7 +8,7 @@ use super::error::PassError;
 use crate::graph::{Graph, ValueId};
 use crate::onnx::Port;
 use crate::qgraph::window::Window;
-use crate::qgraph::{ChannelOf, Spread, TensorId, Weights, listed_ids};
+use crate::qgraph::{ChannelOf, Spread, TensorId, Weights, listed_ids, listed_zero};
 use crate::reflect::{Reflect, listed};
 use crate::semantics::{Curve, Join, Requant, SemanticsError, WeightSums, zero_sums};
 
@@ -204,6 +204,21 @@ impl NetOp {
         }
     }
 
+    /// Where channels of one tensor alone come from.
+    pub(super) fn of_one(&self) -> Option<(TensorId, &[Option<ChannelOf>], Spread)> {
+        match self {
+            Self::Channels {
+                inputs,
+                map,
+                spread,
+            } => match inputs[..] {
+                [input] => Some((input, map, *spread)),
+                _ => None,
+            },
+            _ => None,
+        }
+    }
+
     /// The tensors that the node reads.
     pub fn inputs(&self) -> Vec<TensorId> {
         match self {
@@ -266,6 +281,16 @@ pub enum NetOutput {
         /// Tensors, and inputs of the model as they are.
         reads: Vec<NetRead>,
     },
+}
+
+impl NetOutput {
+    /// What the host reads for it.
+    pub(super) fn reads(&self) -> &[NetRead] {
+        match self {
+            Self::Tensor(_) => &[],
+            Self::Value { reads, .. } => reads,
+        }
+    }
 }
 
 /// What the host reads for an output of the model.
@@ -397,11 +422,7 @@ impl fmt::Display for Net {
         let tensor = |id: TensorId| {
             let t = &self.tensors[id.0];
             let [c, h, w] = t.chw;
-            let zero = if t.zero == 0 {
-                String::new()
-            } else {
-                format!(" zero {}", t.zero)
-            };
+            let zero = listed_zero(t.zero);
             format!("%{} {c}x{h}x{w} scale {:.6e}{zero}", id.0, t.scale)
         };
         for id in &self.inputs {
@@ -415,8 +436,8 @@ impl fmt::Display for Net {
                 (Some(place), _) => write!(f, "digit {place}")?,
                 (None, (low, high)) => write!(f, "clamp {low}..{high}")?,
             }
-            write!(f, "{}", listed(&node.op.attributes()))?;
-            writeln!(f, " \"{}\"", node.name)?;
+            let attributes = listed(&node.op.attributes());
+            writeln!(f, "{attributes} \"{}\"", node.name)?;
         }
         for id in &self.outputs {
             writeln!(f, "output %{}", id.0)?;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::ends;
 use super::error::PassError;
 use super::net::{Net, NetConv, NetNode, NetOp, NetTensor};
-use super::segments::{self, Unit};
+use super::segments;
 use crate::qgraph::lane::LaneOp;
 use crate::qgraph::{ChannelOf, QConv, QGraph, QNode, QOp, QPair, QTensor, Spread, TensorId};
 use crate::semantics::{
@@ -32,19 +32,18 @@ pub(super) fn plan(net: &Net) -> Result<QGraph, PassError> {
     }
     let mut faults = Vec::new();
     for unit in segments::units(net) {
-        match unit {
-            Unit::Node(index) => {
-                let node = &net.nodes[index];
-                match plan.op(node) {
-                    Ok(op) => plan.push(node, op),
-                    // The nodes behind it are planned, so that all that are at fault are told.
-                    Err(error) => {
-                        plan.tensor(node.output, node.clamp);
-                        faults.push(error);
-                    }
-                }
+        let node = &net.nodes[unit[0]];
+        if let NetOp::Host { .. } = node.op {
+            plan.host(&unit)?;
+            continue;
+        }
+        match plan.op(node) {
+            Ok(op) => plan.push(node, op),
+            // The nodes behind it are planned, so that all that are at fault are told.
+            Err(error) => {
+                plan.tensor(node.output, node.clamp);
+                faults.push(error);
             }
-            Unit::Host(nodes) => plan.host(&nodes)?,
         }
     }
     if let Some(error) = PassError::of(faults) {
@@ -202,7 +201,11 @@ impl Plan<'_> {
                 ops: rescaled(*input)?,
             },
             NetOp::Host { .. } => return Err(internal(node, "the host's are planned together")),
-            NetOp::AvgPool { .. } => self.average(node)?,
+            NetOp::AvgPool {
+                input,
+                window,
+                count_include_pad,
+            } => self.average(node, *input, window, *count_include_pad)?,
             NetOp::Channels {
                 inputs,
                 map,

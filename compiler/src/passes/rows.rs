@@ -38,25 +38,15 @@ pub(super) fn order_rows(net: &mut Net) {
 /// The one tensor of which an operator makes positions of every channel, each once, and in which order it
 /// takes these; `None` for any other.
 fn order(op: &NetOp) -> Option<(TensorId, Vec<usize>, Spread)> {
-    let NetOp::Channels {
-        inputs,
-        map,
-        spread,
-    } = op
-    else {
-        return None;
-    };
-    let &[input] = &inputs[..] else {
-        return None;
-    };
+    let (input, map, spread) = op.of_one()?;
     let order: Option<Vec<usize>> = map.iter().map(|of| of.map(|of| of.channel)).collect();
-    let order = order.filter(|_| *spread != Spread::NONE)?;
+    let order = order.filter(|_| spread != Spread::NONE)?;
     let mut seen = vec![false; order.len()];
     let once = |&channel: &usize| {
         let seen = seen.get_mut(channel);
         seen.is_some_and(|seen| !std::mem::replace(seen, true))
     };
-    order.iter().all(once).then_some((input, order, *spread))
+    order.iter().all(once).then_some((input, order, spread))
 }
 
 /// Gives the channels of a convolution of `inputs` channels another order; whether it has as many, and they may

@@ -4,24 +4,15 @@
 //! one part. No way leads from such a part through a device and back into it, since what comes after a
 //! device has one part more before it; and no network has fewer parts than that way.
 
-use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::error::PassError;
 use super::net::{Net, NetNode, NetOp, NetTensor};
 use crate::graph::{Data, Element, Graph, OnnxOp, Op, Value, ValueId};
 use crate::host::Segment;
-use crate::qgraph::TensorId;
+use crate::qgraph::{TensorId, ordered};
 use crate::reflect::Reflect;
-
-/// What is planned at once.
-pub(super) enum Unit {
-    /// A node of the device, by its index.
-    Node(usize),
-    /// Nodes of the host, in execution order.
-    Host(Vec<usize>),
-}
 
 /// A part of the host with what it reads and writes.
 pub(super) struct HostPart {
@@ -31,82 +22,42 @@ pub(super) struct HostPart {
     pub outputs: Vec<(TensorId, usize)>,
 }
 
-/// The nodes in an execution order in which each part of the host stands together; that of the net where
-/// the host computes nothing.
-pub(super) fn units(net: &Net) -> Vec<Unit> {
+/// What is planned at once, in execution order: a node of the device, or nodes of the host that are a part. Each
+/// comes after those that it reads from; of several, the first of the net.
+pub(super) fn units(net: &Net) -> Vec<Vec<usize>> {
     // By tensor: parts of the host before it, and whether one of them computes it.
     let mut before = vec![(0usize, false); net.tensors.len()];
-    let mut units: Vec<Unit> = Vec::new();
+    let mut units: Vec<Vec<usize>> = Vec::new();
+    let mut needs: Vec<BTreeSet<usize>> = Vec::new();
     let mut parts: BTreeMap<usize, usize> = BTreeMap::new();
-    let mut unit_of = Vec::with_capacity(net.nodes.len());
+    let mut writer = vec![None; net.tensors.len()];
     for (index, node) in net.nodes.iter().enumerate() {
         let is_host = matches!(node.op, NetOp::Host { .. });
-        let inputs = node.op.inputs().into_iter().map(|id| before[id.0]);
-        let count = |(count, of_host): (usize, bool)| count + usize::from(is_host && !of_host);
-        let level = inputs.map(count).max().unwrap_or(usize::from(is_host));
-        before[node.output.0] = (level, is_host);
-        let unit = match (is_host, parts.get(&level)) {
-            (true, Some(&unit)) => {
-                if let Unit::Host(nodes) = &mut units[unit] {
-                    nodes.push(index);
-                }
-                unit
-            }
-            (true, None) => {
-                parts.insert(level, units.len());
-                units.push(Unit::Host(vec![index]));
-                units.len() - 1
-            }
-            (false, _) => {
-                units.push(Unit::Node(index));
-                units.len() - 1
-            }
+        let inputs = node.op.inputs();
+        let count = |id: &TensorId| {
+            let (count, of_host) = before[id.0];
+            count + usize::from(is_host && !of_host)
         };
-        unit_of.push(unit);
-    }
-    if parts.is_empty() {
-        units
-    } else {
-        ordered(net, units, &unit_of)
-    }
-}
-
-/// Units so that each comes after those that it reads from; of several, the first of the net.
-fn ordered(net: &Net, units: Vec<Unit>, unit_of: &[usize]) -> Vec<Unit> {
-    let writer = net.writers();
-    let mut readers = vec![BTreeSet::new(); units.len()];
-    let mut missing = vec![0usize; units.len()];
-    for (node, &unit) in net.nodes.iter().zip(unit_of) {
-        for id in node.op.inputs() {
-            if let Some(from) = writer[id.0].map(|node| unit_of[node])
-                && from != unit
-                && readers[from].insert(unit)
-            {
-                missing[unit] += 1;
-            }
+        let level = inputs.iter().map(count).max();
+        let level = level.unwrap_or(usize::from(is_host));
+        before[node.output.0] = (level, is_host);
+        let unit = if is_host {
+            *parts.entry(level).or_insert(units.len())
+        } else {
+            units.len()
+        };
+        if unit == units.len() {
+            units.push(Vec::new());
+            needs.push(BTreeSet::new());
         }
+        units[unit].push(index);
+        needs[unit].extend(inputs.iter().filter_map(|id| writer[id.0]));
+        needs[unit].remove(&unit);
+        writer[node.output.0] = Some(unit);
     }
-    let first = |unit: usize| match &units[unit] {
-        Unit::Node(index) => *index,
-        Unit::Host(nodes) => nodes.first().copied().unwrap_or_default(),
-    };
-    let free = (0..units.len()).filter(|&unit| missing[unit] == 0);
-    let mut ready: BinaryHeap<_> = free.map(|unit| Reverse((first(unit), unit))).collect();
-    let mut order = Vec::with_capacity(units.len());
-    while let Some(Reverse((_, unit))) = ready.pop() {
-        order.push(unit);
-        for &reader in &readers[unit] {
-            missing[reader] -= 1;
-            if missing[reader] == 0 {
-                ready.push(Reverse((first(reader), reader)));
-            }
-        }
-    }
-    let mut units: Vec<Option<Unit>> = units.into_iter().map(Some).collect();
-    order
-        .into_iter()
-        .filter_map(|unit| units[unit].take())
-        .collect()
+    let order = ordered(&needs, |ready| ready.first().copied());
+    let take = |unit: usize| std::mem::take(&mut units[unit]);
+    order.into_iter().map(take).collect()
 }
 
 /// Makes a part of the host of some nodes, `None` when nothing reads what they compute.

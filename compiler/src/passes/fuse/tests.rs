@@ -1,7 +1,7 @@
 //! Random nets with fusions against the same nets without.
 
 use super::*;
-use crate::passes::{PASSES, Unfused, plan};
+use crate::passes::{NetTensor, PASSES, Unfused, plan};
 use crate::qgraph::QGraph;
 use crate::qgraph::window::{Pads, Window};
 use crate::reference;
