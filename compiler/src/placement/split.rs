@@ -292,9 +292,6 @@ impl Split<'_> {
     /// Runs of layers on one part, each followed by the copies of what it computed, and layers of
     /// the host.
     fn steps(&mut self) -> Result<(), PlacementError> {
-        let part_of: BTreeMap<TargetId, usize> = (self.multi.parts.iter().enumerate())
-            .map(|(part, p)| (TargetId(p.target), part))
-            .collect();
         let mut next = vec![0; self.multi.parts.len()];
         let same = |a: &NodeId, b: &NodeId| self.target(*a) == self.target(*b);
         let (mut steps, mut segments) = (Vec::new(), BTreeSet::new());
@@ -313,7 +310,8 @@ impl Split<'_> {
                 }
                 continue;
             }
-            let part = *part_of.get(&target).ok_or_else(|| {
+            let part = self.multi.parts.iter().position(|p| p.target == target.0);
+            let part = part.ok_or_else(|| {
                 let text = format!("target {} has nodes but no program", target.0);
                 PlacementError::Internal(text)
             })?;

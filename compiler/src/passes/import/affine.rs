@@ -2,7 +2,7 @@
 
 use super::super::error::PassError;
 use super::super::net::{NetConv, NetOp};
-use super::values::{HOST, Reading, Val, error, ordered};
+use super::values::{HOST, Reading, Real, Val, error, ordered};
 use crate::graph::{Data, Node};
 use crate::qgraph::window::Window;
 use crate::semantics::{Curve, Join};
@@ -67,7 +67,7 @@ impl<'g> Reading<'g> {
         };
         match &value {
             Val::Real(real) if real.exactly().is_none() => self.scaled(node, value, &both),
-            _ => self.affine(node, operand, both),
+            _ => self.affine(node, operand, both).map(Val::from),
         }
     }
 
@@ -184,22 +184,15 @@ impl<'g> Reading<'g> {
         &self,
         node: &Node,
         operand: usize,
-        [factors, offsets]: [ByChannel; 2],
-    ) -> Result<Val<'g>, PassError> {
+        both: [ByChannel; 2],
+    ) -> Result<Real, PassError> {
         let (input, order) = self.operand(node, operand)?;
         let chw = self.net.tensors[input.0].chw;
-        let all = |values: &ByChannel, c: usize| values[if values.len() == 1 { 0 } else { c }];
         let step = self.net.tensors[input.0].scale;
         let mut weights = Vec::with_capacity(chw[0]);
         let (mut weight_scale, mut bias) = (Vec::new(), Vec::new());
         for c in 0..chw[0] {
-            let (factor, offset) = (all(&factors, c), all(&offsets, c));
-            if !factor.is_finite() || !offset.is_finite() {
-                return Err(error(
-                    node,
-                    format!("channel {c}: its factor is {factor}, its offset {offset}"),
-                ));
-            }
+            let [factor, offset] = of_channel(node, &both, c)?;
             // Steps in which the offset is no larger than an int32 sum has room for; a factor
             // that is 0 in them does nothing to it.
             let least = offset.abs() / step / MAX_OFFSET;
@@ -214,7 +207,7 @@ impl<'g> Reading<'g> {
             group: chw[0],
             ..NetConv::plain(input, Window::whole([1, 1]), weights.into(), parameters)
         };
-        Ok(ordered(node, NetOp::Conv(conv), chw, order))
+        Ok(Real::new(&node.name, NetOp::Conv(conv), chw, order))
     }
 
     /// Factors and offsets of a BatchNormalization.
@@ -223,7 +216,11 @@ impl<'g> Reading<'g> {
         node: &Node,
         epsilon: f64,
     ) -> Result<[ByChannel; 2], PassError> {
-        let [gamma, beta, mean, var] = self.statistics(node)?;
+        let list = |index: usize| {
+            let reals = self.reals(node, index).map(|(_, values)| values);
+            reals.ok_or_else(|| error(node, format!("input {index} must be a constant")))
+        };
+        let [gamma, beta, mean, var] = [list(1)?, list(2)?, list(3)?, list(4)?];
         let factor = |(g, v): (&f64, &f64)| g / (v + epsilon).sqrt();
         let factors: ByChannel = gamma.iter().zip(&var).map(factor).collect();
         let offset = |((b, m), f): ((&f64, &f64), &f64)| b - m * f;
@@ -237,14 +234,9 @@ impl<'g> Reading<'g> {
         alpha: f32,
         beta: f32,
     ) -> Result<Val<'g>, PassError> {
-        let value = self.affine(node, 0, [vec![alpha.into()], vec![beta.into()]])?;
-        Ok(match value {
-            Val::Real(mut real) => {
-                real.bounds = (0.0, 1.0);
-                Val::Real(real)
-            }
-            other => other,
-        })
+        let real = self.affine(node, 0, [vec![alpha.into()], vec![beta.into()]])?;
+        let bounds = (0.0, 1.0);
+        Ok(Val::from(Real { bounds, ..real }))
     }
 
     pub(crate) fn hard_swish(&self, node: &Node) -> Result<Val<'g>, PassError> {
@@ -262,10 +254,6 @@ impl<'g> Reading<'g> {
         Ok(ordered(node, NetOp::Curve { input, curve }, chw, order))
     }
 
-    pub(crate) fn leaky(&self, node: &Node, alpha: f32) -> Result<Val<'g>, PassError> {
-        self.slopes(node, vec![alpha.into()])
-    }
-
     pub(crate) fn prelu(&self, node: &Node) -> Result<Val<'g>, PassError> {
         let slopes = self.reals(node, 1);
         let slopes = slopes.ok_or_else(|| error(node, "its slopes must be constants"))?;
@@ -274,7 +262,7 @@ impl<'g> Reading<'g> {
     }
 
     /// One slope that is positive, or one for each channel.
-    fn slopes(&self, node: &Node, slopes: ByChannel) -> Result<Val<'g>, PassError> {
+    pub(crate) fn slopes(&self, node: &Node, slopes: ByChannel) -> Result<Val<'g>, PassError> {
         let (input, _) = self.operand(node, 0)?;
         if slopes.iter().any(|s| !s.is_finite()) {
             return Err(error(node, "a slope isn't finite"));
@@ -284,5 +272,25 @@ impl<'g> Reading<'g> {
             _ => slopes,
         };
         self.curve(node, Curve::Slopes(slopes))
+    }
+}
+
+/// Factor and offset of a channel, of which all may share one.
+///
+/// # Errors
+/// One that isn't finite.
+pub(super) fn of_channel(
+    node: &Node,
+    both: &[ByChannel; 2],
+    channel: usize,
+) -> Result<[f64; 2], PassError> {
+    let [factor, offset] = both
+        .each_ref()
+        .map(|all| all[if all.len() == 1 { 0 } else { channel }]);
+    if factor.is_finite() && offset.is_finite() {
+        Ok([factor, offset])
+    } else {
+        let text = format!("channel {channel}: its factor is {factor}, its offset {offset}");
+        Err(error(node, text))
     }
 }

@@ -2,7 +2,7 @@
 
 use super::super::error::PassError;
 use super::super::net::{NetConv, NetOp};
-use super::affine::ByChannel;
+use super::affine::{ByChannel, of_channel};
 use super::constant::Constant;
 use super::layout::Order;
 use super::values::{Reading, UNQUANTIZED, Val, error, ordered, real};
@@ -65,9 +65,7 @@ impl<'g> Reading<'g> {
         let input = self.tensor(node, 0)?;
         let (weights, weight_scale) = self.weights(node, 0)?;
         let [ci, h, w] = self.net.tensors[input.0].chw;
-        let [oh, ow] = window
-            .output(h, w)
-            .ok_or_else(|| error(node, "its window doesn't fit"))?;
+        let [oh, ow] = covered(node, window, [h, w])?;
         let channels = weight_scale.len();
         let taps = ci / group.max(1) * window.area();
         if weights.len() != channels * taps {
@@ -159,14 +157,12 @@ impl<'g> Reading<'g> {
     ) -> Result<Val<'g>, PassError> {
         let input = self.tensor(node, 0)?;
         let [c, h, w] = self.net.tensors[input.0].chw;
-        let [oh, ow] = window
-            .output(h, w)
-            .ok_or_else(|| error(node, "its window doesn't fit"))?;
-        let covered = |axis: usize| {
+        let [oh, ow] = covered(node, window, [h, w])?;
+        let wide = |axis: usize| {
             let pads = [window.pads.before(), window.pads.after()];
-            pads.iter().all(|pads| pads[axis] < window.span(axis))
+            pads.iter().any(|pads| pads[axis] >= window.span(axis))
         };
-        if !covered(0) || !covered(1) {
+        if wide(0) || wide(1) {
             return Err(error(node, "a pad is as large as the kernel"));
         }
         Ok(real(node, op(input, window), [c, oh, ow]))
@@ -191,7 +187,7 @@ impl<'g> Reading<'g> {
     pub(crate) fn batch_norm(&self, node: &Node, epsilon: f64) -> Result<Val<'g>, PassError> {
         let factors = self.normalized(node, epsilon)?;
         if self.tensor(node, 0).is_ok() {
-            return self.affine(node, 0, factors);
+            return self.affine(node, 0, factors).map(Val::from);
         }
         let value = self.value(node, 0)?;
         if matches!(&value, Val::Real(real) if real.order == Order::Last) {
@@ -205,7 +201,7 @@ impl<'g> Reading<'g> {
         &self,
         node: &Node,
         value: Val<'g>,
-        [factors, offsets]: &[ByChannel; 2],
+        both: &[ByChannel; 2],
     ) -> Result<Val<'g>, PassError> {
         let Val::Real(mut value) = value else {
             return Err(error(node, UNQUANTIZED));
@@ -221,14 +217,9 @@ impl<'g> Reading<'g> {
         let per_channel = conv.row(self.net.tensors[conv.input.0].chw[0]);
         let mut turned = Vec::new();
         for c in 0..conv.weight_scale.len() {
-            let of = moved.map_or(c, |moved| moved[c]);
-            let [factor, offset] =
-                [factors, offsets].map(|all| all[if all.len() == 1 { 0 } else { of }]);
-            if !factor.is_finite() || factor == 0.0 || !offset.is_finite() {
-                return Err(error(
-                    node,
-                    format!("channel {c}: its factor is {factor}, its offset {offset}"),
-                ));
+            let [factor, offset] = of_channel(node, both, moved.map_or(c, |moved| moved[c]))?;
+            if factor == 0.0 {
+                return Err(error(node, format!("channel {c}: its factor is 0")));
             }
             conv.weight_scale[c] *= factor.abs();
             conv.bias[c] = conv.bias[c] * factor + offset;
@@ -248,15 +239,6 @@ impl<'g> Reading<'g> {
         Ok(Val::Real(value))
     }
 
-    /// Scale, bias, mean and variance of a BatchNormalization, floats or dequantised.
-    pub(crate) fn statistics(&self, node: &Node) -> Result<[Vec<f64>; 4], PassError> {
-        let list = |index: usize| {
-            let reals = self.reals(node, index).map(|(_, values)| values);
-            reals.ok_or_else(|| error(node, format!("input {index} must be a constant")))
-        };
-        Ok([list(1)?, list(2)?, list(3)?, list(4)?])
-    }
-
     /// Tensors keep their rows and columns, since a dense layer covers them all; constants don't.
     pub(crate) fn flatten(&self, node: &Node) -> Result<Val<'g>, PassError> {
         let mut value = self.value(node, 0)?;
@@ -269,4 +251,10 @@ impl<'g> Reading<'g> {
         }
         Ok(value)
     }
+}
+
+/// Rows and columns of what a window makes of an input.
+fn covered(node: &Node, window: Window, [h, w]: [usize; 2]) -> Result<[usize; 2], PassError> {
+    let out = window.output(h, w);
+    out.ok_or_else(|| error(node, "its window doesn't fit"))
 }

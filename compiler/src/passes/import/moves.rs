@@ -121,9 +121,7 @@ impl<'g> Reading<'g> {
         channels: Vec<usize>,
         spread: Spread,
     ) -> Result<Val<'g>, PassError> {
-        let Some(id) = self.channels(node, 0)? else {
-            return Err(error(node, "its input was flattened"));
-        };
+        let id = self.plane(node)?;
         let [c, ..] = self.net.tensors[id.0].chw;
         if channels.iter().any(|&channel| channel >= c) {
             return Err(error(

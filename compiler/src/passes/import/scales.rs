@@ -259,13 +259,10 @@ impl<'g> Reading<'g> {
             Storage::Int32 => (f64::from(i32::MIN), f64::from(i32::MAX)),
         };
         let shape = self.graph.values[node.inputs[0].0].shape.clone();
-        let slices = Slices::of(&shape, axis);
-        for count in [scale.len(), zeros.len()] {
-            slices.check(node, count)?;
-        }
+        let slice = slice(node, &shape, axis, &[scale.len(), zeros.len()])?;
         let round = |(i, &x): (usize, &f32)| {
-            let steps = (f64::from(x) / scale[slices.at(i, scale.len())]).round_ties_even();
-            let zero = zeros[slices.at(i, zeros.len())];
+            let steps = (f64::from(x) / scale[i / slice % scale.len()]).round_ties_even();
+            let zero = zeros[i / slice % zeros.len()];
             (steps + f64::from(zero)).clamp(low, high) as i32
         };
         let values = floats.iter().enumerate().map(round).collect();
@@ -277,9 +274,11 @@ impl<'g> Reading<'g> {
         let from = &self.graph.values[node.inputs[0].0];
         let mut value = self.value(node, 0)?;
         if let (Val::Input, Element::I8 | Element::U8) = (&value, from.element) {
-            let without = match from.element {
-                Element::I8 => Storage::Int8,
-                _ => Storage::Uint8,
+            let is_int8 = from.element == Element::I8;
+            let without = if is_int8 {
+                Storage::Int8
+            } else {
+                Storage::Uint8
             };
             let steps = self.steps(node, without)?;
             value = self.network_input(node, from.name.clone(), steps)?;
@@ -309,11 +308,8 @@ impl<'g> Reading<'g> {
     ) -> Result<Val<'g>, PassError> {
         let scale = self.scale(node)?;
         let zeros = self.zero_points(node)?.map_or(vec![0], |(zeros, _)| zeros);
-        let slices = Slices::of(&constant.shape, axis);
-        for count in [scale.len(), zeros.len()] {
-            slices.check(node, count)?;
-        }
-        let less = constant.subtract(zeros, slices.inner);
+        let slice = slice(node, &constant.shape, axis, &[scale.len(), zeros.len()])?;
+        let less = constant.subtract(zeros, slice);
         less.ok_or_else(|| error(node, "a value and its zero point overflow"))?;
         constant.axis = if scale.len() == 1 { 0 } else { axis };
         constant.scale = scale;
@@ -324,43 +320,24 @@ impl<'g> Reading<'g> {
 impl Constant<'_> {
     /// What its integers stand for, as DequantizeLinear gives it.
     fn reals(&self, node: &Node) -> Result<Vec<f32>, PassError> {
-        let slices = Slices::of(&self.shape, self.axis);
-        slices.check(node, self.scale.len())?;
-        let real = |(i, value): (usize, i32)| {
-            value as f32 * self.scale[slices.at(i, self.scale.len())] as f32
-        };
+        let slice = slice(node, &self.shape, self.axis, &[self.scale.len()])?;
+        let scale = |i: usize| self.scale[i / slice % self.scale.len()] as f32;
+        let real = |(i, value): (usize, i32)| value as f32 * scale(i);
         Ok(self.integers().enumerate().map(real).collect())
     }
 }
 
-/// How a constant is divided along an axis.
-struct Slices {
-    /// How many there are.
-    count: usize,
-    /// Elements that follow each other in one.
-    inner: usize,
-}
-
-impl Slices {
-    fn of(shape: &[usize], axis: usize) -> Self {
-        Self {
-            count: shape.get(axis).copied().unwrap_or(1),
-            inner: shape.iter().skip(axis + 1).product::<usize>().max(1),
-        }
-    }
-
-    /// Scales or zero points are one, or one for each slice.
-    fn check(&self, node: &Node, count: usize) -> Result<(), PassError> {
-        if count == 1 || count == self.count {
-            Ok(())
-        } else {
-            let text = format!("{count} scales or zero points for {} slices", self.count);
+/// How many elements of a constant follow each other in a slice along an axis.
+///
+/// # Errors
+/// Scales or zero points that are neither one nor one for each slice.
+fn slice(node: &Node, shape: &[usize], axis: usize, counts: &[usize]) -> Result<usize, PassError> {
+    let slices = shape.get(axis).copied().unwrap_or(1);
+    match counts.iter().find(|&&count| count != 1 && count != slices) {
+        None => Ok(shape.iter().skip(axis + 1).product::<usize>().max(1)),
+        Some(count) => {
+            let text = format!("{count} scales or zero points for {slices} slices");
             Err(error(node, text))
         }
-    }
-
-    /// Which of `count` scales or zero points an element has.
-    fn at(&self, element: usize, count: usize) -> usize {
-        element / self.inner % count
     }
 }

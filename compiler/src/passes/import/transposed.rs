@@ -23,7 +23,7 @@ const MAX_WEIGHTS: usize = 1 << 27;
 
 impl<'g> Reading<'g> {
     /// An operand with rows and columns.
-    fn plane(&self, node: &Node) -> Result<TensorId, PassError> {
+    pub(super) fn plane(&self, node: &Node) -> Result<TensorId, PassError> {
         let id = self.channels(node, 0)?;
         id.ok_or_else(|| error(node, "its input was flattened"))
     }

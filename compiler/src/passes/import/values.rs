@@ -118,6 +118,11 @@ pub(crate) fn error(node: &Node, reason: impl Into<String>) -> PassError {
     }
 }
 
+fn input(node: &Node, index: usize) -> Result<ValueId, PassError> {
+    let id = node.inputs.get(index).copied();
+    id.ok_or_else(|| error(node, "an input is missing"))
+}
+
 /// Why a node is left to the host.
 pub(crate) const HOST: &str = "the device has no such operator";
 
@@ -138,11 +143,8 @@ pub(crate) fn ordered<'g>(node: &Node, op: NetOp, chw: [usize; 3], order: Order)
 
 impl<'g> Reading<'g> {
     pub(crate) fn value(&self, node: &Node, index: usize) -> Result<Val<'g>, PassError> {
-        let id = node
-            .inputs
-            .get(index)
-            .ok_or_else(|| error(node, "an input is missing"))?;
-        if let Some(value) = self.values.get(id) {
+        let id = input(node, index)?;
+        if let Some(value) = self.values.get(&id) {
             return Ok(value.clone());
         }
         let value = &self.graph.values[id.0];
@@ -155,16 +157,10 @@ impl<'g> Reading<'g> {
 
     /// Float data of a constant input.
     pub(crate) fn floats(&self, node: &Node, index: usize) -> Result<&[f32], PassError> {
-        let id = node
-            .inputs
-            .get(index)
-            .ok_or_else(|| error(node, "an input is missing"))?;
-        match &self.graph.values[id.0].data {
+        let text = || format!("input {index} must be a float constant");
+        match &self.graph.values[input(node, index)?.0].data {
             Some(Data::F32(v)) => Ok(v),
-            _ => Err(error(
-                node,
-                format!("input {index} must be a float constant"),
-            )),
+            _ => Err(error(node, text())),
         }
     }
 
