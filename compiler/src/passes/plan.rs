@@ -163,9 +163,7 @@ impl Plan<'_> {
         // The values that a tensor has, rescaled.
         let rescaled = |id: TensorId| -> Result<Vec<LaneOp>, PassError> {
             let x = self.operand(id)?;
-            let (low, high) = x.range;
-            let range = (low.into(), high.into());
-            plan_scale(x.scale / to.scale, range, x.zero.into(), &to).map_err(of(node))
+            plan_scale(x.scale / to.scale, x.interval(), x.zero.into(), &to).map_err(of(node))
         };
         Ok(match &node.op {
             NetOp::Conv(conv) => QOp::Conv(self.conv(node, conv)?),
@@ -242,10 +240,9 @@ impl Plan<'_> {
         // Ratio, zero point and bounds of what a channel is.
         let taken = |from: &ChannelOf| -> Result<(f64, i64, Interval), PassError> {
             let id = inputs.get(from.input);
-            let x =
-                self.operand(*id.ok_or_else(|| internal(node, "it takes channels of no input"))?)?;
-            let (low, high) = x.range;
-            Ok((x.scale / to.scale, x.zero.into(), (low.into(), high.into())))
+            let id = id.ok_or_else(|| internal(node, "it takes channels of no input"))?;
+            let x = self.operand(*id)?;
+            Ok((x.scale / to.scale, x.zero.into(), x.interval()))
         };
         let [channels, ..] = self.net.tensors[node.output.0].chw;
         let taken = map.iter().map(|from| from.as_ref().map(taken).transpose());
@@ -364,18 +361,14 @@ impl Plan<'_> {
         prologue: &[LaneOp],
         (bias, sum): (&mut [f64], &mut [Interval]),
     ) -> Result<(), PassError> {
-        let Operand {
-            zero: residual,
-            range: (low, high),
-            ..
-        } = self.operand(residual)?;
+        let residual = self.operand(residual)?;
         for (c, (bias, sum)) in bias.iter_mut().zip(sum).enumerate() {
-            let mut zero = [residual];
+            let mut zero = [residual.zero];
             for op in prologue {
                 semantics::apply(op, c, &mut zero).map_err(of(node))?;
             }
             *bias -= f64::from(zero[0]);
-            let range = semantics::range(prologue, c, (low.into(), high.into()));
+            let range = semantics::range(prologue, c, residual.interval());
             let (lo, hi) = range.map_err(of(node))?;
             *sum = (sum.0 + lo.min(0), sum.1 + hi.max(0));
         }

@@ -133,11 +133,11 @@ pub fn apply(op: &LaneOp, channel: usize, lanes: &mut [i32]) -> Result<(), Seman
     if op.plane().is_some() {
         let all = op.operand.of_lanes(channel, lanes.len());
         let all = all.ok_or_else(lacks)?;
-        for_alu_op!(op.kind.alu(), OP => lanes.iter_mut().zip(all).for_each(|(x, y)| *x = OP.apply(*x, *y)));
+        for_alu_op!(op.kind, OP => lanes.iter_mut().zip(all).for_each(|(x, y)| *x = OP.apply(*x, *y)));
         return Ok(());
     }
     let y = op.operand.of_channel(channel).ok_or_else(lacks)?;
-    for_alu_op!(op.kind.alu(), OP => lanes.iter_mut().for_each(|x| *x = OP.apply(*x, y)));
+    for_alu_op!(op.kind, OP => lanes.iter_mut().for_each(|x| *x = OP.apply(*x, y)));
     Ok(())
 }
 
@@ -159,7 +159,7 @@ pub fn range(ops: &[LaneOp], channel: usize, start: Interval) -> Result<Interval
             LaneKind::Min => (now.0.min(low), now.1.min(high)),
             LaneKind::Max => (now.0.max(low), now.1.max(high)),
         };
-        now = fits(next, channel, op.kind.alu().name())?;
+        now = fits(next, channel, op.kind.name())?;
     }
     Ok(now)
 }
@@ -317,7 +317,7 @@ pub struct Operand {
 
 impl Operand {
     /// The interval of its values.
-    pub(super) const fn interval(&self) -> Interval {
+    pub const fn interval(&self) -> Interval {
         (self.range.0 as i64, self.range.1 as i64)
     }
 
