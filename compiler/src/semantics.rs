@@ -41,7 +41,7 @@ pub use self::constants::plan_constants;
 pub use self::digits::{Digits, plan_digit};
 pub use self::lanes::{
     Interval, Join, Operand, Output, PairPlan, Requant, Requantize, SemanticsError, WeightSums,
-    apply, log2_exact, range, weight_parts, whole_weights, zero_sums,
+    apply, log2_exact, range, weight_parts, whole_weights,
 };
 use self::lanes::{push_add, push_clamp, push_shift, push_zero, saturate};
 pub use self::products::{Curve, plan_pair};

@@ -10,7 +10,7 @@ use crate::onnx::Port;
 use crate::qgraph::window::Window;
 use crate::qgraph::{ChannelOf, Spread, TensorId, Weights, listed_ids, listed_zero};
 use crate::reflect::{Reflect, listed};
-use crate::semantics::{Curve, Join, Requant, SemanticsError, WeightSums, zero_sums};
+use crate::semantics::{Curve, Join, Requant, SemanticsError, WeightSums};
 
 /// An int8 tensor: `real = scale * (int8 - zero)`.
 #[derive(Clone, Debug, PartialEq)]
@@ -162,7 +162,7 @@ impl NetConv {
     /// What bounds each output channel's sums, and what its input's zero point adds to them.
     ///
     /// # Errors
-    /// Those of [`zero_sums`].
+    /// Those of [`WeightSums::at_zero`].
     pub(super) fn sums(
         &self,
         input: &NetTensor,
@@ -170,7 +170,12 @@ impl NetConv {
         let channels = self.weight_scale.len();
         let count = channels * self.row(input.chw[0]);
         let sums = WeightSums::of(&self.weights, channels, count);
-        let zeros = zero_sums(&sums, input.zero)?;
+        let zero = |(channel, sums): (usize, &WeightSums)| sums.at_zero(channel, input.zero);
+        let zeros = sums
+            .iter()
+            .enumerate()
+            .map(zero)
+            .collect::<Result<_, _>>()?;
         Ok((sums, zeros))
     }
 }

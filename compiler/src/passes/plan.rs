@@ -309,7 +309,10 @@ impl Plan<'_> {
         let residual = match &conv.residual {
             None => None,
             Some(id) => {
-                let prologue = self.aligned(node, *id, [&steps, &ratio])?;
+                let scale = self.net.tensors[id.0].scale;
+                let aligned: Vec<f64> = steps.iter().map(|step| scale / step).collect();
+                let bad = || of(node)(SemanticsError::ratio(format!("{aligned:?}")));
+                let prologue = semantics::plan_residual(&aligned, &ratio).ok_or_else(bad)?;
                 self.join(node, *id, &prologue, (&mut bias, &mut sum))?;
                 Some((self.id(*id)?, prologue))
             }
@@ -334,22 +337,6 @@ impl Plan<'_> {
             residual,
             epilogue: epilogue.map_err(of(node))?,
             dense: conv.dense,
-        })
-    }
-
-    /// The operations that bring a residual to a sum's steps, which `ratio` has in the output's.
-    fn aligned(
-        &self,
-        node: &NetNode,
-        residual: TensorId,
-        [steps, ratio]: [&[f64]; 2],
-    ) -> Result<Vec<LaneOp>, PassError> {
-        let scale = self.net.tensors[residual.0].scale;
-        let aligned: Vec<f64> = steps.iter().map(|step| scale / step).collect();
-        let prologue = semantics::plan_residual(&aligned, ratio);
-        prologue.ok_or_else(|| {
-            let ratio = format!("{aligned:?}");
-            of(node)(SemanticsError::Ratio { ratio })
         })
     }
 

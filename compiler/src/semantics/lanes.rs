@@ -88,7 +88,7 @@ pub enum SemanticsError {
 
 impl SemanticsError {
     /// That of a ratio.
-    pub(super) fn ratio(ratio: impl ToString) -> Self {
+    pub(crate) fn ratio(ratio: impl ToString) -> Self {
         Self::Ratio {
             ratio: ratio.to_string(),
         }
@@ -287,15 +287,6 @@ impl WeightSums {
             Err(SemanticsError::Overflow { channel, op, value })
         }
     }
-}
-
-/// [`WeightSums::at_zero`] of every channel.
-///
-/// # Errors
-/// As for one.
-pub fn zero_sums(weights: &[WeightSums], zero: i32) -> Result<Vec<i64>, SemanticsError> {
-    let part = |(channel, sums): (usize, &WeightSums)| sums.at_zero(channel, zero);
-    weights.iter().enumerate().map(part).collect()
 }
 
 /// `Some(n)` when the value is exactly `2^n`.

@@ -37,28 +37,29 @@ pub(super) fn requantize(given: &Requantize<'_>) -> Result<Vec<LaneOp>, Semantic
         Requant::Fast => (FAST_ERROR, MAX_ERROR[0]),
         Requant::Precise => (0.0, MAX_ERROR[1]),
     };
-    let mut best: Option<(f64, Shifts)> = None;
-    for pre_shift in 0..=20 {
-        for clamp in [false, true] {
-            let Some(form) = best_shift(given, pre_shift, clamp, uniform) else {
-                continue;
-            };
-            // Of forms that are good enough the one with fewest operations, each worth 1/512.
-            let extra_ops = u32::from(pre_shift > 0) + 2 * u32::from(clamp);
-            let cost = form.error.max(good) + f64::from(extra_ops) / 512.0;
-            if best.is_none_or(|(c, _)| cost < c) {
-                best = Some((cost, form));
-            }
-        }
-    }
-    let Some((_, form)) = best else {
+    let forms = (0..=20).flat_map(|pre_shift| [(pre_shift, false), (pre_shift, true)]);
+    let forms = forms.filter_map(|(pre_shift, clamp)| best_shift(given, pre_shift, clamp, uniform));
+    // Of forms that are good enough the one with fewest operations, each worth 1/512.
+    let cost = |form: &Shifts| {
+        let extra_ops = u32::from(form.pre_shift > 0) + 2 * u32::from(form.clamp);
+        form.error.max(good) + f64::from(extra_ops) / 512.0
+    };
+    let Some(form) = forms.min_by(|a, b| cost(a).total_cmp(&cost(b))) else {
         let largest = given.ratio.iter().copied().fold(0.0, f64::max);
         return Err(SemanticsError::ratio(format!("{largest:?}")));
     };
     if form.error > most {
         return spread(given);
     }
-    let multipliers: Vec<i32> = multipliers(given, form, uniform).collect();
+    let scale = 2f64.powi((form.pre_shift + form.shift) as i32);
+    let multiplier = |c: usize| {
+        if is_zero(given, c, uniform) {
+            0
+        } else {
+            (given.ratio[c] * scale).round() as i32
+        }
+    };
+    let multipliers: Vec<i32> = (0..given.ratio.len()).map(multiplier).collect();
     let bias = (0..given.ratio.len()).map(|c| {
         if is_zero(given, c, uniform) {
             return 0;
@@ -138,17 +139,6 @@ pub(super) fn is_zero(given: &Requantize<'_>, c: usize, uniform: bool) -> bool {
     extreme(lo).max(extreme(hi)) * given.ratio[c] < 0.5
 }
 
-fn multipliers(given: &Requantize<'_>, form: Shifts, uniform: bool) -> impl Iterator<Item = i32> {
-    let scale = 2f64.powi((form.pre_shift + form.shift) as i32);
-    (0..given.ratio.len()).map(move |c| {
-        if is_zero(given, c, uniform) {
-            0
-        } else {
-            (given.ratio[c] * scale).round() as i32
-        }
-    })
-}
-
 /// The largest second shift whose products are proven to fit, for a first shift.
 fn best_shift(
     given: &Requantize<'_>,
@@ -167,14 +157,8 @@ fn best_shift(
     let reach = |c: usize| CLAMP as f64 * 2f64.powi(pre_shift as i32) * given.ratio[c];
     // 128 for symmetric outputs.
     let farthest = f64::from(given.to.reach().max(128));
-    if clamp
-        && live
-            .iter()
-            .any(|&c| lane(c) == CLAMP && reach(c) < farthest + 2.0)
-    {
-        return None;
-    }
-    if live.iter().any(|&c| biased(given, c) > i64::from(i32::MAX)) {
+    let told = |c: usize| clamp && lane(c) == CLAMP && reach(c) < farthest + 2.0;
+    if (live.iter()).any(|&c| told(c) || biased(given, c) > i64::from(i32::MAX)) {
         return None;
     }
     let fits = |shift: u32| {
