@@ -201,6 +201,7 @@ impl Spread {
             let last = last.checked_mul(self.step[axis]);
             let last = last.and_then(|last| last.checked_add(self.skip[axis]));
             let at = last.and_then(|last| last.checked_div(self.up[axis]));
+            // No layer both enlarges and leaves out.
             let whole = self.step[axis] == 1 || self.up[axis] == 1;
             at.is_some_and(|at| whole && self.step[axis] > 0 && at < input[axis])
         })

@@ -179,6 +179,7 @@ fn stride(nodes: &mut Nodes<'_>, index: usize) -> Option<()> {
     // It is no tensor of the model any more.
     nodes.net.tensors[between.0].chw = chw;
     nodes.net.tensors[between.0].name.push_str(".taken");
+    // What is left of the node is its rounding, which the next pass gives the convolution where it may.
     nodes.nodes[index].as_mut()?.op = NetOp::Eltwise { input: between };
     Some(())
 }
@@ -278,6 +279,7 @@ fn fusable(nodes: &Nodes<'_>, add: usize, conv: TensorId, shortcut: TensorId) ->
     let ratio: Vec<f64> = ratio.collect();
     let steps: Vec<f64> = steps.map(|step| step / nodes.scale(sum.output)).collect();
     semantics::plan_residual(&ratio, &steps)?;
+    // A wide sum takes the convolution's values as they are, so that there are no bounds to lose.
     let free = nodes.net.wide_sums || !bounded(nodes, node, shortcut, sum);
     free.then_some(producer)
 }

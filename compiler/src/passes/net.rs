@@ -373,6 +373,7 @@ impl Net {
 
     /// How often each tensor is read, network outputs counted.
     pub fn uses(&self) -> Vec<usize> {
+        // An output has a reader outside, so that what one node reads besides isn't that node's alone.
         let mut uses = vec![0; self.tensors.len()];
         for id in self
             .nodes

@@ -38,6 +38,7 @@ pub(super) fn units(net: &Net) -> Vec<Vec<usize>> {
             let (count, of_host) = before[id.0];
             count + usize::from(is_host && !of_host)
         };
+        // Behind a device it is of a later part, since it would else wait for itself.
         let level = inputs.iter().map(count).max();
         let level = level.unwrap_or(usize::from(is_host));
         before[node.output.0] = (level, is_host);
@@ -215,6 +216,7 @@ impl<'n> Model<'n> {
         let made = self.part(name, part, &reals)?;
         let [c, h, w] = self.net.tensors[node.output.0].chw;
         let mut real = self.reshaped(made, &[1, c, h, w]);
+        // QuantizeLinear saturates at int8's bounds itself.
         if node.clamp != (-128, 127) {
             let NetTensor { scale, zero, .. } = self.net.tensors[node.output.0];
             let bound = |q: i8| (i32::from(q) - zero) as f32 * scale as f32;

@@ -194,6 +194,7 @@ pub fn weight_parts(count: usize, weight: impl Fn(usize) -> i32) -> Vec<i8> {
     let mut parts = Vec::with_capacity(count);
     for before in 0.. {
         let mut left = false;
+        // Nearly all weights are one part, which takes no more memory than they do.
         parts.reserve_exact(count);
         parts.extend((0..count).map(|i| {
             let rest = beyond(weight(i), before);

@@ -105,6 +105,7 @@ fn multiply(
 
 /// `round(x * ratio) + z` of products, clamped.
 fn requantized(ratio: f64, lanes: Interval, to: &Output) -> Result<Vec<LaneOp>, SemanticsError> {
+    // One shift is exact, and fewer operations.
     let shift = log2_exact(ratio).is_some_and(|n| (-15..=0).contains(&n));
     if is_usable(ratio)
         && !shift

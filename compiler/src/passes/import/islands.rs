@@ -196,6 +196,7 @@ impl Reading<'_> {
             let text = format!("with it the host has more than {MAX_NODES} nodes");
             return Err(error(node, text));
         }
+        // In the model's order, whatever way each was found on.
         inputs.sort_unstable_by_key(|((id, ..), _)| *id);
         let (tensors, ids) = inputs.into_iter().unzip();
         raw.sort_unstable();

@@ -158,6 +158,7 @@ impl<'g> Reading<'g> {
         let input = self.tensor(node, 0)?;
         let [c, h, w] = self.net.tensors[input.0].chw;
         let [oh, ow] = covered(node, window, [h, w])?;
+        // A window on padding alone has no maximum, and no positions to divide by.
         let wide = |axis: usize| {
             let pads = [window.pads.before(), window.pads.after()];
             pads.iter().any(|pads| pads[axis] >= window.span(axis))
@@ -221,6 +222,7 @@ impl<'g> Reading<'g> {
             if factor == 0.0 {
                 return Err(error(node, format!("channel {c}: its factor is 0")));
             }
+            // Scales are positive: a negative factor turns the weights.
             conv.weight_scale[c] *= factor.abs();
             conv.bias[c] = conv.bias[c] * factor + offset;
             if factor < 0.0 {

@@ -177,6 +177,7 @@ impl Layouts {
                 alike.for_each(|id| all.join(*id, node.output));
             }
         }
+        // No more are joined: from here on a value's parent is its root.
         for id in 0..graph.values.len() {
             all.parent[id] = all.find(id);
         }
@@ -196,6 +197,7 @@ impl Layouts {
                 all.first.insert(root);
             }
         }
+        // Readers before what they read.
         for node in graph.nodes.iter().rev() {
             all.backwards(graph, node);
         }

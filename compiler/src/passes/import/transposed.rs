@@ -212,6 +212,7 @@ impl Phases {
         let index = [k / window.kernel[1], k % window.kernel[1]];
         let at = [0, 1].map(|axis| index[axis] * window.dilation[axis]);
         let phase = [0, 1].map(|axis| at[axis] % window.stride[axis]);
+        // The transposed convolution spreads its input, where the phases' gather theirs: taps are turned round.
         let tap = [0, 1].map(|axis| kernel[axis] - 1 - at[axis] / window.stride[axis]);
         (
             phase[0] * window.stride[1] + phase[1],

@@ -72,6 +72,7 @@ impl Real {
     /// The int8 tensor that it is, without anything done to it.
     pub(crate) fn exactly(&self) -> Option<TensorId> {
         match self.op {
+            // As DequantizeLinear gives it.
             NetOp::Eltwise { input } if self.is_unbounded() => Some(input),
             _ => None,
         }
