@@ -82,7 +82,7 @@ impl<'g> Reading<'g> {
         let [(mut a, order), (mut b, other)] = [self.operand(node, 0)?, self.operand(node, 1)?];
         let [x, y] = [a, b].map(|id| self.net.tensors[id.0].chw);
         let shapes = [0, 1].map(|i| &self.graph.values[node.inputs[i].0].shape);
-        let direct = |id: usize| matches!(self.channels(node, id), Ok(Some(_)));
+        let direct = |index: usize| self.channels(node, index).is_ok();
         let spread = |small: [usize; 3], large: [usize; 3]| {
             small == [large[0], 1, 1] || small == [1, large[1], large[2]] || small == [1, 1, 1]
         };

@@ -6,29 +6,22 @@ use super::values::{HOST, Reading, Val, error, real};
 use crate::graph::{Data, Entries, Node};
 use crate::qgraph::{ChannelOf, Spread, TensorId};
 
-/// What a Concat joins.
-enum Piece {
-    Tensor(TensorId),
-    /// Channels, rows and columns of zeros.
-    Zeros([usize; 3]),
-}
+/// What a Concat joins: a tensor or zeros, with channels, rows and columns.
+type Piece = (Option<TensorId>, [usize; 3]);
 
 impl<'g> Reading<'g> {
     /// An operand whose channels are those of its tensor: not one that was flattened.
-    pub(crate) fn channels(
-        &self,
-        node: &Node,
-        index: usize,
-    ) -> Result<Option<TensorId>, PassError> {
+    pub(crate) fn channels(&self, node: &Node, index: usize) -> Result<TensorId, PassError> {
         let id = self.tensor(node, index)?;
         let chw = self.net.tensors[id.0].chw;
         let shape = &self.graph.values[node.inputs[index].0].shape;
-        Ok(match shape[..] {
+        let own = match shape[..] {
             [1, c] => chw == [c, 1, 1],
             [1, c, h, w] => chw == [c, h, w],
             _ => false,
-        }
-        .then_some(id))
+        };
+        let flattened = || error(node, "its input was flattened");
+        own.then_some(id).ok_or_else(flattened)
     }
 
     /// A tensor of one channel as one of several, all like it.
@@ -52,13 +45,13 @@ impl<'g> Reading<'g> {
         if let Some((shape, values)) = self.reals(node, index) {
             let zeros = values.iter().all(|&v| v == 0.0);
             return match shape[..] {
-                [1, c, h, w] if zeros => Ok(Piece::Zeros([c, h, w])),
-                [1, c] if zeros => Ok(Piece::Zeros([c, 1, 1])),
+                [1, c, h, w] if zeros => Ok((None, [c, h, w])),
+                [1, c] if zeros => Ok((None, [c, 1, 1])),
                 _ => Err(error(node, "a constant operand has other values than 0")),
             };
         }
         let id = self.channels(node, index)?;
-        id.map(Piece::Tensor).ok_or_else(|| error(node, HOST))
+        Ok((Some(id), self.net.tensors[id.0].chw))
     }
 
     pub(crate) fn concat(&self, node: &Node, axis: usize) -> Result<Val<'g>, PassError> {
@@ -67,26 +60,17 @@ impl<'g> Reading<'g> {
         }
         let pieces = (0..node.inputs.len()).map(|i| self.joined(node, i));
         let pieces: Vec<Piece> = pieces.collect::<Result<_, _>>()?;
-        let shape = |piece: &Piece| match *piece {
-            Piece::Tensor(id) => self.net.tensors[id.0].chw,
-            Piece::Zeros(chw) => chw,
-        };
-        let first = pieces.first().map(shape);
+        let first = pieces.first().map(|(_, chw)| *chw);
         let first = first.ok_or_else(|| error(node, "it has no input"))?;
-        if pieces.iter().any(|piece| shape(piece)[1..] != first[1..]) {
+        if pieces.iter().any(|(_, chw)| chw[1..] != first[1..]) {
             return Err(error(node, "its inputs don't fit each other"));
         }
         let (mut inputs, mut map) = (Vec::new(), Vec::new());
-        for piece in &pieces {
-            let channels = 0..shape(piece)[0];
-            match *piece {
-                Piece::Zeros(_) => map.extend(channels.map(|_| None)),
-                Piece::Tensor(id) => {
-                    let input = inputs.len();
-                    map.extend(channels.map(|channel| Some(ChannelOf { input, channel })));
-                    inputs.push(id);
-                }
-            }
+        for (tensor, [channels, ..]) in pieces {
+            let input = inputs.len();
+            let of = |channel: usize| tensor.map(|_| ChannelOf { input, channel });
+            map.extend((0..channels).map(of));
+            inputs.extend(tensor);
         }
         let chw = [map.len(), first[1], first[2]];
         let op = NetOp::Channels {
@@ -121,7 +105,7 @@ impl<'g> Reading<'g> {
         channels: Vec<usize>,
         spread: Spread,
     ) -> Result<Val<'g>, PassError> {
-        let id = self.plane(node)?;
+        let id = self.channels(node, 0)?;
         let [c, ..] = self.net.tensors[id.0].chw;
         if channels.iter().any(|&channel| channel >= c) {
             return Err(error(

@@ -12,7 +12,7 @@ use super::layout::Order;
 use super::values::{HOST, Moved, Reading, Real, Val, error, real};
 use crate::graph::{DepthMode, Node};
 use crate::qgraph::window::{Pads, Window};
-use crate::qgraph::{Spread, TensorId, Weights};
+use crate::qgraph::{Spread, Weights};
 use crate::semantics;
 
 /// The most phases that channels become.
@@ -22,12 +22,6 @@ pub(crate) const MAX_CHANNELS: usize = 1 << 22;
 const MAX_WEIGHTS: usize = 1 << 27;
 
 impl<'g> Reading<'g> {
-    /// An operand with rows and columns.
-    pub(super) fn plane(&self, node: &Node) -> Result<TensorId, PassError> {
-        let id = self.channels(node, 0)?;
-        id.ok_or_else(|| error(node, "its input was flattened"))
-    }
-
     fn within(&self, node: &Node, sizes: &[usize], most: usize) -> Result<usize, PassError> {
         let size = sizes.iter().try_fold(1usize, |n, s| n.checked_mul(*s));
         size.filter(|&n| n <= most)
@@ -42,7 +36,7 @@ impl<'g> Reading<'g> {
         up: [usize; 2],
         from: impl Fn(usize, usize) -> usize,
     ) -> Result<Val<'g>, PassError> {
-        let input = self.plane(node)?;
+        let input = self.channels(node, 0)?;
         let [_, h, w] = self.net.tensors[input.0].chw;
         let phases = self.within(node, &up, MAX_PHASES)?;
         self.within(node, &[phases, channels], MAX_CHANNELS)?;
@@ -56,7 +50,7 @@ impl<'g> Reading<'g> {
         if factors.iter().product::<usize>() > MAX_PHASES {
             return Err(error(node, HOST));
         }
-        let [channels, ..] = self.net.tensors[self.plane(node)?.0].chw;
+        let [channels, ..] = self.net.tensors[self.channels(node, 0)?.0].chw;
         self.spread(node, channels, factors, |_, c| c)
     }
 
@@ -66,7 +60,7 @@ impl<'g> Reading<'g> {
         block: usize,
         mode: DepthMode,
     ) -> Result<Val<'g>, PassError> {
-        let [channels, ..] = self.net.tensors[self.plane(node)?.0].chw;
+        let [channels, ..] = self.net.tensors[self.channels(node, 0)?.0].chw;
         let area = self.within(node, &[block; 2], MAX_PHASES)?;
         let count = channels / area.max(1);
         if area == 0 || count * area != channels {
@@ -83,7 +77,7 @@ impl<'g> Reading<'g> {
     pub(crate) fn space_to_depth(&self, node: &Node, block: usize) -> Result<Val<'g>, PassError> {
         /// As large as precise requantisation wants it, and a power of two.
         const GAIN: i8 = 64;
-        let input = self.plane(node)?;
+        let input = self.channels(node, 0)?;
         let [c, h, w] = self.net.tensors[input.0].chw;
         let area = self.within(node, &[block; 2], MAX_PHASES)?;
         if area == 0 || h % block != 0 || w % block != 0 {
@@ -111,7 +105,7 @@ impl<'g> Reading<'g> {
         window: Window,
         group: usize,
     ) -> Result<Val<'g>, PassError> {
-        let input = self.plane(node)?;
+        let input = self.channels(node, 0)?;
         let [ci, h, w] = self.net.tensors[input.0].chw;
         let (weights, scale) = self.weights(node, 1)?;
         let &[_, per_group, ..] = &weights.shape[..] else {
