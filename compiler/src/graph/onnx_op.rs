@@ -30,10 +30,10 @@ pub enum OnnxAttribute {
     Int(i64),
     /// A number.
     Float(f32),
-    /// Bytes, mostly UTF-8.
-    Text(Vec<u8>),
+    /// A text.
+    Text(String),
     /// Texts.
-    Texts(Vec<Vec<u8>>),
+    Texts(Vec<String>),
     /// Whole numbers.
     Ints(Vec<i64>),
     /// Numbers.
@@ -79,6 +79,15 @@ impl OnnxOp {
         }
     }
 
+    /// A number of things, or a default where it isn't given.
+    ///
+    /// # Errors
+    /// A number below 0, in words.
+    pub(crate) fn count(&self, name: &str, default: i64) -> Result<usize, String> {
+        let value = self.int(name, default);
+        usize::try_from(value).map_err(|_| format!("{name} is {value}"))
+    }
+
     /// A number, or a default where it isn't given.
     pub fn float(&self, name: &str, default: f32) -> f32 {
         match self.attribute(name) {
@@ -87,10 +96,10 @@ impl OnnxOp {
         }
     }
 
-    /// A text; `None` where it isn't given or isn't UTF-8.
+    /// A text; `None` where it isn't given.
     pub fn text(&self, name: &str) -> Option<&str> {
         match self.attribute(name) {
-            Some(OnnxAttribute::Text(text)) => std::str::from_utf8(text).ok(),
+            Some(OnnxAttribute::Text(text)) => Some(text),
             _ => None,
         }
     }

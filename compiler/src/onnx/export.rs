@@ -200,12 +200,11 @@ fn attribute(name: &str, value: &OnnxAttribute) -> proto::Attribute {
             proto::ATTRIBUTE_FLOAT
         }
         OnnxAttribute::Text(text) => {
-            made.s = bytes::Bytes::copy_from_slice(text);
+            made.s = text.clone().into();
             proto::ATTRIBUTE_STRING
         }
         OnnxAttribute::Texts(texts) => {
-            let texts = texts.iter().map(|text| bytes::Bytes::copy_from_slice(text));
-            made.strings = texts.collect();
+            made.strings = texts.iter().map(|text| text.clone().into()).collect();
             proto::ATTRIBUTE_STRINGS
         }
         OnnxAttribute::Ints(ints) => {
@@ -265,6 +264,6 @@ fn as_written(value: AttributeValue) -> OnnxAttribute {
         AttributeValue::Int(i) => OnnxAttribute::Int(i),
         AttributeValue::Ints(ints) => OnnxAttribute::Ints(ints),
         AttributeValue::Float(f) => OnnxAttribute::Float(f as f32),
-        AttributeValue::Texts(texts) => OnnxAttribute::Text(texts.concat().into_bytes()),
+        AttributeValue::Texts(texts) => OnnxAttribute::Text(texts.concat()),
     }
 }

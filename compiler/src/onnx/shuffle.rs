@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::graph::{Data, Graph, Node, OnnxAttribute, Op, Value, ValueId};
+use crate::graph::{Data, Graph, Node, Op, Value, ValueId};
 
 /// Rewrites every such Reshape; what it alone needed is left without a reader.
 pub(super) fn fold(graph: &mut Graph) {
@@ -60,10 +60,7 @@ impl View<'_> {
         let Op::Onnx(op) = &transpose.op else {
             return None;
         };
-        let perm = op.attributes.iter().find(|(name, _)| name == "perm");
-        if !matches!(perm, Some((_, OnnxAttribute::Ints(perm))) if perm[..] == [0, 2, 1, 3, 4]) {
-            return None;
-        }
+        op.ints("perm").filter(|perm| **perm == [0, 2, 1, 3, 4])?;
         let divided = self.through(*transpose.inputs.first()?, &mut rounded);
         let first = named(self.maker(divided)?, "Reshape")?;
         let from = *first.inputs.first()?;

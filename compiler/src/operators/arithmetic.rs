@@ -4,55 +4,43 @@
 //! channel.
 
 use super::elementwise::broadcast;
-use super::operator::{Facts, Inputs, Operator};
+use super::operator::{Found, Made, Operator};
 use crate::graph::{Data, Node, Op, Value, ValueId};
 use crate::onnx::OnnxError;
-use crate::onnx::import::attributes::Attributes;
 use crate::onnx::import::state::Import;
-use crate::passes::import::affine::Arithmetic;
-use crate::passes::import::layout::Role;
 use crate::qgraph::window::Window;
 
 pub(super) const OPERATORS: &[Operator] = &[
-    Operator::broadcast("Add").device((2, 2), |_, _, _, _| Ok(Op::Add)),
-    Operator::broadcast("Sub").device((2, 2), |_, _, _, _| Ok(Op::Sub)),
-    Operator::broadcast("Mul").device((2, 2), |import, node, name, inputs| {
-        Ok(import.product(node, name, inputs)?.unwrap_or(Op::Mul))
+    Operator::broadcast("Add").device((2, 2), sum),
+    Operator::broadcast("Sub").device((2, 2), |import, found| pair(import, found, Op::Sub)),
+    Operator::broadcast("Mul").device((2, 2), |import, found| match import.product(found)? {
+        Some(made) => Ok(made),
+        None => pair(import, found, Op::Mul),
     }),
-    Operator::broadcast("Div").device((2, 2), |_, _, _, _| Ok(Op::Div)),
+    Operator::broadcast("Div").device((2, 2), |import, found| pair(import, found, Op::Div)),
 ];
 
-/// An operator of two operands, by its name.
-pub(super) fn pair(kind: &'static str, op: Arithmetic) -> Facts<'static> {
-    let shape = match op {
-        Arithmetic::Add => sum_shape,
-        Arithmetic::Sub | Arithmetic::Mul | Arithmetic::Div => pair_shape,
-    };
-    Facts::new(kind, shape, move |reading, node| {
-        reading.arithmetic(node, op)
-    })
-    .role(Role::Each)
-}
-
-fn pair_shape(inputs: &Inputs<'_>) -> Result<Vec<usize>, String> {
-    broadcast(inputs.shape(0)?, inputs.shape(1)?)
+fn pair(import: &Import<'_>, found: &Found<'_>, op: Op) -> Result<Made, String> {
+    let given = import.given(found);
+    Ok(found.made(op, broadcast(given.shape(0)?, given.shape(1)?)?))
 }
 
 /// One operand may be a constant for each channel; what remains of those is refused later.
-fn sum_shape(inputs: &Inputs<'_>) -> Result<Vec<usize>, String> {
-    let (x, y) = (inputs.shape(0)?, inputs.shape(1)?);
+fn sum(import: &mut Import<'_>, found: &Found<'_>) -> Result<Made, String> {
+    let given = import.given(found);
+    let (x, y) = (given.shape(0)?, given.shape(1)?);
     let is_vector = |shape: &[usize]| shape.iter().filter(|&&d| d != 1).count() <= 1;
     let (large, small) = if x.len() >= y.len() { (x, y) } else { (y, x) };
-    let (large, small) = match large.len() == small.len() && is_vector(large) {
-        true => (small, large),
-        false => (large, small),
+    let (large, small) = if large.len() == small.len() && is_vector(large) {
+        (small, large)
+    } else {
+        (large, small)
     };
     let channels = large.get(1).copied();
-    let fits = is_vector(small) && Some(small.iter().product()) == channels;
-    match x == y || fits {
-        true => Ok(large.to_vec()),
-        false => broadcast(x, y),
+    if x == y || is_vector(small) && Some(small.iter().product()) == channels {
+        return Ok(found.made(Op::Add, large.to_vec()));
     }
+    pair(import, found, Op::Add)
 }
 
 /// Shape and real values.
@@ -71,21 +59,15 @@ enum Factors {
 }
 
 impl Import<'_> {
-    /// The operator of a Mul with a constant for each channel, or with one behind a convolution, and its
-    /// inputs; `None` for any other node.
+    /// A Mul with a constant for each channel, or with one behind a convolution; `None` for any other node.
     ///
     /// After a convolution that nothing else reads it is a BatchNormalization, which joins the
     /// weights; elsewhere a depthwise 1x1 convolution.
     ///
     /// # Errors
     /// Factors of two constants, or that aren't finite.
-    fn product(
-        &mut self,
-        node: &Attributes<'_>,
-        name: &str,
-        inputs: &mut Vec<ValueId>,
-    ) -> Result<Option<Op>, String> {
-        let [a, b] = [inputs[0], inputs[1]];
+    fn product(&mut self, found: &Found<'_>) -> Result<Option<Made>, String> {
+        let [a, b] = [found.inputs[0], found.inputs[1]];
         let (x, at, (shape, values)) = match (self.constant(a)?, self.constant(b)?) {
             (None, None) => return Ok(None),
             (Some(_), Some(_)) => return Err("both operands are constants".to_owned()),
@@ -95,21 +77,25 @@ impl Import<'_> {
         let Some(factors) = self.factors(x, &shape, &values)? else {
             return Ok(None);
         };
+        let shape = self.graph.values[x.0].shape.clone();
         let producer = self.maker(x).map(|n| n.op.clone());
-        let alone = self.uses.get(&node.0.input[at]) == Some(&1);
+        let alone = self.uses.get(&found.node.input[at]) == Some(&1);
         let nonzero = factors.iter().all(|&f| f != 0.0);
         if matches!(producer, Some(Op::Conv { .. })) && alone && nonzero {
             let channels = factors.len();
             let mut define = |suffix: &str, data: Vec<f32>| {
-                let name = format!("{name}.{suffix}");
+                let name = format!("{}.{suffix}", found.name);
                 self.define(&name, vec![channels], Some(Data::F32(data)))
                     .map_err(|e| e.to_string())
             };
             let gamma = define("factors", factors)?;
             let zeros = define("zeros", vec![0.0; channels])?;
             let ones = define("ones", vec![1.0; channels])?;
-            *inputs = vec![x, gamma, zeros, zeros, ones];
-            return Ok(Some(Op::BatchNormalization { epsilon: 0.0 }));
+            return Ok(Some(Made {
+                op: Op::BatchNormalization { epsilon: 0.0 },
+                inputs: vec![x, gamma, zeros, zeros, ones],
+                shape,
+            }));
         }
         if values.len() == 1 {
             // Whatever the dimensions stand for.
@@ -120,10 +106,13 @@ impl Import<'_> {
             _ => Factors::Float,
         };
         let group = factors.len();
-        let weights = self.diagonal(name, factors, form)?;
-        *inputs = vec![x, weights];
+        let weights = self.diagonal(&found.name, factors, form)?;
         let window = Window::whole([1, 1]);
-        Ok(Some(Op::Conv { window, group }))
+        Ok(Some(Made {
+            op: Op::Conv { window, group },
+            inputs: vec![x, weights],
+            shape,
+        }))
     }
 
     /// One factor for each channel of `x`, `[1, C, H, W]`; `None` for other dimensions.

@@ -34,8 +34,9 @@ fn lanes(name: &'static str, ops: &[LaneOp], meaning: &'static str) -> Attribute
 
 /// The four attributes of a window.
 fn window(window: &Window) -> Vec<Attribute> {
-    let fields = planes::fields(window).into_iter();
-    fields.map(|field| field.attribute).collect()
+    planes::fields(window)
+        .map(|field| field.attribute)
+        .collect()
 }
 
 /// A window's attributes and one more.

@@ -1,16 +1,13 @@
 //! The most elements that operators give whose sizes stand in constants or attributes.
 
 use super::refused;
-use crate::graph::{Data, OnnxAttribute, OnnxOp, Value};
+use crate::graph::{Data, OnnxOp, Value};
 use crate::operators::elementwise::broadcast;
-use crate::operators::operator::Stated;
+use crate::operators::operator::{Given, Stated};
 
 /// Sizes that stand in a constant input.
-pub(super) fn stated<'v>(
-    at: Stated,
-    op: &OnnxOp,
-    input: &dyn Fn(usize) -> Result<&'v Value, String>,
-) -> Result<u64, String> {
+pub(super) fn stated(at: Stated, given: &Given<'_>) -> Result<u64, String> {
+    let input = |argument: usize| given.value(argument);
     let unknown = |what: &str| format!("its {what} isn't known before it runs");
     let ints = |argument: usize, what: &str| -> Result<Vec<i64>, String> {
         let data = input(argument)?.data.as_ref();
@@ -32,7 +29,7 @@ pub(super) fn stated<'v>(
             repeats.saturating_mul(count(input(0)?))
         }
         Stated::Pads => padded(input(0)?, &ints(1, "pads")?),
-        Stated::Resize => resized(op, input)?,
+        Stated::Resize => resized(given)?,
         Stated::Range => {
             range([input(0)?, input(1)?, input(2)?]).ok_or_else(|| unknown("range"))?
         }
@@ -44,7 +41,7 @@ pub(super) fn stated<'v>(
             };
             count(input(0)?).saturating_mul(product(&mut depth.iter().map(size)))
         }
-        Stated::Letters => letters(op, input)?.0,
+        Stated::Letters => letters(given)?.0,
         Stated::States => {
             let steps = leading(input(0)?, 1);
             // Of R one dimension is a gate's states, another those that it reads.
@@ -88,34 +85,32 @@ fn padded(x: &Value, pads: &[i64]) -> u64 {
 }
 
 /// The elements of a Resize, by its sizes or factors.
-fn resized<'v>(
-    op: &OnnxOp,
-    input: &dyn Fn(usize) -> Result<&'v Value, String>,
-) -> Result<u64, String> {
-    let x = input(0)?;
-    if !is_cubic_known(op, x) {
+fn resized(given: &Given<'_>) -> Result<u64, String> {
+    let x = given.value(0)?;
+    if !is_cubic_known(given.op, x) {
         return Err("a cubic Resize of these attributes".to_owned());
     }
     let unknown = |what: &str| format!("its {what} isn't known before it runs");
-    match (input(3), input(2)) {
-        (Ok(sizes), _) => {
+    match (given.get(3), given.get(2)) {
+        (Some(sizes), _) => {
             let sizes = sizes.data.as_ref().and_then(Data::integers);
             let sizes = sizes.ok_or_else(|| unknown("sizes"))?;
             let size = |v: &i64| u64::try_from(*v).unwrap_or(0);
             let all = sizes.iter().map(size).fold(1u64, u64::saturating_mul);
-            match sizes.len() == x.shape.len() {
-                true => Ok(all),
-                false => Ok(all.saturating_mul(count(&x.shape))),
+            if sizes.len() == x.shape.len() {
+                Ok(all)
+            } else {
+                Ok(all.saturating_mul(count(&x.shape)))
             }
         }
-        (Err(_), Ok(scales)) => match &scales.data {
+        (None, Some(scales)) => match &scales.data {
             Some(Data::F32(scales)) => {
                 let factor: f64 = scales.iter().map(|&s| f64::from(s).max(0.0)).product();
                 Ok((factor * count(&x.shape) as f64) as u64)
             }
             _ => Err(unknown("scales")),
         },
-        (Err(_), Err(_)) => Err("it has neither sizes nor scales".to_owned()),
+        (None, None) => Err("it has neither sizes nor scales".to_owned()),
     }
 }
 
@@ -153,18 +148,13 @@ fn range(ends: [&Value; 3]) -> Option<u64> {
 }
 
 /// What an Einsum gives at most, and how many terms each sum has.
-pub(super) fn letters<'v>(
-    op: &OnnxOp,
-    input: &dyn Fn(usize) -> Result<&'v Value, String>,
-) -> Result<(u64, u64), String> {
-    let Some(OnnxAttribute::Text(equation)) = op.attribute("equation") else {
-        return Err("its equation is missing".to_owned());
-    };
-    let equation = String::from_utf8_lossy(equation).replace(' ', "");
-    let (terms, given) = equation.split_once("->").unwrap_or((&equation, &equation));
+pub(super) fn letters(given: &Given<'_>) -> Result<(u64, u64), String> {
+    let equation = given.op.text("equation").ok_or("its equation is missing")?;
+    let equation = equation.replace(' ', "");
+    let (terms, kept) = equation.split_once("->").unwrap_or((&equation, &equation));
     let mut sizes = std::collections::BTreeMap::new();
     for (index, term) in terms.split(',').enumerate() {
-        let shape = &input(index)?.shape;
+        let shape = given.shape(index)?;
         if term.contains('.') || term.chars().count() != shape.len() {
             return Err(format!(
                 "the term {term} doesn't name the dimensions of {shape:?}"
@@ -175,10 +165,10 @@ pub(super) fn letters<'v>(
             *known = (*known).max(size as u64);
         }
     }
-    let product = |kept: bool| {
+    let product = |is_kept: bool| {
         let of = sizes
             .iter()
-            .filter(|(letter, _)| given.contains(**letter) == kept);
+            .filter(|(letter, _)| kept.contains(**letter) == is_kept);
         of.fold(1u64, |n, (_, &d)| n.saturating_mul(d))
     };
     Ok((product(true), product(false)))

@@ -253,8 +253,8 @@ impl Expansion {
         let (value, weights) = (value.clone(), weights.clone());
         let scale = self.steps.get(&value)?.scale.clone();
         let to_reals = |node: &Node| {
-            let to = node.attribute.iter().find(|a| a.name == "to");
-            node.op_type == "Cast" && to.is_some_and(|to| to.i == i64::from(FLOAT))
+            let to = node.find("to").map(|to| to.i);
+            node.op_type == "Cast" && to == Some(FLOAT.into())
         };
         let cast = self.reader(node.output.first()?, to_reals)?;
         let mut output = cast.output;
@@ -322,16 +322,12 @@ impl Expansion {
     /// The steps of what a node moves, if it moves integers whose steps are known.
     fn moved(&self, node: &Node) -> Option<Steps> {
         let first = self.steps.get(node.input.first()?)?;
-        let text = |name: &str| {
-            node.attribute
-                .iter()
-                .find(|a| a.name == name)
-                .map(|a| &a.s[..])
-        };
         let moves = match &node.op_type[..] {
             "MaxPool" => node.output.len() == 1,
             "Concat" => node.input.iter().all(|x| self.steps.get(x) == Some(first)),
-            "Resize" => text("mode").is_none_or(|mode| mode == b"nearest"),
+            "Resize" => node
+                .find("mode")
+                .is_none_or(|mode| mode.s == b"nearest"[..]),
             "Identity" | "GlobalMaxPool" | "Flatten" | "Reshape" | "Transpose" | "Squeeze"
             | "Unsqueeze" | "Slice" | "Split" | "Gather" | "Expand" | "DepthToSpace"
             | "SpaceToDepth" => true,
@@ -374,12 +370,7 @@ fn unquantized(node: &Node) -> Option<Unquantized> {
     if !["", "ai.onnx", MICROSOFT].contains(&&node.domain[..]) {
         return None;
     }
-    let int = |name: &str| {
-        node.attribute
-            .iter()
-            .find(|a| a.name == name)
-            .map_or(0, |a| a.i)
-    };
+    let int = |name: &str| node.find(name).map_or(0, |a| a.i);
     if int("channels_last") != 0 {
         return None;
     }

@@ -1,57 +1,54 @@
 //! Shapes of operators that are kept as the file has them, from their inputs' shapes.
 
 use super::bounds::{count, letters, stated};
-use crate::graph::{OnnxAttribute, OnnxOp, Value};
+use crate::graph::OnnxOp;
 use crate::onnx::MAX_ELEMENTS;
 use crate::operators::elementwise::broadcast;
-use crate::operators::operator::{Bound, Size, Stated, WindowKind};
+use crate::operators::operator::{Bound, Given, Size, Stated, WindowKind};
 
 /// The shape of the outputs where the inputs' shapes say it; `None` where it must be computed.
 ///
 /// # Errors
 /// Inputs that don't fit each other, in words.
-pub(super) fn direct(
-    size: Size,
-    op: &OnnxOp,
-    inputs: &[&[usize]],
-) -> Result<Option<Vec<usize>>, String> {
-    let input = |argument: usize| {
-        let at = op.place(argument).and_then(|at| inputs.get(at));
-        at.copied()
-            .ok_or_else(|| format!("its input {argument} is missing"))
-    };
-    let shape = match size {
+pub(super) fn direct(size: Size, given: &Given<'_>) -> Result<Option<Vec<usize>>, String> {
+    let (op, shape) = (given.op, |argument| given.shape(argument));
+    Ok(Some(match size {
         Size::First => {
-            parameters(op, input(0)?, inputs)?;
-            input(0)?.to_vec()
+            parameters(given, shape(0)?)?;
+            shape(0)?.to_vec()
         }
-        Size::Broadcast => inputs
-            .iter()
-            .try_fold(Vec::new(), |all, shape| broadcast(&all, shape))?,
-        Size::Product if op.kind == "Gemm" => gemm(op, input(0)?, input(1)?)?,
-        Size::Product => product(input(0)?, input(1)?)?,
+        Size::Broadcast => {
+            let mut shapes = given.values.iter().map(|value| &value.shape);
+            shapes.try_fold(Vec::new(), |all, shape| broadcast(&all, shape))?
+        }
+        Size::Product if op.kind == "Gemm" => gemm(op, shape(0)?, shape(1)?)?,
+        Size::Product => product(shape(0)?, shape(1)?)?,
         Size::Window(kind) => {
             let weights = match kind {
-                WindowKind::Conv | WindowKind::ConvTranspose => input(1)?,
+                WindowKind::Conv | WindowKind::ConvTranspose => shape(1)?,
                 WindowKind::Pool | WindowKind::Global => &[],
             };
-            window(kind, op, input(0)?, weights)?
+            window(kind, op, shape(0)?, weights)?
         }
         Size::Computed(_) => return Ok(None),
-    };
-    Ok(Some(shape))
+    }))
 }
 
 /// Those of a normalisation have a value for each channel.
-fn parameters(op: &OnnxOp, x: &[usize], inputs: &[&[usize]]) -> Result<(), String> {
-    if !matches!(op.kind, "BatchNormalization" | "InstanceNormalization") {
+fn parameters(given: &Given<'_>, x: &[usize]) -> Result<(), String> {
+    if !matches!(
+        given.op.kind,
+        "BatchNormalization" | "InstanceNormalization"
+    ) {
         return Ok(());
     }
     let channels = x.get(1).copied().unwrap_or(1);
-    match inputs.iter().skip(1).find(|shape| ***shape != [channels]) {
+    let mut parameters = given.values.iter().skip(1);
+    match parameters.find(|value| value.shape != [channels]) {
         None => Ok(()),
-        Some(shape) => Err(format!(
-            "parameters of shape {shape:?} for {x:?}, not [{channels}]"
+        Some(value) => Err(format!(
+            "parameters of shape {:?} for {x:?}, not [{channels}]",
+            value.shape
         )),
     }
 }
@@ -86,10 +83,10 @@ fn gemm(op: &OnnxOp, a: &[usize], b: &[usize]) -> Result<Vec<usize>, String> {
     if op.int("transB", 0) != 0 {
         (inner, n) = (n, inner);
     }
-    match k == inner {
-        true => Ok(vec![m, n]),
-        false => Err(format!("inner sizes {k} and {inner} differ")),
+    if k != inner {
+        return Err(format!("inner sizes {k} and {inner} differ"));
     }
+    Ok(vec![m, n])
 }
 
 /// Sizes up to this are taken for windows.
@@ -101,12 +98,12 @@ fn counts(op: &OnnxOp, name: &str, default: usize, count: usize) -> Result<Vec<u
         return Ok(vec![default; count]);
     };
     let fits = |v: &i64| (0..=MAX_SIZE).contains(v);
-    match values.len() == count && values.iter().all(fits) {
-        true => Ok(values.iter().map(|&v| v as usize).collect()),
-        false => Err(format!(
+    if values.len() != count || !values.iter().all(fits) {
+        return Err(format!(
             "{name} is {values:?}, not {count} sizes up to {MAX_SIZE}"
-        )),
+        ));
     }
+    Ok(values.iter().map(|&v| v as usize).collect())
 }
 
 /// What a window over rows, columns or any other dimensions gives.
@@ -126,9 +123,10 @@ fn window(
     if n > 2 {
         return Err(format!("its windows have 1 or 2 axes, not {n}"));
     }
-    let group = op.int("group", 1);
-    let group = usize::try_from(group).ok().filter(|g| *g > 0);
-    let group = group.ok_or_else(|| format!("group is {}", op.int("group", 1)))?;
+    let group = op.count("group", 1)?;
+    if group == 0 {
+        return Err("group is 0".to_owned());
+    }
     let (outputs, kernel) = match (kind, weights) {
         (WindowKind::Conv, [co, ci, kernel @ ..]) if ci.checked_mul(group) == Some(channels) => {
             (*co, kernel.to_vec())
@@ -152,10 +150,9 @@ fn window(
         return Err("a stride or dilation is 0".to_owned());
     }
     let pads = counts(op, "pads", 0, 2 * n)?;
-    let same = match op.attribute("auto_pad") {
-        Some(OnnxAttribute::Text(text)) => text.starts_with(b"SAME"),
-        _ => false,
-    };
+    let same = op
+        .text("auto_pad")
+        .is_some_and(|text| text.starts_with("SAME"));
     let mut shape = vec![batch, outputs];
     for i in 0..n {
         let span = dilation[i] * (kernel[i] - 1) + 1;
@@ -214,37 +211,32 @@ pub(super) struct Cost {
 ///
 /// # Errors
 /// More than [`MAX_ELEMENTS`] in an output, or a size that isn't known yet, in words.
-pub(super) fn cost(size: Size, op: &OnnxOp, inputs: &[&Value]) -> Result<Cost, String> {
-    let input = |argument: usize| {
-        let at = op.place(argument).and_then(|at| inputs.get(at));
-        at.copied()
-            .ok_or_else(|| format!("its input {argument} is missing"))
-    };
+pub(super) fn cost(size: Size, given: &Given<'_>) -> Result<Cost, String> {
+    let op = given.op;
     let mut summed = 1;
     let elements = match size {
-        Size::Computed(Bound::First) => count(&input(0)?.shape),
+        Size::Computed(Bound::First) => count(given.shape(0)?),
         Size::Computed(Bound::Sum) => {
-            let all = inputs.iter().map(|v| count(&v.shape));
+            let all = given.values.iter().map(|v| count(&v.shape));
             all.fold(0, u64::saturating_add)
         }
-        Size::Computed(Bound::Index) => gathered(op, &input(0)?.shape, &input(1)?.shape),
+        Size::Computed(Bound::Index) => gathered(op, given.shape(0)?, given.shape(1)?),
         Size::Computed(Bound::Stated(Stated::Letters)) => {
-            let (given, sums) = letters(op, &input)?;
+            let (elements, sums) = letters(given)?;
             summed = sums;
-            given
+            elements
         }
         Size::Computed(Bound::Stated(at)) => {
             if let Stated::States = at {
                 // A state is sums over an input and over the states before.
-                let inner = |i: usize| input(i).map_or(1, |w| count(&w.shape));
+                let inner = |i: usize| given.shape(i).map_or(1, count);
                 summed = inner(1).saturating_add(inner(2));
             }
-            stated(at, op, &input)?
+            stated(at, given)?
         }
         Size::First | Size::Broadcast | Size::Product | Size::Window(_) => {
-            let shapes: Vec<&[usize]> = inputs.iter().map(|v| &v.shape[..]).collect();
-            summed = terms(size, op, &shapes);
-            count(&direct(size, op, &shapes)?.unwrap_or_default())
+            summed = terms(size, given);
+            count(&direct(size, given)?.unwrap_or_default())
         }
     };
     let limit = MAX_ELEMENTS as u64;
@@ -253,7 +245,7 @@ pub(super) fn cost(size: Size, op: &OnnxOp, inputs: &[&Value]) -> Result<Cost, S
             "it may give {elements} elements; the most is {limit}"
         ));
     }
-    let read = inputs.iter().map(|v| count(&v.shape));
+    let read = given.values.iter().map(|v| count(&v.shape));
     let work = elements.saturating_mul(summed.max(1));
     Ok(Cost {
         elements,
@@ -262,8 +254,9 @@ pub(super) fn cost(size: Size, op: &OnnxOp, inputs: &[&Value]) -> Result<Cost, S
 }
 
 /// How many terms the sum of an output has at most.
-fn terms(size: Size, op: &OnnxOp, inputs: &[&[usize]]) -> u64 {
-    let shape = |at: usize| inputs.get(at).copied().unwrap_or_default();
+fn terms(size: Size, given: &Given<'_>) -> u64 {
+    let op = given.op;
+    let shape = |at: usize| given.shape(at).unwrap_or_default();
     let one_of =
         |shape: &[usize], at: usize| count(shape) / shape.get(at).map_or(1, |&d| d.max(1)) as u64;
     match size {
