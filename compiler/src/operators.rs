@@ -8,8 +8,8 @@
 
 mod activation;
 mod arithmetic;
-mod conv;
-mod dense;
+pub(crate) mod conv;
+pub(crate) mod dense;
 pub(crate) mod elementwise;
 pub(crate) mod fields;
 pub(crate) mod moves;

@@ -10,7 +10,7 @@ mod order;
 mod qoperator;
 mod raw;
 mod refused;
-mod sizes;
+pub(crate) mod sizes;
 pub(crate) mod state;
 mod tensor;
 

@@ -3,7 +3,7 @@
 use super::fields::{Facts, count, field};
 use super::operator::Size::Window as Sized;
 use super::operator::{Found, Given, Kind, Made, Operator, WindowKind};
-use super::planes::{self, like, nchw, output, rows};
+use super::planes::{self, like, nchw, rows};
 use crate::graph::{Element, Op};
 use crate::onnx::import::state::Import;
 use crate::passes::import::layout::Role;
@@ -44,20 +44,30 @@ pub(super) fn transposed<'w>(window: &'w Window, group: usize, more: &[usize; 2]
         .write(planes::write)
 }
 
-fn read(import: &mut Import<'_>, found: &Found<'_>) -> Result<Made, String> {
-    let given = import.given(found);
+/// What a convolution goes over.
+pub(crate) struct Geometry {
+    pub window: Window,
+    pub group: usize,
+    /// Channels of the output.
+    pub channels: usize,
+    /// Rows and columns more, of a transposed one.
+    pub more: [usize; 2],
+    /// Rows and columns of the output.
+    pub size: [usize; 2],
+}
+
+/// The geometry of a convolution, of any batch.
+///
+/// # Errors
+/// Weights, or a window, that don't fit the input.
+pub(crate) fn geometry(given: &Given<'_>) -> Result<Geometry, String> {
     let (x, weights) = (given.shape(0)?, given.shape(1)?);
-    let [_, c, h, w] = rows(x)?;
-    let [co, ci, kh, kw] = match *weights {
-        [co, ci, kh, kw] if x.len() == 4 => [co, ci, kh, kw],
-        [co, ci, kw] if x.len() == 3 => [co, ci, 1, kw],
-        _ => {
-            return Err(format!(
-                "weights of shape {weights:?} for {x:?}; windows have 1 or 2 axes"
-            ));
-        }
+    let (c, [co, ci], kernel) = match (x, weights) {
+        (&[_, c, _, _], &[co, ci, kh, kw]) => (c, [co, ci], [kh, kw]),
+        (&[_, c, _], &[co, ci, kw]) => (c, [co, ci], [1, kw]),
+        _ => return Err(unfit(x, weights)),
     };
-    let group = found.op.count("group", 1)?;
+    let group = given.op.count("group", 1)?;
     if group == 0 || c % group != 0 || co % group != 0 {
         return Err(format!(
             "group {group} doesn't divide the {c} input and {co} output channels"
@@ -68,10 +78,50 @@ fn read(import: &mut Import<'_>, found: &Found<'_>) -> Result<Made, String> {
             "weights {weights:?} don't fit input {x:?}, group {group}"
         ));
     }
-    check_bias(&given, co)?;
-    let window = planes::read(&found.op, x, [kh, kw])?;
-    let [oh, ow] = output(&window, h, w)?;
-    Ok(found.made(Op::Conv { window, group }, like(x, [co, oh, ow])))
+    let window = planes::read(given.op, x, kernel)?;
+    Ok(Geometry {
+        window,
+        group,
+        channels: co,
+        more: [0, 0],
+        size: planes::output(&window, x)?,
+    })
+}
+
+/// The geometry of a transposed convolution, of any batch.
+///
+/// # Errors
+/// As for [`geometry`].
+pub(crate) fn transposed_geometry(given: &Given<'_>) -> Result<Geometry, String> {
+    let (x, weights) = (given.shape(0)?, given.shape(1)?);
+    let (c, [ci, each], kernel) = match (x, weights) {
+        (&[_, c, _, _], &[ci, each, kh, kw]) => (c, [ci, each], [kh, kw]),
+        (&[_, c, _], &[ci, each, kw]) => (c, [ci, each], [1, kw]),
+        _ => return Err(unfit(x, weights)),
+    };
+    let group = given.op.count("group", 1)?;
+    let channels = each.checked_mul(group).filter(|channels| *channels > 0);
+    let Some(channels) = channels.filter(|_| c % group == 0 && ci == c) else {
+        return Err(format!(
+            "weights {weights:?} don't fit input {x:?}, group {group}"
+        ));
+    };
+    let (axes, size) = planes::plane(x)?;
+    let unpadded = planes::unpadded(given.op, axes, kernel)?;
+    let (window, more) = padded(given, unpadded, axes, size)?;
+    let sizes = window.transposed(size, more);
+    let [h, w] = size;
+    Ok(Geometry {
+        window,
+        group,
+        channels,
+        more,
+        size: sizes.ok_or_else(|| format!("a window of {window} leaves nothing of {h}x{w}"))?,
+    })
+}
+
+fn unfit(x: &[usize], weights: &[usize]) -> String {
+    format!("weights of shape {weights:?} for {x:?}; windows have 1 or 2 axes")
 }
 
 /// Checks that a bias has one value for each channel.
@@ -82,41 +132,38 @@ fn check_bias(given: &Given<'_>, channels: usize) -> Result<(), String> {
     }
 }
 
+fn read(import: &mut Import<'_>, found: &Found<'_>) -> Result<Made, String> {
+    let given = import.given(found);
+    let of = geometry(&given)?;
+    check_bias(&given, of.channels)?;
+    let op = Op::Conv {
+        window: of.window,
+        group: of.group,
+    };
+    let x = given.shape(0)?;
+    rows(x)?;
+    Ok(found.made(op, like(x, of.channels, of.size)))
+}
+
 fn read_transposed(import: &mut Import<'_>, found: &Found<'_>) -> Result<Made, String> {
     let given = import.given(found);
-    let (x, weights) = (given.shape(0)?, given.shape(1)?);
-    let [n, c, h, w] = nchw(x)?;
-    let &[ci, per_group, kh, kw] = weights else {
-        return Err(format!(
-            "weights of shape {weights:?}, not [CI, CO, KH, KW]"
-        ));
-    };
-    let group = found.op.count("group", 1)?;
-    if group == 0 || c % group != 0 || ci != c || per_group == 0 {
-        return Err(format!(
-            "weights {weights:?} don't fit input {x:?}, group {group}"
-        ));
-    }
-    let co = per_group.checked_mul(group);
-    let co = co.ok_or_else(|| format!("{per_group} times {group} channels"))?;
-    check_bias(&given, co)?;
-    let unpadded = planes::unpadded(&found.op, 2, [kh, kw])?;
-    let (window, output_padding) = padded(&given, unpadded, [h, w])?;
+    let x = given.shape(0)?;
+    nchw(x)?;
+    let of = transposed_geometry(&given)?;
+    check_bias(&given, of.channels)?;
+    let (window, output_padding) = (of.window, of.more);
     let most = |axis: usize| window.stride[axis].max(window.dilation[axis]);
     if (0..2).any(|axis| output_padding[axis] >= most(axis)) {
         return Err(format!(
             "output padding {output_padding:?} for a window of {window}"
         ));
     }
-    let sizes = window.transposed([h, w], output_padding);
-    let [oh, ow] =
-        sizes.ok_or_else(|| format!("a window of {window} leaves nothing of {h}x{w}"))?;
     let op = Op::ConvTranspose {
         window,
-        group,
+        group: of.group,
         output_padding,
     };
-    Ok(found.made(op, vec![n, co, oh, ow]))
+    Ok(found.made(op, like(x, of.channels, of.size)))
 }
 
 /// A transposed convolution's window with its pads, and the rows and columns more, so that its output has the size that
@@ -124,9 +171,10 @@ fn read_transposed(import: &mut Import<'_>, found: &Found<'_>) -> Result<Made, S
 fn padded(
     given: &Given<'_>,
     mut window: Window,
+    axes: usize,
     size: [usize; 2],
 ) -> Result<(Window, [usize; 2]), String> {
-    let mut more = planes::pair(given.op, "output_padding", 2, Some([0, 0]))?;
+    let mut more = planes::pair(given.op, "output_padding", axes, Some([0, 0]))?;
     // What `auto_pad` means here has nothing to do with a convolution's input.
     let upper = match given.op.text("auto_pad") {
         Some("SAME_UPPER") => Some(true),
@@ -134,11 +182,12 @@ fn padded(
         _ => None,
     };
     let shape = match given.op.ints("output_shape") {
-        Some(&[h, w]) | Some(&[_, _, h, w]) if h > 0 && w > 0 => [h as usize, w as usize],
-        Some(shape) => return Err(format!("output_shape is {shape:?}, not two sizes")),
+        Some(&[w] | &[_, _, w]) if axes == 1 && w > 0 => [1, w as usize],
+        Some(&[h, w] | &[_, _, h, w]) if h > 0 && w > 0 => [h as usize, w as usize],
+        Some(shape) => return Err(format!("output_shape is {shape:?}, not {axes} sizes")),
         None if upper.is_some() => [0, 1].map(|axis| size[axis] * window.stride[axis]),
         None => {
-            window.pads = planes::pads(given.op, 2)?;
+            window.pads = planes::pads(given.op, axes)?;
             return Ok((window, more));
         }
     };

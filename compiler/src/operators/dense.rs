@@ -1,5 +1,6 @@
 //! Products of matrices.
 
+use super::elementwise::broadcast;
 use super::fields::{Facts, field};
 use super::operator::Size::Product;
 use super::operator::{Bound, Found, Given, Kind, Made, Operator, Size, Stated};
@@ -44,54 +45,44 @@ pub(super) fn mat_mul(form: MatMulForm) -> Facts<'static> {
         })
 }
 
-/// The shape of a row's product with a matrix.
-fn row(given: &Given<'_>, trans_b: bool) -> Result<Vec<usize>, String> {
-    let (x, w) = (given.shape(0)?, given.shape(1)?);
-    let (&[m, k], &[r, c]) = (x, w) else {
-        return Err(format!("operands {x:?} and {w:?} aren't matrices"));
-    };
-    let (inner, n) = if trans_b { (c, r) } else { (r, c) };
-    if k != inner {
-        return Err(format!("inner sizes {k} and {inner} differ"));
-    }
-    match given.shape(2) {
-        Ok(bias) if bias.iter().product::<usize>() != n => {
-            Err(format!("bias of shape {bias:?}, not [{n}]"))
+/// The shape of a MatMul or a Gemm.
+///
+/// # Errors
+/// Operands that don't fit each other.
+pub(crate) fn shape(given: &Given<'_>) -> Result<Vec<usize>, String> {
+    let (op, a, b) = (given.op, given.shape(0)?, given.shape(1)?);
+    if op.kind == "Gemm" {
+        let (&[mut m, mut k], &[mut inner, mut n]) = (a, b) else {
+            return Err(format!("operands {a:?} and {b:?} aren't matrices"));
+        };
+        if op.int("transA", 0) != 0 {
+            (m, k) = (k, m);
         }
-        _ => Ok(vec![m, n]),
+        if op.int("transB", 0) != 0 {
+            (inner, n) = (n, inner);
+        }
+        if k != inner {
+            return Err(format!("inner sizes {k} and {inner} differ"));
+        }
+        return Ok(vec![m, n]);
     }
-}
-
-/// The shape of a product of `x` with a constant matrix `w`.
-fn product(
-    x: &[usize],
-    w: &[usize],
-    bias: Option<&[usize]>,
-    form: MatMulForm,
-) -> Result<Vec<usize>, String> {
-    let fail = || format!("operands {x:?} and {w:?} don't fit each other");
-    let (&[rows, columns], [before @ .., m, k]) = (w, x) else {
-        return Err(fail());
+    let fail = || format!("operands {a:?} and {b:?} don't fit each other");
+    let (rows, k, before) = match a {
+        [] => return Err(fail()),
+        [k] => (None, *k, &[][..]),
+        [before @ .., m, k] => (Some(*m), *k, before),
     };
-    let (inner, n) = match form {
-        MatMulForm::Right | MatMulForm::Left => (rows, columns),
-        MatMulForm::RightTransposed => (columns, rows),
+    let (inner, columns, others) = match b {
+        [] => return Err(fail()),
+        [k] => (*k, None, &[][..]),
+        [others @ .., k, n] => (*k, Some(*n), others),
     };
-    let (fits, last) = match form {
-        MatMulForm::Right => (*k == inner, [*m, n]),
-        MatMulForm::RightTransposed => (*k == inner && before.is_empty(), [*m, n]),
-        MatMulForm::Left => (*m == columns && before.iter().all(|&d| d == 1), [rows, *k]),
-    };
-    if !fits || x.contains(&0) || w.contains(&0) {
+    if k != inner {
         return Err(fail());
     }
-    match bias {
-        None => {}
-        Some([size]) | Some([1, size])
-            if *size == n && before.is_empty() && form != MatMulForm::Left => {}
-        Some(bias) => return Err(format!("bias of shape {bias:?}, not [{n}]")),
-    }
-    Ok([before, &last].concat())
+    let mut shape = broadcast(before, others)?;
+    shape.extend(rows.into_iter().chain(columns));
+    Ok(shape)
 }
 
 /// A MatMul or Gemm, whose inputs become what is computed and then the constant.
@@ -106,26 +97,42 @@ fn matrix(import: &mut Import<'_>, found: &Found<'_>) -> Result<Made, String> {
     }
     let trans_b = op.int("transB", 0) != 0;
     let given = import.given(found);
-    let [a, b] = [given.shape(0)?, given.shape(1)?];
-    let constant = [0, 1].map(|i| is_constant(import, found.inputs[i]));
-    if matches!(a, [1, _]) && !constant[0] {
-        return Ok(found.made(Op::Gemm { trans_b }, row(&given, trans_b)?));
+    let (a, b, shape) = (given.shape(0)?, given.shape(1)?, shape(&given)?);
+    if a.contains(&0) || b.contains(&0) {
+        return Err(format!("operands {a:?} and {b:?}, of which one is empty"));
     }
+    let n = shape.last().copied().unwrap_or(1);
     let bias = given.shape(2).ok();
-    let right = |form| Ok(found.made(Op::MatMul { form }, product(a, b, bias, form)?));
-    match [(constant[0], a), (constant[1], b)].map(|(known, of)| known && of.len() == 2) {
-        [false, true] if trans_b => right(MatMulForm::RightTransposed),
-        [false, true] => right(MatMulForm::Right),
-        [true, false] if !trans_b && bias.is_none() => {
-            let form = MatMulForm::Left;
-            Ok(Made {
-                op: Op::MatMul { form },
-                inputs: vec![found.inputs[1], found.inputs[0]],
-                shape: product(b, a, None, form)?,
-            })
-        }
-        _ => Err("neither operand alone is a constant matrix".to_owned()),
+    if let Some(bias) = bias
+        && bias != [n]
+        && bias != [1, n]
+    {
+        return Err(format!("bias of shape {bias:?}, not [{n}]"));
     }
+    let constant = [0, 1].map(|i| is_constant(import, found.inputs[i]));
+    if let ([1, _], [_, _]) = (a, b)
+        && !constant[0]
+    {
+        return Ok(found.made(Op::Gemm { trans_b }, shape));
+    }
+    let matrix = [(constant[0], a), (constant[1], b)].map(|(known, of)| known && of.len() == 2);
+    let (form, inputs) = match (matrix, a, b) {
+        ([false, true], [.., _, _], _) if trans_b => {
+            (MatMulForm::RightTransposed, found.inputs.clone())
+        }
+        ([false, true], [.., _, _], _) => (MatMulForm::Right, found.inputs.clone()),
+        ([true, false], _, [before @ .., _, _])
+            if !trans_b && bias.is_none() && before.iter().all(|&d| d == 1) =>
+        {
+            (MatMulForm::Left, vec![found.inputs[1], found.inputs[0]])
+        }
+        _ => return Err("neither operand alone is a constant matrix".to_owned()),
+    };
+    Ok(Made {
+        op: Op::MatMul { form },
+        inputs,
+        shape,
+    })
 }
 
 /// Whether a value is an initializer, or one that is rounded and dequantised, or transposed.

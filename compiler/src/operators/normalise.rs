@@ -3,6 +3,7 @@
 use super::fields::{Facts, float};
 use super::operator::{Found, Made, Operator};
 use crate::graph::Op;
+use crate::onnx::import::sizes;
 use crate::onnx::import::state::Import;
 use crate::passes::import::layout::Role;
 
@@ -28,17 +29,10 @@ fn by_channels(import: &mut Import<'_>, found: &Found<'_>) -> Result<Made, Strin
     if found.op.int("training_mode", 0) != 0 {
         return Err("it takes the mean and variance of its input".to_owned());
     }
-    let given = import.given(found);
-    let x = given.shape(0)?;
-    let &[1, channels, ..] = x else {
-        return Err(format!("input of shape {x:?}, not [1, C, ..]"));
-    };
-    for index in 1..5 {
-        let shape = given.shape(index)?;
-        if shape != [channels] {
-            return Err(format!("input {index} has shape {shape:?}, input 0 {x:?}"));
-        }
+    let shape = sizes::direct(found.operator.size, &import.given(found))?.unwrap_or_default();
+    if !matches!(shape[..], [1, _, ..]) {
+        return Err(format!("input of shape {shape:?}, not [1, C, ..]"));
     }
     let epsilon = found.op.float("epsilon", 1e-5);
-    Ok(found.made(Op::BatchNormalization { epsilon }, x.to_vec()))
+    Ok(found.made(Op::BatchNormalization { epsilon }, shape))
 }

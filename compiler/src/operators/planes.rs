@@ -36,16 +36,29 @@ pub(super) fn rows(x: &[usize]) -> Result<[usize; 4], String> {
     }
 }
 
-/// The shape of what has so many channels, rows and columns, of an input's rank.
-pub(super) fn like(x: &[usize], [c, h, w]: [usize; 3]) -> Vec<usize> {
-    match x.len() {
-        3 => vec![1, c, w],
-        _ => vec![1, c, h, w],
+/// How many axes windows over an input have, 1 or 2, and its rows and columns.
+///
+/// # Errors
+/// Another rank.
+pub(super) fn plane(x: &[usize]) -> Result<(usize, [usize; 2]), String> {
+    match *x {
+        [_, _, w] => Ok((1, [1, w])),
+        [_, _, h, w] => Ok((2, [h, w])),
+        _ => Err(format!("input of shape {x:?}; windows have 1 or 2 axes")),
     }
 }
 
-/// Rows and columns that a window gives.
-pub(super) fn output(window: &Window, h: usize, w: usize) -> Result<[usize; 2], String> {
+/// The shape of what has so many channels, rows and columns, of an input's rank and batch.
+pub(crate) fn like(x: &[usize], channels: usize, [h, w]: [usize; 2]) -> Vec<usize> {
+    match x.len() {
+        3 => vec![x[0], channels, w],
+        _ => vec![x[0], channels, h, w],
+    }
+}
+
+/// Rows and columns that a window over an input gives.
+pub(crate) fn output(window: &Window, x: &[usize]) -> Result<[usize; 2], String> {
+    let (_, [h, w]) = plane(x)?;
     window
         .output(h, w)
         .ok_or_else(|| format!("a window of {window} doesn't fit an input of {h}x{w}"))
@@ -130,11 +143,11 @@ pub(super) fn pads(op: &OnnxOp, axes: usize) -> Result<Pads, String> {
 }
 
 /// The window of a pool over an input, `ceil_mode` resolved.
-pub(super) fn pool(op: &OnnxOp, x: &[usize]) -> Result<Window, String> {
-    let [_, _, h, w] = rows(x)?;
-    let mut window = read(op, x, pair(op, "kernel_shape", x.len() - 2, None)?)?;
+pub(crate) fn pool(op: &OnnxOp, x: &[usize]) -> Result<Window, String> {
+    let (axes, size) = plane(x)?;
+    let mut window = read(op, x, pair(op, "kernel_shape", axes, None)?)?;
     if op.int("ceil_mode", 0) != 0 {
-        round_up(&mut window, [h, w]);
+        round_up(&mut window, size);
     }
     Ok(window)
 }
@@ -184,7 +197,7 @@ pub(super) fn unpadded(op: &OnnxOp, axes: usize, kernel: [usize; 2]) -> Result<W
 /// # Errors
 /// As for [`unpadded`]; pads that aren't two an axis, an unknown `auto_pad`.
 pub(super) fn read(op: &OnnxOp, x: &[usize], kernel: [usize; 2]) -> Result<Window, String> {
-    let ([_, _, h, w], axes) = (rows(x)?, x.len() - 2);
+    let (axes, [h, w]) = plane(x)?;
     let unpadded = unpadded(op, axes, kernel)?;
     // Zeros of an axis in all, and the smaller half of them.
     let same = |axis: usize, size: usize| {

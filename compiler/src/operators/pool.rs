@@ -24,7 +24,7 @@ pub(super) const OPERATORS: &[Operator] = &[
     pool("GlobalAveragePool", WindowKind::Global).device((1, 1), |import, found| {
         let x = import.given(found).shape(0)?;
         let [_, c, ..] = rows(x)?;
-        Ok(found.made(Op::GlobalAveragePool, like(x, [c, 1, 1])))
+        Ok(found.made(Op::GlobalAveragePool, like(x, c, [1, 1])))
     }),
     pool("GlobalMaxPool", WindowKind::Global).device((1, 1), |import, found| {
         let given = import.given(found);
@@ -63,9 +63,8 @@ pub(crate) fn include_pad(included: bool) -> Field {
 /// What goes over a window.
 fn over(found: &Found<'_>, given: &Given<'_>, window: &Window, op: Op) -> Result<Made, String> {
     let x = given.shape(0)?;
-    let [_, c, h, w] = rows(x)?;
-    let [oh, ow] = output(window, h, w)?;
-    Ok(found.made(op, like(x, [c, oh, ow])))
+    let [_, c, ..] = rows(x)?;
+    Ok(found.made(op, like(x, c, output(window, x)?)))
 }
 
 fn mean(import: &mut Import<'_>, found: &Found<'_>) -> Result<Made, String> {
@@ -105,7 +104,7 @@ fn mean_of_all(import: &mut Import<'_>, found: &Found<'_>) -> Result<Made, Strin
     let mut axes: Vec<i64> = axes.into_iter().map(from_end).collect();
     axes.sort_unstable();
     match (&axes[..], rank) {
-        ([2, 3], 4) | ([2], 3) => Ok(found.unary(Op::GlobalAveragePool, like(x, [c, 1, 1]))),
+        ([2, 3], 4) | ([2], 3) => Ok(found.unary(Op::GlobalAveragePool, like(x, c, [1, 1]))),
         _ => Err("only a mean over all positions, axes 2 and 3, is supported".to_owned()),
     }
 }

@@ -5,31 +5,25 @@ use crate::graph::OnnxOp;
 use crate::onnx::MAX_ELEMENTS;
 use crate::operators::elementwise::broadcast;
 use crate::operators::operator::{Bound, Given, Size, Stated, WindowKind};
+use crate::operators::{conv, dense, planes};
 
 /// The shape of the outputs where the inputs' shapes say it; `None` where it must be computed.
 ///
 /// # Errors
 /// Inputs that don't fit each other, in words.
-pub(super) fn direct(size: Size, given: &Given<'_>) -> Result<Option<Vec<usize>>, String> {
-    let (op, shape) = (given.op, |argument| given.shape(argument));
+pub(crate) fn direct(size: Size, given: &Given<'_>) -> Result<Option<Vec<usize>>, String> {
     Ok(Some(match size {
         Size::First => {
-            parameters(given, shape(0)?)?;
-            shape(0)?.to_vec()
+            let x = given.shape(0)?;
+            parameters(given, x)?;
+            x.to_vec()
         }
         Size::Broadcast => {
             let mut shapes = given.values.iter().map(|value| &value.shape);
             shapes.try_fold(Vec::new(), |all, shape| broadcast(&all, shape))?
         }
-        Size::Product if op.kind == "Gemm" => gemm(op, shape(0)?, shape(1)?)?,
-        Size::Product => product(shape(0)?, shape(1)?)?,
-        Size::Window(kind) => {
-            let weights = match kind {
-                WindowKind::Conv | WindowKind::ConvTranspose => shape(1)?,
-                WindowKind::Pool | WindowKind::Global => &[],
-            };
-            window(kind, op, shape(0)?, weights)?
-        }
+        Size::Product => dense::shape(given)?,
+        Size::Window(kind) => window(kind, given)?,
         Size::Computed(_) => return Ok(None),
     }))
 }
@@ -53,150 +47,22 @@ fn parameters(given: &Given<'_>, x: &[usize]) -> Result<(), String> {
     }
 }
 
-fn product(a: &[usize], b: &[usize]) -> Result<Vec<usize>, String> {
-    let fail = || format!("operands {a:?} and {b:?} don't fit each other");
-    let (rows, k, before) = match a {
-        [] => return Err(fail()),
-        [k] => (None, *k, &[][..]),
-        [before @ .., m, k] => (Some(*m), *k, before),
-    };
-    let (inner, columns, others) = match b {
-        [] => return Err(fail()),
-        [k] => (*k, None, &[][..]),
-        [others @ .., k, n] => (*k, Some(*n), others),
-    };
-    if k != inner {
-        return Err(fail());
-    }
-    let mut shape = broadcast(before, others)?;
-    shape.extend(rows.into_iter().chain(columns));
-    Ok(shape)
-}
-
-fn gemm(op: &OnnxOp, a: &[usize], b: &[usize]) -> Result<Vec<usize>, String> {
-    let (&[mut m, mut k], &[mut inner, mut n]) = (a, b) else {
-        return Err(format!("operands {a:?} and {b:?} aren't matrices"));
-    };
-    if op.int("transA", 0) != 0 {
-        (m, k) = (k, m);
-    }
-    if op.int("transB", 0) != 0 {
-        (inner, n) = (n, inner);
-    }
-    if k != inner {
-        return Err(format!("inner sizes {k} and {inner} differ"));
-    }
-    Ok(vec![m, n])
-}
-
-/// Sizes up to this are taken for windows.
-const MAX_SIZE: i64 = 65535;
-
-/// An attribute of sizes, one for each of `count` dimensions.
-fn counts(op: &OnnxOp, name: &str, default: usize, count: usize) -> Result<Vec<usize>, String> {
-    let Some(values) = op.ints(name) else {
-        return Ok(vec![default; count]);
-    };
-    let fits = |v: &i64| (0..=MAX_SIZE).contains(v);
-    if values.len() != count || !values.iter().all(fits) {
-        return Err(format!(
-            "{name} is {values:?}, not {count} sizes up to {MAX_SIZE}"
-        ));
-    }
-    Ok(values.iter().map(|&v| v as usize).collect())
-}
-
 /// What a window over rows, columns or any other dimensions gives.
-fn window(
-    kind: WindowKind,
-    op: &OnnxOp,
-    x: &[usize],
-    weights: &[usize],
-) -> Result<Vec<usize>, String> {
+fn window(kind: WindowKind, given: &Given<'_>) -> Result<Vec<usize>, String> {
+    let x = given.shape(0)?;
     let &[batch, channels, ref space @ ..] = x else {
         return Err(format!("input of shape {x:?}, not [N, C, ..]"));
     };
-    let n = space.len();
-    if kind == WindowKind::Global {
-        return Ok([&[batch, channels], &vec![1; n][..]].concat());
-    }
-    if n > 2 {
-        return Err(format!("its windows have 1 or 2 axes, not {n}"));
-    }
-    let group = op.count("group", 1)?;
-    if group == 0 {
-        return Err("group is 0".to_owned());
-    }
-    let (outputs, kernel) = match (kind, weights) {
-        (WindowKind::Conv, [co, ci, kernel @ ..]) if ci.checked_mul(group) == Some(channels) => {
-            (*co, kernel.to_vec())
+    let of = match kind {
+        WindowKind::Global => return Ok([&[batch, channels], &vec![1; space.len()][..]].concat()),
+        WindowKind::Pool => {
+            let window = planes::pool(given.op, x)?;
+            return Ok(planes::like(x, channels, planes::output(&window, x)?));
         }
-        (WindowKind::ConvTranspose, [ci, co, kernel @ ..]) if *ci == channels => {
-            let outputs = co.checked_mul(group);
-            (outputs.ok_or("it has too many channels")?, kernel.to_vec())
-        }
-        (WindowKind::Pool, _) => (channels, counts(op, "kernel_shape", 1, n)?),
-        _ => {
-            return Err(format!(
-                "weights {weights:?} don't fit input {x:?}, group {group}"
-            ));
-        }
+        WindowKind::Conv => conv::geometry(given)?,
+        WindowKind::ConvTranspose => conv::transposed_geometry(given)?,
     };
-    if kernel.len() != n || kernel.contains(&0) || kernel.iter().any(|&k| k as i64 > MAX_SIZE) {
-        return Err(format!("a kernel of {kernel:?} over {space:?}"));
-    }
-    let (stride, dilation) = (counts(op, "strides", 1, n)?, counts(op, "dilations", 1, n)?);
-    if stride.contains(&0) || dilation.contains(&0) {
-        return Err("a stride or dilation is 0".to_owned());
-    }
-    let pads = counts(op, "pads", 0, 2 * n)?;
-    let same = op
-        .text("auto_pad")
-        .is_some_and(|text| text.starts_with("SAME"));
-    let mut shape = vec![batch, outputs];
-    for i in 0..n {
-        let span = dilation[i] * (kernel[i] - 1) + 1;
-        let padded = space[i] + pads[i] + pads[n + i];
-        let size = match kind {
-            WindowKind::ConvTranspose => transposed(op, i, n, space[i], span, stride[i], same)?,
-            _ if same => Some(space[i].div_ceil(stride[i])),
-            WindowKind::Pool if op.int("ceil_mode", 0) != 0 => {
-                let room = padded.checked_sub(span);
-                let windows = room.map(|room| room.div_ceil(stride[i]) + 1);
-                // None starts in the padding behind.
-                let last = |w: usize| (w - 1) * stride[i] >= space[i] + pads[i];
-                windows.map(|w| w - usize::from(last(w)))
-            }
-            _ => padded.checked_sub(span).map(|room| room / stride[i] + 1),
-        };
-        let size = size.ok_or_else(|| format!("a kernel of {kernel:?} doesn't fit {space:?}"))?;
-        shape.push(size);
-    }
-    Ok(shape)
-}
-
-/// A size of a transposed convolution's output.
-fn transposed(
-    op: &OnnxOp,
-    i: usize,
-    n: usize,
-    size: usize,
-    span: usize,
-    stride: usize,
-    same: bool,
-) -> Result<Option<usize>, String> {
-    if op.ints("output_shape").is_some() {
-        return Ok(counts(op, "output_shape", 1, n)?.get(i).copied());
-    }
-    if same {
-        return Ok(Some(size * stride));
-    }
-    let (pads, more) = (
-        counts(op, "pads", 0, 2 * n)?,
-        counts(op, "output_padding", 0, n)?,
-    );
-    let all = (size.max(1) - 1) * stride + span + more[i];
-    Ok(all.checked_sub(pads[i] + pads[n + i]).filter(|&n| n > 0))
+    Ok(planes::like(x, of.channels, of.size))
 }
 
 /// What computing an operator takes.
