@@ -34,29 +34,13 @@ use tensor::{input_type, read_tensor};
 /// # Errors
 /// [`OnnxError`] naming the tensor or node and what is wrong with it.
 pub fn load(bytes: &[u8]) -> Result<Graph, OnnxError> {
-    load_with(bytes, &ReadOptions::default())
+    load_part(bytes.to_vec(), &ReadOptions::default())?.whole()
 }
 
-/// Reads an ONNX model.
+/// Reads an ONNX model as far as it can be. The file's memory is given away, too, once the model is read.
 ///
 /// # Errors
-/// [`OnnxError`] naming the tensor or node and what is wrong with it.
-pub fn load_with(bytes: &[u8], options: &ReadOptions<'_>) -> Result<Graph, OnnxError> {
-    load_file(bytes.to_vec(), options)
-}
-
-/// Reads an ONNX model whose file is given away: its memory is, too, once the model is read.
-///
-/// # Errors
-/// As for [`load_with`].
-pub fn load_file(bytes: Vec<u8>, options: &ReadOptions<'_>) -> Result<Graph, OnnxError> {
-    load_part(bytes, options)?.whole()
-}
-
-/// Reads an ONNX model as far as it can be.
-///
-/// # Errors
-/// As for [`load_with`], where the fault is of no node.
+/// As for [`load`], where the fault is of no node.
 pub fn load_part(bytes: Vec<u8>, options: &ReadOptions<'_>) -> Result<Partial, OnnxError> {
     let bytes = bytes::Bytes::from(bytes);
     let model = proto::Model::decode(bytes).map_err(|e| OnnxError::Decode(e.to_string()))?;

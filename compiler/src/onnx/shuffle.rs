@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::graph::{Data, Graph, Node, Op, Value, ValueId};
+use crate::graph::{Data, Graph, Node, Op, ValueId};
 
 /// Rewrites every such Reshape; what it alone needed is left without a reader.
 pub(super) fn fold(graph: &mut Graph) {
@@ -28,10 +28,7 @@ pub(super) fn fold(graph: &mut Graph) {
         }
         let all = (0..each).flat_map(|c| (0..groups).map(move |g| (g * each + c) as i64));
         let list = Data::I64(all.collect());
-        graph
-            .values
-            .push(Value::new(name, vec![groups * each], Some(list)));
-        let list = ValueId(graph.values.len() - 1);
+        let list = graph.value(name, vec![groups * each], Some(list));
         let node = &mut graph.nodes[index];
         (node.op, node.inputs) = (Op::Gather { axis: 1 }, vec![from, list]);
     }

@@ -328,7 +328,7 @@ fn run(given: &Given<'_>, outputs: &[(Element, usize)]) -> Result<Vec<(Vec<usize
     });
     let lent: Vec<engine::Lent<'_>> = lent.collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
-    let tensors = engine.run_lent(&lent, &names).map_err(|e| e.to_string())?;
+    let tensors = engine.run(&lent, &names).map_err(|e| e.to_string())?;
     let typed = |(tensor, (element, _)): (engine::Tensor, &(Element, usize))| {
         Ok((tensor.shape, typed(tensor.data, *element)?))
     };
