@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use vta_compiler::graph::Graph;
 use vta_compiler::lower::{self, LowerOptions};
-use vta_compiler::onnx::{self, ReadOptions};
+use vta_compiler::onnx;
 use vta_compiler::{passes, tune, zoo};
 use vta_isa::Config;
 

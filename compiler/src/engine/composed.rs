@@ -9,14 +9,13 @@ const MAX_WINDOW: usize = 1024;
 
 /// Whether an operator is written by others.
 pub(super) fn is_composed(op: &OnnxOp) -> bool {
-    op.domain.is_empty()
-        && match op.kind {
-            "Celu" | "GroupNormalization" | "LRN" | "Mish" | "Selu" => true,
-            // The library would interpolate linearly.
-            "Resize" => op.text("mode") == Some("cubic"),
-            "BatchNormalization" => op.int("training_mode", 0) != 0,
-            _ => false,
-        }
+    match op.kind {
+        "Celu" | "GroupNormalization" | "LRN" | "Mish" | "Selu" => true,
+        // The library would interpolate linearly.
+        "Resize" => op.text("mode") == Some("cubic"),
+        "BatchNormalization" => op.int("training_mode", 0) != 0,
+        _ => false,
+    }
 }
 
 /// Writes a node by others; `None` for one that can't be, which the engine then refuses.

@@ -2,14 +2,12 @@
 
 use super::data::Data;
 
-/// An operator of ONNX with its attributes, as far as they are given, in the form of opset 13 or of
+/// An operator of ONNX's own set with its attributes, as far as they are given, in the form of opset 13 or of
 /// [`opset`](Self::opset) where that is later.
 #[derive(Clone, Debug, PartialEq)]
 pub struct OnnxOp {
     /// ONNX's name.
     pub kind: &'static str,
-    /// The operator set; empty for ONNX's own.
-    pub domain: &'static str,
     /// The version of ONNX's operator set that it is meant in, 13 or later.
     pub opset: i64,
     /// Names and values, in the file's order.
@@ -56,7 +54,6 @@ impl OnnxOp {
     ) -> Self {
         Self {
             kind,
-            domain: "",
             opset: 13,
             attributes,
             arguments: vec![true; arguments],

@@ -180,7 +180,7 @@ fn export_onnx(graph: &Graph, node: &Node, op: &OnnxOp) -> proto::Node {
         name: node.name.clone(),
         op_type: op.kind.to_owned(),
         attribute: op.attributes.iter().map(|(n, v)| attribute(n, v)).collect(),
-        domain: op.domain.to_owned(),
+        domain: String::new(),
     }
 }
 

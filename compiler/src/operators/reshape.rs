@@ -47,7 +47,7 @@ pub(super) fn flatten() -> Facts<'static> {
 /// An operator as a file has it.
 pub(super) fn kept(op: &OnnxOp) -> Facts<'_> {
     let kinds = ["Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose"];
-    let moves = op.domain.is_empty() && kinds.contains(&op.kind);
+    let moves = kinds.contains(&op.kind);
     Facts {
         opset: op.opset,
         ..Facts::new(op.kind, Role::Other)

@@ -152,7 +152,6 @@ impl Import<'_> {
         }
         let op = OnnxOp {
             kind: operator.kind,
-            domain: "",
             opset: self.opset.max(13),
             attributes: older.attributes,
             arguments: arguments.iter().map(Option::is_some).collect(),
