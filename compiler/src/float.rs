@@ -56,6 +56,7 @@ impl<'g> FloatNetwork<'g> {
         let comes = wanted.iter().map(comes).collect();
         let mut given: Vec<ValueId> = wanted.clone();
         given.retain(|id| std::mem::take(&mut computed[id.0]));
+        // The engine would keep a copy of them beside the graph's own.
         let lent = weights(&graph);
         let engine = match &lent[..] {
             [] => Engine::new(engine::model(&graph, &given))?,

@@ -59,6 +59,8 @@ pub(crate) fn find(domain: &str, kind: &str) -> Option<Operator> {
 }
 
 impl Op {
+    // Matches rather than tables: a new operator doesn't compile until both say what it is.
+
     /// What is known of it. One without attributes that a file has as a graph does has no more than a line here.
     pub(crate) fn facts(&self) -> Facts<'_> {
         match self {

@@ -134,6 +134,7 @@ fn nodes(graph: &Graph, initializer: &mut Vec<proto::Tensor>) -> Vec<proto::Node
     let mut made: Vec<proto::Node> = Vec::with_capacity(graph.nodes.len());
     let mut first: Option<(&Node, &OnnxOp)> = None;
     for node in &graph.nodes {
+        // The reader puts them behind each other.
         if let (Op::Onnx(op), Some((before, of)), Some(last)) = (&node.op, first, made.last_mut())
             && before.inputs == node.inputs
             && (OnnxOp {
@@ -168,9 +169,9 @@ fn set_output(outputs: &mut Vec<String>, index: usize, name: &str) {
 /// An operator as its file had it.
 fn export_onnx(graph: &Graph, node: &Node, op: &OnnxOp) -> proto::Node {
     let mut inputs = node.inputs.iter().map(|id| graph.values[id.0].name.clone());
-    let argument = |given: &bool| match given {
-        true => inputs.next().unwrap_or_default(),
-        false => String::new(),
+    let argument = |given: &bool| {
+        let given = given.then(|| inputs.next());
+        given.flatten().unwrap_or_default()
     };
     let mut output = Vec::new();
     set_output(&mut output, op.output, &graph.values[node.output.0].name);

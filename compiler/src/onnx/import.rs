@@ -109,9 +109,12 @@ pub fn load_part(bytes: Vec<u8>, options: &ReadOptions<'_>) -> Result<Partial, O
 
 /// Every given shape is one of an input.
 fn named_inputs(inputs: &[&proto::ValueInfo], options: &ReadOptions<'_>) -> Result<(), OnnxError> {
-    let is_input = |name: &String| match name.is_empty() {
-        true => inputs.len() == 1,
-        false => inputs.iter().any(|i| i.name == *name),
+    let is_input = |name: &String| {
+        if name.is_empty() {
+            inputs.len() == 1
+        } else {
+            inputs.iter().any(|i| i.name == *name)
+        }
     };
     let Some(name) = options.shapes.keys().find(|name| !is_input(name)) else {
         return Ok(());
@@ -173,10 +176,10 @@ impl Import<'_> {
         let mut arguments = Arguments::with_capacity(node.input.len());
         for name in &node.input {
             let id = self.names.get(name).copied();
-            arguments.push(match name.is_empty() {
-                true => None,
-                false => Some(id.ok_or_else(|| fail(format!("input {name} is not defined")))?),
-            });
+            if id.is_none() && !name.is_empty() {
+                return Err(fail(format!("input {name} is not defined")));
+            }
+            arguments.push(id.filter(|_| !name.is_empty()));
         }
         while let Some(None) = arguments.last() {
             arguments.pop();

@@ -95,6 +95,7 @@ fn read(import: &mut Import<'_>, found: &Found<'_>) -> Result<Made, String> {
         _ => unsqueezed(x, &given.integers(1, "axes")?.ok_or("it has no axes")?)?,
     };
     let to = to.ok_or_else(|| format!("it gives {x:?} another shape, which doesn't fit"))?;
+    // A tensor lies by channels, rows and columns: any other shape of its values is the host's.
     match (x, &to[..]) {
         (same, to) if same == to => Ok(found.unary(Op::Identity, to.to_vec())),
         (&[batch, _, _, ..], &[first, n])

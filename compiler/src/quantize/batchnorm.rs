@@ -15,7 +15,6 @@ pub fn fold_batchnorm(graph: &Graph) -> Result<Graph, QuantizeError> {
     let uses = graph.uses();
     let mut makers: BTreeMap<ValueId, usize> = BTreeMap::new();
     for norm in std::mem::take(&mut graph.nodes) {
-        let name = norm.name.clone();
         let conv = scaled(&graph, &norm).filter(|id| uses.get(id) == Some(&1));
         let conv = conv.and_then(|id| makers.get(&id).copied()).filter(|&c| {
             matches!(
@@ -23,81 +22,86 @@ pub fn fold_batchnorm(graph: &Graph) -> Result<Graph, QuantizeError> {
                 Op::Conv { .. } | Op::ConvTranspose { .. }
             )
         });
-        let Some(conv) = conv else {
+        if let Some(conv) = conv {
+            fold(&mut graph, &uses, conv, &norm)?;
+            makers.insert(norm.output, conv);
+        } else {
             makers.insert(norm.output, graph.nodes.len());
             graph.nodes.push(norm);
-            continue;
-        };
-        let channels = graph.values[norm.output.0]
-            .shape
-            .get(1)
-            .copied()
-            .unwrap_or(0);
-        // What nothing else reads is needed no more.
-        let mut data = |id: ValueId| {
-            let data = &mut graph.values[id.0].data;
-            let data = match uses.get(&id) {
-                Some(1) => data.take(),
-                _ => data.clone(),
-            };
-            match data {
-                Some(Data::F32(data)) => Ok(data),
-                _ => Err(QuantizeError::of(
-                    &name,
-                    "a parameter is not a float constant",
-                )),
-            }
-        };
-        let inputs = graph.nodes[conv].inputs.clone();
-        let mut weights = data(inputs[1])?;
-        let mut bias = match inputs.get(2) {
-            Some(id) => data(*id)?,
-            None => vec![0.0; channels],
-        };
-        let (factors, shift, mean) = if let Op::BatchNormalization { epsilon } = norm.op {
-            let [scale, shift, mean, var] = [1, 2, 3, 4].map(|i| data(norm.inputs[i]));
-            let factors = scale?.into_iter().zip(var?);
-            let factors = factors.map(|(scale, var)| scale / (var + epsilon).sqrt());
-            (factors.collect::<Vec<f32>>(), shift?, mean?)
-        } else {
-            let factors = norm
-                .inputs
-                .iter()
-                .find_map(|id| factors(&graph, &norm, *id));
-            let factors = factors.unwrap_or_default().to_vec();
-            let factors = factors.into_iter().cycle().take(channels).collect();
-            (factors, vec![0.0; channels], vec![0.0; channels])
-        };
-        let shape = graph.values[inputs[1].0].shape.clone();
-        // Weights of a channel follow each other, or lie beside those of the others of its group.
-        let (inner, group) = match graph.nodes[conv].op {
-            Op::ConvTranspose { group, .. } => (shape[2..].iter().product(), group),
-            _ => (weights.len() / factors.len().max(1), 1),
-        };
-        let per_group = factors.len() / group.max(1);
-        let inputs_of_group = weights.len() / (inner * factors.len()).max(1);
-        for (slice, weights) in weights.chunks_mut(inner.max(1)).enumerate() {
-            let group = slice / per_group.max(1) / inputs_of_group.max(1);
-            let channel = group * per_group + slice % per_group.max(1);
-            weights.iter_mut().for_each(|w| *w *= factors[channel]);
         }
-        for c in 0..factors.len() {
-            bias[c] = (bias[c] - mean[c]) * factors[c] + shift[c];
-        }
-        let mut define = |suffix: &str, shape: Vec<usize>, data: Vec<f32>| {
-            let name = format!("{}.{suffix}", graph.nodes[conv].name);
-            graph.value(name, shape, Some(Data::F32(data)))
-        };
-        let folded = [
-            define("folded_weight", shape, weights),
-            define("folded_bias", vec![bias.len()], bias),
-        ];
-        let node = &mut graph.nodes[conv];
-        node.inputs = vec![inputs[0], folded[0], folded[1]];
-        node.output = norm.output;
-        makers.insert(norm.output, conv);
     }
     Ok(graph)
+}
+
+/// Folds a node into the convolution at a place.
+fn fold(
+    graph: &mut Graph,
+    uses: &BTreeMap<ValueId, usize>,
+    conv: usize,
+    norm: &Node,
+) -> Result<(), QuantizeError> {
+    let channels = graph.values[norm.output.0].shape.get(1).copied();
+    let channels = channels.unwrap_or(0);
+    // What nothing else reads is needed no more.
+    let mut data = |id: ValueId| {
+        let data = &mut graph.values[id.0].data;
+        let data = match uses.get(&id) {
+            Some(1) => data.take(),
+            _ => data.clone(),
+        };
+        match data {
+            Some(Data::F32(data)) => Ok(data),
+            _ => Err(QuantizeError::of(
+                &norm.name,
+                "a parameter is not a float constant",
+            )),
+        }
+    };
+    let inputs = graph.nodes[conv].inputs.clone();
+    let mut weights = data(inputs[1])?;
+    let mut bias = match inputs.get(2) {
+        Some(id) => data(*id)?,
+        None => vec![0.0; channels],
+    };
+    let (factors, shift, mean) = if let Op::BatchNormalization { epsilon } = norm.op {
+        let [scale, shift, mean, var] = [1, 2, 3, 4].map(|i| data(norm.inputs[i]));
+        let factors = scale?.into_iter().zip(var?);
+        let factors = factors.map(|(scale, var)| scale / (var + epsilon).sqrt());
+        (factors.collect::<Vec<f32>>(), shift?, mean?)
+    } else {
+        let factors = norm.inputs.iter().find_map(|id| factors(graph, norm, *id));
+        let factors = factors.unwrap_or_default().to_vec();
+        let factors = factors.into_iter().cycle().take(channels).collect();
+        (factors, vec![0.0; channels], vec![0.0; channels])
+    };
+    let shape = graph.values[inputs[1].0].shape.clone();
+    // Weights of a channel follow each other, or lie beside those of the others of its group.
+    let (inner, group) = match graph.nodes[conv].op {
+        Op::ConvTranspose { group, .. } => (shape[2..].iter().product(), group),
+        _ => (weights.len() / factors.len().max(1), 1),
+    };
+    let per_group = factors.len() / group.max(1);
+    let inputs_of_group = weights.len() / (inner * factors.len()).max(1);
+    for (slice, weights) in weights.chunks_mut(inner.max(1)).enumerate() {
+        let group = slice / per_group.max(1) / inputs_of_group.max(1);
+        let channel = group * per_group + slice % per_group.max(1);
+        weights.iter_mut().for_each(|w| *w *= factors[channel]);
+    }
+    for c in 0..factors.len() {
+        bias[c] = (bias[c] - mean[c]) * factors[c] + shift[c];
+    }
+    let mut define = |suffix: &str, shape: Vec<usize>, data: Vec<f32>| {
+        let name = format!("{}.{suffix}", graph.nodes[conv].name);
+        graph.value(name, shape, Some(Data::F32(data)))
+    };
+    let folded = [
+        define("folded_weight", shape, weights),
+        define("folded_bias", vec![bias.len()], bias),
+    ];
+    let node = &mut graph.nodes[conv];
+    node.inputs = vec![inputs[0], folded[0], folded[1]];
+    node.output = norm.output;
+    Ok(())
 }
 
 /// Whether a graph has any.

@@ -136,6 +136,7 @@ impl Reflect for NetOp {
 
 /// Where channels come from, by runs of neighbours: `input:first..end`, or zeros.
 fn channels(map: &[Option<ChannelOf>], spread: Spread) -> Vec<Attribute> {
+    // There may be thousands of channels, of which most stand beside their neighbours.
     let follows = |a: &Option<ChannelOf>, b: &Option<ChannelOf>| match (a, b) {
         (Some(a), Some(b)) => a.input == b.input && a.channel + 1 == b.channel,
         (a, b) => a.is_none() && b.is_none(),
