@@ -19,7 +19,9 @@ use std::collections::{BTreeSet, HashMap};
 use prost::Message;
 
 use super::external::External;
-use super::{OnnxError, ReadOptions, batch, bias, elements, pads, proto, prune, shuffle};
+use super::{
+    OnnxError, ReadOptions, batch, bias, elements, interface, pads, proto, prune, shuffle,
+};
 use crate::graph::{Element, Graph, Node, Op, ValueId};
 use crate::operators::moves::split;
 use crate::operators::operator::{Found, Made};
@@ -70,10 +72,7 @@ pub fn load_part(bytes: Vec<u8>, options: &ReadOptions<'_>) -> Result<Partial, O
         external: External::new(options),
     };
     import.graph.name.clone_from(&proto.name);
-    let metadata = model.metadata_props.into_iter();
-    import.graph.metadata = metadata
-        .filter_map(|e| Some((e.key.strip_prefix("vta.")?.to_owned(), e.value)))
-        .collect();
+    import.graph.metadata = interface::own(model.metadata_props);
     for tensor in &proto.initializer {
         let (shape, data) = read_tensor(&tensor.name, tensor, &mut import.external)?;
         import.budget.add_constant(&data);

@@ -3,7 +3,7 @@
 use super::elementwise::broadcast;
 use super::fields::{Facts, field};
 use super::operator::Size::Product;
-use super::operator::{Bound, Found, Given, Kind, Made, Operator, Size, Stated};
+use super::operator::{Bound, Found, Given, Kind, Made, Operator};
 use crate::graph::{Element, MatMulForm, Op, ValueId};
 use crate::onnx::import::state::Import;
 use crate::passes::import::layout::Role;
@@ -13,11 +13,7 @@ pub(super) const OPERATORS: &[Operator] = &[
     Operator::new("Gemm", Product, Kind::First).device((2, 3), matrix),
     Operator::new("MatMul", Product, Kind::First).device((2, 2), matrix),
     Operator::new("MatMulInteger", Product, Kind::Is(Element::I32)),
-    Operator::new(
-        "Einsum",
-        Size::Computed(Bound::Stated(Stated::Letters)),
-        Kind::First,
-    ),
+    Operator::computed("Einsum", Bound::Letters),
 ];
 
 pub(super) fn gemm(trans_b: bool) -> Facts<'static> {

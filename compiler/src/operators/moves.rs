@@ -1,7 +1,7 @@
 //! Operators that give values another place.
 
 use super::fields::{Facts, Field, Steps, count, field};
-use super::operator::{Bound, Found, Kind, Made, Operator, Size, axis};
+use super::operator::{Bound, Found, Made, Operator, axis};
 use super::planes::nchw;
 use crate::graph::{Data, DepthMode, Entries, Op};
 use crate::onnx::import::state::Import;
@@ -12,12 +12,12 @@ use crate::reflect::AttributeValue;
 const MAX_PIECES: usize = 1024;
 
 pub(super) const OPERATORS: &[Operator] = &[
-    Operator::new("Concat", Size::Computed(Bound::Sum), Kind::First).device((1, 1024), joined),
+    Operator::computed("Concat", Bound::Sum).device((1, 1024), joined),
     Operator::fewer("Slice").device((1, 5), sliced),
     Operator::fewer("Split"),
-    Operator::new("Gather", Size::Computed(Bound::Index), Kind::First).device((2, 2), gathered),
-    Operator::new("GatherElements", Size::Computed(Bound::Index), Kind::First),
-    Operator::new("GatherND", Size::Computed(Bound::Index), Kind::First),
+    Operator::computed("Gather", Bound::Index).device((2, 2), gathered),
+    Operator::computed("GatherElements", Bound::Index),
+    Operator::computed("GatherND", Bound::Index),
     Operator::same("ScatterElements"),
     Operator::same("ScatterND"),
     Operator::fewer("DepthToSpace").device((1, 1), to_space),

@@ -161,7 +161,8 @@ pub(crate) enum WindowKind {
     Global,
 }
 
-/// The most elements of each output, which are counted before it is computed.
+/// The most elements of each output, which are counted before it is computed: by the inputs' shapes, a constant input
+/// or an attribute.
 #[derive(Clone, Copy)]
 pub(crate) enum Bound {
     /// As the first input has.
@@ -170,13 +171,6 @@ pub(crate) enum Bound {
     Sum,
     /// The first input's for each of the second's.
     Index,
-    /// As a constant input or an attribute says.
-    Stated(Stated),
-}
-
-/// Where the sizes of an output stand.
-#[derive(Clone, Copy)]
-pub(crate) enum Stated {
     /// ConstantOfShape: the shape itself.
     Shape,
     /// Expand: a shape that the first input is broadcast with.
@@ -238,7 +232,12 @@ impl Operator {
 
     /// One whose outputs have at most as many elements as its first input, of its type.
     pub const fn fewer(kind: &'static str) -> Self {
-        Self::new(kind, Size::Computed(Bound::First), Kind::First)
+        Self::computed(kind, Bound::First)
+    }
+
+    /// One whose outputs must be computed to say how large they are, of its first input's type.
+    pub const fn computed(kind: &'static str, bound: Bound) -> Self {
+        Self::new(kind, Size::Computed(bound), Kind::First)
     }
 
     /// One whose inputs are broadcast.

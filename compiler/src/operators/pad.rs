@@ -2,7 +2,7 @@
 
 use super::fields::{Facts, Steps, field};
 use super::moves::cut;
-use super::operator::{Bound, Found, Given, Kind, Made, Operator, Size, Stated, axis};
+use super::operator::{Bound, Found, Given, Made, Operator, axis};
 use super::planes::{PADS, nchw};
 use crate::graph::{Data, Entries, Op, ValueId};
 use crate::onnx::elements;
@@ -11,12 +11,8 @@ use crate::passes::import::layout::Role;
 use crate::qgraph::window::Pads;
 use crate::reflect::AttributeValue;
 
-pub(super) const OPERATORS: &[Operator] = &[Operator::new(
-    "Pad",
-    Size::Computed(Bound::Stated(Stated::Pads)),
-    Kind::First,
-)
-.device((1, 4), read)];
+pub(super) const OPERATORS: &[Operator] =
+    &[Operator::computed("Pad", Bound::Pads).device((1, 4), read)];
 
 pub(super) fn pad(pads: Pads) -> Facts<'static> {
     let sides = AttributeValue::ints(&pads.to_array());

@@ -1,7 +1,7 @@
 //! Operators that give values other dimensions, another type, or nothing but another name.
 
 use super::fields::{Facts, Field, Steps};
-use super::operator::{Bound, Found, Kind, Made, Operator, Size, Stated, axis};
+use super::operator::{Bound, Found, Kind, Made, Operator, Size, axis};
 use crate::graph::{Element, OnnxAttribute, OnnxOp, Op};
 use crate::onnx::element;
 use crate::onnx::import::state::Import;
@@ -26,16 +26,8 @@ pub(super) const OPERATORS: &[Operator] = &[
         }
     }),
     Operator::new("CastLike", Size::First, Kind::Second),
-    Operator::new(
-        "Expand",
-        Size::Computed(Bound::Stated(Stated::Expand)),
-        Kind::First,
-    ),
-    Operator::new(
-        "Tile",
-        Size::Computed(Bound::Stated(Stated::Repeats)),
-        Kind::First,
-    ),
+    Operator::computed("Expand", Bound::Expand),
+    Operator::computed("Tile", Bound::Repeats),
 ];
 
 pub(super) fn flatten() -> Facts<'static> {

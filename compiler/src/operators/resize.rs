@@ -1,19 +1,15 @@
 //! Enlarging to the nearest value, and any other change of rows and columns.
 
 use super::fields::{Facts, Steps, field};
-use super::operator::{Bound, Found, Kind, Made, Operator, Size, Stated};
+use super::operator::{Bound, Found, Made, Operator};
 use super::planes::nchw;
 use crate::graph::{Data, Op};
 use crate::onnx::import::state::Import;
 use crate::passes::import::layout::Role;
 use crate::reflect::AttributeValue;
 
-pub(super) const OPERATORS: &[Operator] = &[Operator::new(
-    "Resize",
-    Size::Computed(Bound::Stated(Stated::Resize)),
-    Kind::First,
-)
-.device((1, 4), read)];
+pub(super) const OPERATORS: &[Operator] =
+    &[Operator::computed("Resize", Bound::Resize).device((1, 4), read)];
 
 pub(super) fn resize(factors: [usize; 2]) -> Facts<'static> {
     let sizes = AttributeValue::ints(&factors);

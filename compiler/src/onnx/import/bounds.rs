@@ -3,10 +3,13 @@
 use super::refused;
 use crate::graph::{Data, OnnxOp, Value};
 use crate::operators::elementwise::broadcast;
-use crate::operators::operator::{Given, Stated};
+use crate::operators::operator::{Bound, Given};
 
-/// Sizes that stand in a constant input.
-pub(super) fn stated(at: Stated, given: &Given<'_>) -> Result<u64, String> {
+/// The most elements of an output that must be computed.
+///
+/// # Errors
+/// Sizes that aren't known yet, in words.
+pub(super) fn most(bound: Bound, given: &Given<'_>) -> Result<u64, String> {
     let input = |argument: usize| given.value(argument);
     let unknown = |what: &str| format!("its {what} isn't known before it runs");
     let ints = |argument: usize, what: &str| -> Result<Vec<i64>, String> {
@@ -16,24 +19,28 @@ pub(super) fn stated(at: Stated, given: &Given<'_>) -> Result<u64, String> {
     let product = |sizes: &mut dyn Iterator<Item = u64>| sizes.fold(1u64, u64::saturating_mul);
     let size = |v: &i64| u64::try_from(*v).unwrap_or(0);
     let count = |v: &Value| count(&v.shape);
-    Ok(match at {
-        Stated::Shape => product(&mut ints(0, "shape")?.iter().map(size)),
-        Stated::Expand => {
+    Ok(match bound {
+        Bound::First => count(input(0)?),
+        Bound::Sum => {
+            let all = given.values.iter().map(|value| count(value));
+            all.fold(0, u64::saturating_add)
+        }
+        Bound::Index => gathered(given.op, given.shape(0)?, given.shape(1)?),
+        Bound::Shape => product(&mut ints(0, "shape")?.iter().map(size)),
+        Bound::Expand => {
             let shape = ints(1, "shape")?;
             let shape: Vec<usize> = shape.iter().map(|v| size(v) as usize).collect();
             let all = broadcast(&input(0)?.shape, &shape)?;
             product(&mut all.iter().map(|&d| d as u64))
         }
-        Stated::Repeats => {
+        Bound::Repeats => {
             let repeats = product(&mut ints(1, "repeats")?.iter().map(size));
             repeats.saturating_mul(count(input(0)?))
         }
-        Stated::Pads => padded(input(0)?, &ints(1, "pads")?),
-        Stated::Resize => resized(given)?,
-        Stated::Range => {
-            range([input(0)?, input(1)?, input(2)?]).ok_or_else(|| unknown("range"))?
-        }
-        Stated::Depth => {
+        Bound::Pads => padded(input(0)?, &ints(1, "pads")?),
+        Bound::Resize => resized(given)?,
+        Bound::Range => range([input(0)?, input(1)?, input(2)?]).ok_or_else(|| unknown("range"))?,
+        Bound::Depth => {
             let depth = match &input(1)?.data {
                 Some(Data::F32(v)) => v.iter().map(|&v| v as i64).collect(),
                 Some(data) => data.integers().unwrap_or_default(),
@@ -41,8 +48,8 @@ pub(super) fn stated(at: Stated, given: &Given<'_>) -> Result<u64, String> {
             };
             count(input(0)?).saturating_mul(product(&mut depth.iter().map(size)))
         }
-        Stated::Letters => letters(given)?.0,
-        Stated::States => {
+        Bound::Letters => letters(given)?.0,
+        Bound::States => {
             let steps = leading(input(0)?, 1);
             // Of R one dimension is a gate's states, another those that it reads.
             let states = |v: &Value| v.shape.last().map_or(1, |&d| d as u64);
@@ -51,19 +58,19 @@ pub(super) fn stated(at: Stated, given: &Given<'_>) -> Result<u64, String> {
                 .saturating_mul(states(input(2)?))
                 .saturating_mul(directions)
         }
-        Stated::Scores => {
+        Bound::Scores => {
             let scores = leading(input(0)?, 1).saturating_mul(leading(input(1)?, 1));
             let values = input(2)?.shape.last().map_or(1, |&d| d as u64);
             scores.saturating_add(leading(input(0)?, 1).saturating_mul(values))
         }
-        Stated::Found => {
+        Bound::Found => {
             let of = input(0)?;
             if of.data.is_none() {
                 return Err(refused::FOUND.to_owned());
             }
             count(of).saturating_mul(of.shape.len().max(1) as u64)
         }
-        Stated::Grid => {
+        Bound::Grid => {
             let planes = leading(input(0)?, 2);
             planes.saturating_mul(leading(input(1)?, 1))
         }
@@ -112,6 +119,25 @@ fn resized(given: &Given<'_>) -> Result<u64, String> {
         },
         (None, None) => Err("it has neither sizes nor scales".to_owned()),
     }
+}
+
+/// What gathering gives at most: a slice of the data for each index.
+fn gathered(op: &OnnxOp, data: &[usize], indices: &[usize]) -> u64 {
+    let slice = match op.kind {
+        "Gather" => {
+            let axis = op.int("axis", 0);
+            let axis = if axis < 0 {
+                axis + data.len() as i64
+            } else {
+                axis
+            };
+            let along = usize::try_from(axis).ok().and_then(|a| data.get(a));
+            along.map_or(u64::MAX, |&d| count(data) / (d as u64).max(1))
+        }
+        "GatherElements" => 1,
+        _ => count(data),
+    };
+    slice.saturating_mul(count(indices))
 }
 
 /// Elements of a value's dimensions without its last few.

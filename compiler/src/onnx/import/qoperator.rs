@@ -360,11 +360,6 @@ fn operand(node: &Node, at: usize, axis: i64) -> Option<Operand> {
     Some(Operand { value, steps, axis })
 }
 
-/// Steps of an output, whose zero point says its type.
-fn output(node: &Node, at: usize) -> Option<Steps> {
-    steps(node, at).filter(|steps| !steps.zero.is_empty())
-}
-
 /// The form of a node of the QOperator kind.
 fn unquantized(node: &Node) -> Option<Unquantized> {
     if !["", "ai.onnx", MICROSOFT].contains(&&node.domain[..]) {
@@ -375,48 +370,35 @@ fn unquantized(node: &Node) -> Option<Unquantized> {
         return None;
     }
     let present = |at: usize| node.input.get(at).filter(|name| !name.is_empty()).cloned();
-    // Two operands, the second's steps along an axis.
-    let pair = |op, axis: i64, bias: Option<usize>, at: usize| {
+    // By the places of operands, with the axes of their steps, of the bias, and of the output's steps.
+    let form = |op, operands: &[(usize, i64)], bias: Option<usize>, output: Option<usize>| {
+        let operands = operands.iter().map(|&(at, axis)| operand(node, at, axis));
         Some(Unquantized {
             op,
-            operands: vec![operand(node, 0, 1)?, operand(node, 3, axis)?],
+            operands: operands.collect::<Option<_>>()?,
             bias: bias.and_then(present),
-            output: Some(output(node, at)?),
+            output: match output {
+                // The zero point says the type.
+                Some(at) => Some(steps(node, at).filter(|steps| !steps.zero.is_empty())?),
+                None => None,
+            },
         })
     };
-    let unary = |op| {
-        Some(Unquantized {
-            op,
-            operands: vec![operand(node, 0, 1)?],
-            bias: None,
-            output: Some(output(node, 3)?),
-        })
-    };
+    let pair = |op| form(op, &[(0, 1), (3, 1)], None, Some(6));
+    let unary = |op| form(op, &[(0, 1)], None, Some(3));
     match &node.op_type[..] {
-        "QLinearConv" => pair("Conv", 0, Some(8), 6),
-        "QLinearMatMul" => pair("MatMul", 1, None, 6),
-        "QLinearAdd" => pair("Add", 1, None, 6),
-        "QLinearMul" => pair("Mul", 1, None, 6),
+        "QLinearConv" => form("Conv", &[(0, 1), (3, 0)], Some(8), Some(6)),
+        "QLinearMatMul" => pair("MatMul"),
+        "QLinearAdd" => pair("Add"),
+        "QLinearMul" => pair("Mul"),
         "QGemm" => {
             let axis = i64::from(int("transB") == 0);
-            let real = present(7).is_none();
-            Some(Unquantized {
-                op: "Gemm",
-                operands: vec![operand(node, 0, 1)?, operand(node, 3, axis)?],
-                bias: present(6),
-                output: if real { None } else { Some(output(node, 7)?) },
-            })
+            let rounded = present(7).map(|_| 7);
+            form("Gemm", &[(0, 1), (3, axis)], Some(6), rounded)
         }
         "QLinearConcat" => {
-            let operands = (2..node.input.len()).step_by(3);
-            Some(Unquantized {
-                op: "Concat",
-                operands: operands
-                    .map(|at| operand(node, at, 1))
-                    .collect::<Option<_>>()?,
-                bias: None,
-                output: Some(output(node, 0)?),
-            })
+            let operands = (2..node.input.len()).step_by(3).map(|at| (at, 1));
+            form("Concat", &operands.collect::<Vec<_>>(), None, Some(0))
         }
         "QLinearGlobalAveragePool" => unary("GlobalAveragePool"),
         "QLinearAveragePool" => unary("AveragePool"),

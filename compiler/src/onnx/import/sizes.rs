@@ -1,10 +1,9 @@
 //! Shapes of operators that are kept as the file has them, from their inputs' shapes.
 
-use super::bounds::{count, letters, stated};
-use crate::graph::OnnxOp;
+use super::bounds::{count, letters, most};
 use crate::onnx::MAX_ELEMENTS;
 use crate::operators::elementwise::broadcast;
-use crate::operators::operator::{Bound, Given, Size, Stated, WindowKind};
+use crate::operators::operator::{Bound, Given, Size, WindowKind};
 use crate::operators::{conv, dense, planes};
 
 /// The shape of the outputs where the inputs' shapes say it; `None` where it must be computed.
@@ -78,27 +77,20 @@ pub(super) struct Cost {
 /// # Errors
 /// More than [`MAX_ELEMENTS`] in an output, or a size that isn't known yet, in words.
 pub(super) fn cost(size: Size, given: &Given<'_>) -> Result<Cost, String> {
-    let op = given.op;
     let mut summed = 1;
     let elements = match size {
-        Size::Computed(Bound::First) => count(given.shape(0)?),
-        Size::Computed(Bound::Sum) => {
-            let all = given.values.iter().map(|v| count(&v.shape));
-            all.fold(0, u64::saturating_add)
-        }
-        Size::Computed(Bound::Index) => gathered(op, given.shape(0)?, given.shape(1)?),
-        Size::Computed(Bound::Stated(Stated::Letters)) => {
+        Size::Computed(Bound::Letters) => {
             let (elements, sums) = letters(given)?;
             summed = sums;
             elements
         }
-        Size::Computed(Bound::Stated(at)) => {
-            if let Stated::States = at {
+        Size::Computed(bound) => {
+            if let Bound::States = bound {
                 // A state is sums over an input and over the states before.
                 let inner = |i: usize| given.shape(i).map_or(1, count);
                 summed = inner(1).saturating_add(inner(2));
             }
-            stated(at, given)?
+            most(bound, given)?
         }
         Size::First | Size::Broadcast | Size::Product | Size::Window(_) => {
             summed = terms(size, given);
@@ -139,23 +131,4 @@ fn terms(size: Size, given: &Given<'_>) -> u64 {
         }
         _ => 1,
     }
-}
-
-/// What gathering gives at most: a slice of the data for each index.
-fn gathered(op: &OnnxOp, data: &[usize], indices: &[usize]) -> u64 {
-    let slice = match op.kind {
-        "Gather" => {
-            let axis = op.int("axis", 0);
-            let axis = if axis < 0 {
-                axis + data.len() as i64
-            } else {
-                axis
-            };
-            let along = usize::try_from(axis).ok().and_then(|a| data.get(a));
-            along.map_or(u64::MAX, |&d| count(data) / (d as u64).max(1))
-        }
-        "GatherElements" => 1,
-        _ => count(data),
-    };
-    slice.saturating_mul(count(indices))
 }
