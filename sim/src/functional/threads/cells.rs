@@ -92,8 +92,8 @@ impl Dims {
     /// About what a group of a product takes, in nanoseconds.
     pub fn product_ns(&self, op: &ProductOp, group: &Columns) -> u64 {
         // Beside the taps a row costs about as much as one of them.
-        let taps = group.inputs.taps_per_row() + 1;
-        let columns = group.bases.list().count();
+        let taps = group.inputs.taps() + 1;
+        let columns = group.bases.list().len();
         let macs = op.rows.list().len() * taps * columns * self.width * self.block;
         100 + macs as u64 / macs_per_ns(op.kernel)
     }
