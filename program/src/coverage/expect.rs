@@ -1,6 +1,6 @@
 //! The terms that an output is made of, by its layer's geometry alone.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use vta_isa::MemType;
 
@@ -22,12 +22,12 @@ pub struct Terms {
 /// A layer's expectations.
 pub struct Expect<'l> {
     listing: &'l Listing,
-    layer: &'l ListedLayer,
-    output: &'l ListedTensor,
+    pub layer: &'l ListedLayer,
+    pub output: &'l ListedTensor,
     /// Pairs of lanes, and the selection tile that takes them.
     selections: HashMap<Vec<[u32; 2]>, u64>,
     /// Which weight tiles of further parts are left out.
-    blank: Vec<bool>,
+    blank: HashSet<u64>,
     /// Input blocks that each output block of a convolution has weight tiles for.
     span: u64,
 }
@@ -39,7 +39,7 @@ impl<'l> Expect<'l> {
             layer,
             output: &listing.tensors[layer.geometry.output as usize],
             selections: HashMap::new(),
-            blank: Vec::new(),
+            blank: HashSet::new(),
             span: 0,
         };
         match &layer.geometry.form {
@@ -55,16 +55,7 @@ impl<'l> Expect<'l> {
             }
             Form::Conv(conv) => {
                 expect.span = expect.widest(conv);
-                let last = conv.blank.iter().max().copied().unwrap_or_default();
-                let buffer = layer.geometry.constant(Role::Weights);
-                let bytes = buffer.map_or(0, |buffer| listing.buffers[buffer as usize].bytes);
-                let count = bytes / listing.config.elem_bytes(MemType::Wgt) as u64;
-                if !conv.blank.is_empty() && u64::from(last) < count {
-                    expect.blank = vec![false; last as usize + 1];
-                    conv.blank
-                        .iter()
-                        .for_each(|&at| expect.blank[at as usize] = true);
-                }
+                expect.blank = conv.blank.iter().map(|&at| u64::from(at)).collect();
             }
             Form::Pool(_) | Form::Elementwise => {}
         }
@@ -280,8 +271,7 @@ impl<'l> Expect<'l> {
                 let inp = self.tile(input, [block as u32, row, col]);
                 for part in 0..parts {
                     let wgt = (pair * area + tap) * parts + part;
-                    let blank = part > 0 && self.blank.get(wgt as usize).copied().unwrap_or(false);
-                    if !blank {
+                    if part == 0 || !self.blank.contains(&wgt) {
                         wanted.push(Term::product(weights + wgt, inp));
                     }
                 }

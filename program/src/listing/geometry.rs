@@ -83,7 +83,7 @@ impl WindowGeometry {
 }
 
 /// How a residual comes to the sums.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ResidualBy {
     /// There is none.
@@ -175,6 +175,12 @@ pub struct Geometry {
 }
 
 impl Geometry {
+    /// Whether a tensor is read as several operands.
+    pub(crate) fn reads_twice(&self) -> bool {
+        let inputs = &self.inputs;
+        (1..inputs.len()).any(|at| inputs[..at].contains(&inputs[at]))
+    }
+
     /// The constant with a role.
     pub fn constant(&self, role: Role) -> Option<u32> {
         let of = self.constants.iter().find(|(own, _)| *own == role);

@@ -14,6 +14,7 @@ mod program;
 mod text;
 
 pub use columns::Columns;
+pub(crate) use columns::find;
 pub use geometry::{
     ChannelsGeometry, ConvGeometry, Form, Geometry, Region, ResidualBy, Role, WindowGeometry,
 };
