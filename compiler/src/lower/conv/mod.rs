@@ -34,7 +34,6 @@ use crate::qgraph::window::Pads;
 use crate::qgraph::{NodeId, QConv, QOp};
 use choice::Choice;
 pub(super) use join::fusable;
-pub(super) use pack::vectors as pack_vectors;
 use parts::Parts;
 
 impl<'a> Lowering<'a> {
