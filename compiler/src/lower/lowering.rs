@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 
 use vta_isa::{Config, Extension, MemType};
-use vta_program::listing::{Form, Geometry, Role};
+use vta_program::listing::{Geometry, LayerForm, Role};
 use vta_program::{Buffer, BufferId, BufferKind, Kernel, Layer, Packing, Program, TensorSpec};
 
 use super::error::{Fault, LowerError};
@@ -53,7 +53,7 @@ pub(super) struct Lowering<'a> {
     /// The constants of the node that is being lowered.
     pub(super) roles: Vec<(Role, u32)>,
     /// Its form, where that isn't told by the node alone.
-    pub(super) form: Option<Form>,
+    pub(super) form: Option<LayerForm>,
 }
 
 impl<'a> Lowering<'a> {

@@ -6,8 +6,8 @@ use vta_isa::MemType;
 
 use super::term::Term;
 use crate::listing::{
-    ChannelsGeometry, ConvGeometry, Form, ListedLayer, ListedTensor, Listing, ResidualBy, Role,
-    WindowGeometry,
+    ChannelsGeometry, ConvGeometry, LayerForm, ListedLayer, ListedTensor, Listing, ResidualBy,
+    Role, WindowGeometry,
 };
 
 /// What is asked of a tile.
@@ -43,7 +43,7 @@ impl<'l> Expect<'l> {
             span: 0,
         };
         match &layer.geometry.form {
-            Form::Channels(channels) => {
+            LayerForm::Channels(channels) => {
                 let first = expect
                     .base(Role::Selection, MemType::Wgt)
                     .unwrap_or_default();
@@ -53,11 +53,11 @@ impl<'l> Expect<'l> {
                     expect.selections.entry(lanes).or_insert(at);
                 }
             }
-            Form::Conv(conv) => {
+            LayerForm::Conv(conv) => {
                 expect.span = expect.widest(conv);
                 expect.blank = conv.blank.iter().map(|&at| u64::from(at)).collect();
             }
-            Form::Pool(_) | Form::Elementwise => {}
+            LayerForm::Pool(_) | LayerForm::Elementwise => {}
         }
         expect
     }
@@ -75,7 +75,7 @@ impl<'l> Expect<'l> {
 
     /// The weight tile that stands for all of the same lanes.
     pub fn selection(&self, tile: u64) -> u64 {
-        let Form::Channels(channels) = &self.layer.geometry.form else {
+        let LayerForm::Channels(channels) = &self.layer.geometry.form else {
             return tile;
         };
         let first = self.base(Role::Selection, MemType::Wgt).unwrap_or_default();
@@ -106,7 +106,7 @@ impl<'l> Expect<'l> {
 
     /// Whether an output block needn't be stored, since it lies where it comes from.
     pub fn is_shared(&self, block: u32) -> bool {
-        let Form::Channels(channels) = &self.layer.geometry.form else {
+        let LayerForm::Channels(channels) = &self.layer.geometry.form else {
             return false;
         };
         let size = self.listing.config.block() as u32;
@@ -134,8 +134,8 @@ impl<'l> Expect<'l> {
         terms.wanted.clear();
         terms.allowed.clear();
         match &self.layer.geometry.form {
-            Form::Conv(conv) => self.conv(conv, place, terms),
-            Form::Pool(window) => {
+            LayerForm::Conv(conv) => self.conv(conv, place, terms),
+            LayerForm::Pool(window) => {
                 let input = self.input(0);
                 let size = [input.tiles[1], input.tiles[2]];
                 for [row, col] in taps(window, [y, x], size).flatten() {
@@ -144,7 +144,7 @@ impl<'l> Expect<'l> {
                         .push(Term::copy(self.tile(input, [o, row, col])));
                 }
             }
-            Form::Elementwise => {
+            LayerForm::Elementwise => {
                 for input in 0..self.layer.geometry.inputs.len() {
                     let input = self.input(input);
                     let spread = input.tiles[1..] == [1, 1] && self.output.tiles[1..] != [1, 1];
@@ -154,7 +154,7 @@ impl<'l> Expect<'l> {
                 self.vectors(o, terms);
                 self.constants(place, terms);
             }
-            Form::Channels(channels) => {
+            LayerForm::Channels(channels) => {
                 self.lanes(channels, place, terms);
                 self.vectors(o, terms);
             }

@@ -8,7 +8,7 @@ use vta_isa::resolve::{LoadAccess, Resolved, Uops};
 use super::expect::{Expect, Terms};
 use super::found::{Coverage, CoverageError, Fault, FaultKind, LayerCoverage, proof};
 use super::term::Term;
-use crate::listing::{BufferUse, Form, ListedInsn, ListedLayer, ListedTensor, Listing, Role};
+use crate::listing::{BufferUse, LayerForm, ListedInsn, ListedLayer, ListedTensor, Listing, Role};
 
 /// The most steps of GEMM and ALU instructions that are followed.
 pub(super) const MAX_STEPS: u64 = 1 << 33;
@@ -306,7 +306,7 @@ impl<'l> Machine<'l> {
                 self.inp[entry] = from.map_or(Inp::Padding, |(_, at)| Inp::Tile(at as u32));
             }
             MemType::Wgt => {
-                let pool = matches!(expect.layer.geometry.form, Form::Pool(_));
+                let pool = matches!(expect.layer.geometry.form, LayerForm::Pool(_));
                 self.wgt[entry] = match from {
                     None => Wgt::Padding,
                     Some((Some(Role::Identity), _)) => Wgt::Identity,

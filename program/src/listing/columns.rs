@@ -9,7 +9,7 @@ use std::fmt::Write as _;
 use vta_isa::resolve::{AffineTiles, AluAccess, GemmAccess, Resolved, Rows, Uops};
 use vta_isa::{Config, Insn, Load, MemType, Uop};
 
-use super::geometry::{Form, Role};
+use super::geometry::{LayerForm, Role};
 use super::model::{ListedLayer, Listing};
 use vta_files::printable;
 
@@ -116,13 +116,13 @@ impl Listing {
         let elem = self.config.elem_bytes(role.mem()) as u64;
         let count = listed.bytes / elem;
         let (axes, sizes): (&'static [&'static str], [u64; 5]) = match (role, &geometry.form) {
-            (Role::Weights, Form::Conv(conv)) => {
+            (Role::Weights, LayerForm::Conv(conv)) => {
                 let [ky, kx] = conv.window.kernel.map(u64::from);
                 let parts = u64::from(conv.parts);
                 let ci = count / (blocks * ky * kx * parts).max(1);
                 (&["o", "i", "ky", "kx", "part"], [blocks, ci, ky, kx, parts])
             }
-            (Role::Bias, Form::Conv(conv)) => {
+            (Role::Bias, LayerForm::Conv(conv)) => {
                 let steps = u64::from(conv.bias_steps).max(1);
                 let regions = (conv.regions.len() as u64).max(1);
                 (&["o", "region", "step"], [blocks, regions, steps, 0, 0])

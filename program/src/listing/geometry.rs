@@ -147,7 +147,7 @@ pub struct ChannelsGeometry {
 /// What outputs are made of.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Form {
+pub enum LayerForm {
     /// Sums of products.
     Conv(ConvGeometry),
     /// Of a window's inputs in the same block.
@@ -163,7 +163,7 @@ pub enum Form {
 #[serde(deny_unknown_fields)]
 pub struct Geometry {
     /// What it computes.
-    pub form: Form,
+    pub form: LayerForm,
     /// Tensors that it reads.
     pub inputs: Vec<u32>,
     /// The tensor that it writes.

@@ -24,7 +24,7 @@ mod residual;
 mod work;
 
 use vta_isa::{Extension, MemType};
-use vta_program::listing::Form;
+use vta_program::listing::LayerForm;
 use vta_program::{GemmSteps, Layer};
 
 use super::emit::{Emitter, count_vectors};
@@ -74,7 +74,7 @@ impl<'a> Lowering<'a> {
     ) -> Result<(), LowerError> {
         let conv = self.prepare(parts, choice);
         // A sum over windows is listed as the pool that it is.
-        self.form = (!parts.ones).then(|| Form::Conv(conv.geometry(parts)));
+        self.form = (!parts.ones).then(|| LayerForm::Conv(conv.geometry(parts)));
         layer.steps.products += conv.further_products();
         let emitter = conv.emit(Emitter::new(self, parts.name))?;
         emitter.finish(layer)
