@@ -136,6 +136,9 @@ fn follows(text: &str, at: usize) -> Result<(), String> {
 impl Reader {
     fn record(&mut self, line: usize, cells: &StringRecord) -> Result<(), String> {
         let cells: Vec<&str> = cells.iter().collect();
+        if cells.iter().any(|cell| cell.contains('\n')) {
+            return Err("a quote doesn't end".to_owned());
+        }
         let listing = &mut self.listing;
         let [
             record,
