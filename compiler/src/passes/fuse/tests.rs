@@ -351,7 +351,7 @@ proptest! {
         let run = |net: &Net| {
             let graph = plan::plan(net).unwrap();
             let len: usize = graph.inputs.iter().map(|id| graph.tensors[id.0].chw.iter().product::<usize>()).sum();
-            let image: Vec<i8> = (0..len).map(|i| (i as u64 * 37 ^ seed) as u8 as i8).collect();
+            let image: Vec<i8> = (0..len).map(|i| ((i as u64 * 37) ^ seed) as u8 as i8).collect();
             let values = reference::run(&graph, &image).unwrap();
             graph.outputs.iter().map(|id| values[id.0].clone()).collect::<Vec<_>>()
         };

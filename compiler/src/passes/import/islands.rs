@@ -42,7 +42,7 @@ enum Start {
 /// What the host computes for a QuantizeLinear.
 pub(super) enum Island {
     /// Of int8 tensors.
-    Real(Real),
+    Real(Box<Real>),
     /// Of inputs of the model: channels, rows and columns of what is rounded, and their order.
     Entry(Entry, [usize; 3], Order),
 }
@@ -119,7 +119,7 @@ impl Reading<'_> {
             return Ok(Island::Entry(entry, chw, order));
         }
         let op = NetOp::Host { part, inputs };
-        Ok(Island::Real(Real::new(name, op, chw, order)))
+        Ok(Island::Real(Box::new(Real::new(name, op, chw, order))))
     }
 
     /// An output of the model that isn't rounded, as the host computes it of int8 tensors, of sums of the

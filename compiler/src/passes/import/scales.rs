@@ -107,7 +107,7 @@ impl<'g> Reading<'g> {
             Val::Input => return self.network_input(node, name, steps),
             Val::Real(real) => real,
             Val::Float => match self.island(node)? {
-                Island::Real(real) => Box::new(real),
+                Island::Real(real) => real,
                 Island::Entry(entry, chw, order) => {
                     let tensor = self.enter(name, chw, steps, entry);
                     return Ok(Val::Quantized(tensor, order));
