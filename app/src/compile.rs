@@ -212,6 +212,7 @@ pub fn for_target(target: &Target, graph: QGraph, config: &Config) -> Result<Com
         return Err(lower::of_host(&graph).into());
     }
     let program = match &split {
+        // Its programs are in the parts.
         Some(split) => overview(split, config),
         None => tiles::lower(&graph, config, target)?,
     };
@@ -228,6 +229,7 @@ fn overview(split: &MultiProgram, config: &Config) -> Program {
     let number =
         |place: &TensorPlace| split.parts[place.part].network_tensors[place.tensor as usize];
     let metadata = split.parts.first().map(|p| p.program.metadata.clone());
+    // Tensors have the numbers of the network here: each part counts its own.
     let mut program = Program {
         config: config.clone(),
         metadata: metadata.unwrap_or_default(),
@@ -333,6 +335,7 @@ fn split(target: &Target, graph: &QGraph, config: &Config) -> Result<Option<Mult
         }
     };
     let place = |name: &&str| Place::new(*name, config.clone());
+    // Devices first, since parts name their device by its number in the target's list.
     let mut places: Vec<Place> = names.iter().map(place).collect();
     if host {
         places.push(Place::host(config.clone()));

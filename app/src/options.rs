@@ -160,6 +160,7 @@ impl FromStr for InputShape {
 
     /// `NAME=1x3x224x224`, or the dimensions alone where there is one input.
     fn from_str(text: &str) -> Result<Self, String> {
+        // Names of ONNX may have one themselves.
         let (name, sizes) = text.rsplit_once('=').unwrap_or(("", text));
         let size = |s: &str| s.parse::<usize>().ok().filter(|n| *n > 0);
         let shape: Option<Vec<usize>> = sizes.split('x').map(size).collect();

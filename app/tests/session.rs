@@ -333,8 +333,10 @@ fn layers_are_run_and_planned_by_one_call() {
 #[test]
 fn errors_name_fields_and_not_the_options_of_a_command_line() {
     let demo = || Model::open("demo").unwrap();
-    let mut target = Target::default();
-    target.timing_only = true;
+    let target = Target {
+        timing_only: true,
+        ..Target::default()
+    };
     let error = Session::open(demo(), &target, &()).err().unwrap();
     assert_eq!(
         error.to_string(),

@@ -93,6 +93,7 @@ impl Array {
             bytes = bytes.saturating_mul(side);
             shape.push(usize::try_from(side)?);
         }
+        // Found before room is made for the values: a header may promise anything.
         ensure!(
             bytes <= data.left,
             "an array of shape {shape:?} and type {} needs {bytes} bytes, the file has {}",
@@ -140,6 +141,7 @@ fn no_archive(error: zip::result::ZipError) -> Error {
 /// No regular file, no archive.
 pub fn arrays(store: &Store) -> Result<Vec<(String, Result<Array>)>> {
     let mut archive = ZipArchive::new(BufReader::new(store.open()?)).map_err(no_archive)?;
+    // An entry borrows the archive, and streams of values outlive both.
     let mut locations = Vec::new();
     for index in 0..archive.len() {
         let entry = archive.by_index(index).map_err(no_archive)?;
@@ -211,6 +213,7 @@ impl Read for Stream {
             return Err(io::Error::new(io::ErrorKind::UnexpectedEof, early));
         }
         self.left -= read as u64;
+        // zip's own reader checks it, but not where entries are read by their place.
         if let Some(crc) = self.crc {
             self.hasher.update(&bytes[..read]);
             if self.left == 0 && self.hasher.clone().finalize() != crc {

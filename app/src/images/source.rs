@@ -289,16 +289,21 @@ impl Reader<'_> {
             return Ok(None);
         }
         let index = self.next;
-        let (name, label, raw) = match part {
+        let (name, label, raw, last) = match part {
             Part::Photo(path, class) => {
                 let class = class
                     .as_ref()
                     .and_then(|name| self.source.classes.get(name));
-                (file_name(path), class.copied(), Raw::Photo(path.clone()))
+                (
+                    file_name(path),
+                    class.copied(),
+                    Raw::Photo(path.clone()),
+                    true,
+                )
             }
             Part::Picture(picture) => {
                 let name = picture.name.clone();
-                (name, picture.label, Raw::Picture(picture.clone()))
+                (name, picture.label, Raw::Picture(picture.clone()), true)
             }
             Part::Array(array, path) => {
                 let name = || path.display().to_string();
@@ -309,12 +314,9 @@ impl Reader<'_> {
                 let image = images.next_image().with_context(name)?;
                 let image = image.context("the array has no more images")?;
                 let (name, label) = (format!("#{}", image.index), image.label);
-                (name, label, Raw::Array(image, path.clone()))
+                let last = image.index + 1 == array.count;
+                (name, label, Raw::Array(image, path.clone()), last)
             }
-        };
-        let last = match (part, &raw) {
-            (Part::Array(array, _), Raw::Array(image, _)) => image.index + 1 == array.count,
-            _ => true,
         };
         if last {
             self.part += 1;

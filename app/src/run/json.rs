@@ -60,6 +60,7 @@ struct Images<'a>(&'a Outcome);
 
 impl Serialize for Images<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        // Where nothing was computed, labels would be those of zeros.
         let shown = if self.0.timing_only {
             &[][..]
         } else {

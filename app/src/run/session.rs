@@ -38,7 +38,8 @@ impl Session {
     /// [`Error::Input`] for their files, [`Error::Float`] for a float model, [`Error::Model`] for
     /// what can't be compiled, [`Error::Cancelled`] when `watch` says so.
     pub fn open(model: Model, target: &Target, watch: &dyn Watch) -> Result<Self> {
-        Self::compiling(model, target, watch, Model::compile)
+        let setup = Setup::new(target, model.name())?;
+        Self::on(setup, model, watch, Model::compile)
     }
 
     /// As [`Self::open`]; every run compares each layer with the reference interpreter.
@@ -56,20 +57,8 @@ impl Session {
             !target.timing_only,
             "a device that only counts cycles computes nothing to compare"
         );
-        Self::compiling(model, target, watch, Model::compile_to_compare)
-    }
-
-    fn compiling(
-        model: Model,
-        target: &Target,
-        watch: &dyn Watch,
-        compile: Compile,
-    ) -> Result<Self> {
-        if watch.cancelled() {
-            return Err(Error::Cancelled);
-        }
         let setup = Setup::new(target, model.name())?;
-        Self::on(setup, model, watch, compile)
+        Self::on(setup, model, watch, Model::compile_to_compare)
     }
 
     /// A session on devices that are set up already.
@@ -82,6 +71,9 @@ impl Session {
         watch: &dyn Watch,
         compile: Compile,
     ) -> Result<Self> {
+        if watch.cancelled() {
+            return Err(Error::Cancelled);
+        }
         let title = model.name().to_owned();
         let network = compile(model, &setup.target, watch)?;
         if let Some(text) = setup.machine.misfit(&network.program) {
