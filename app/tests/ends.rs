@@ -14,7 +14,7 @@ use builder::Builder;
 use vta_app::options::{QuantizeOptions, RunOptions};
 use vta_app::run::{Wanted, run};
 use vta_app::{Error, Feed, Model, Outputs, Session, Target, Values, quantize};
-use vta_compiler::engine::{self, Engine, Tensor};
+use vta_compiler::engine::{self, Engine, Lent, Tensor};
 use vta_compiler::graph::{Data, Element, Graph, OnnxAttribute, Op, ValueId};
 use vta_compiler::onnx;
 
@@ -34,7 +34,7 @@ fn target(allow_host: bool) -> Target {
 /// A graph as the whole file's engine computes it, for an image.
 fn expected(graph: &Graph, inputs: &[(&str, Tensor)]) -> Vec<Data> {
     let bytes = engine::model(graph, &graph.outputs);
-    let inputs: Vec<(&str, &Tensor)> = inputs.iter().map(|(n, x)| (*n, x)).collect();
+    let inputs: Vec<Lent<'_>> = inputs.iter().map(|(n, x)| Lent::of(n, x)).collect();
     let names = graph.outputs.iter().map(|id| &graph.values[id.0].name[..]);
     let names: Vec<&str> = names.collect();
     let made = Engine::new(&bytes).unwrap().run(&inputs, &names).unwrap();

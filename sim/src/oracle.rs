@@ -3,7 +3,7 @@
 
 use std::time::Instant;
 
-use vta_driver::{Budget, DeviceMemory, LayerMark, RunReport, Traffic};
+use vta_driver::{Budget, DeviceMemory, LayerMark, RunReport, StepBudget};
 use vta_isa::tokens::{self, At};
 use vta_isa::{Alu, AluOperand, Config, Gemm, Insn, Load, MemType, Store, Uop};
 
@@ -252,7 +252,7 @@ impl Executor for Oracle {
         memory: &mut DeviceMemory,
     ) -> Result<RunReport, SimError> {
         let start = Instant::now();
-        let mut steps = crate::StepBudget::new(self.max_steps);
+        let mut steps = StepBudget::new(self.max_steps);
         let mut machine = Machine {
             config: &self.config,
             uop: &mut self.uop,
@@ -264,15 +264,10 @@ impl Executor for Oracle {
             steps.spend(index, insn)?;
             machine.execute(&At { index, insn: *insn }, memory)
         })?;
-        let wall = start.elapsed();
-        let marks = crate::mark_reports(insns, marks, &self.config, &[]);
-        let traffic = Traffic::of(insns, &self.config);
         Ok(RunReport {
-            traffic,
-            wall,
-            cycles: None,
-            marks,
+            wall: start.elapsed(),
             leftover_tokens,
+            ..RunReport::of(insns, marks, &self.config)
         })
     }
 }

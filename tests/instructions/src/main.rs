@@ -79,7 +79,9 @@ fn main() -> Done {
 
 /// Reading and quantising.
 fn compiler() -> Result<QGraph, Box<dyn Error>> {
-    let read = |file| onnx::load_file(std::fs::read(demo(file)).unwrap(), &ReadOptions::default());
+    let read = |file| {
+        onnx::load_part(std::fs::read(demo(file)).unwrap(), &ReadOptions::default())?.whole()
+    };
     let net = path("read a network", || {
         read("resnet20.onnx").map(|graph| passes::quantized(&graph))
     })??;

@@ -2,7 +2,7 @@
 
 use std::sync::OnceLock;
 
-use vta_driver::Traffic;
+use vta_driver::RunReport;
 use vta_isa::resolve::merge;
 
 use super::build;
@@ -51,6 +51,7 @@ impl Subject<'_> {
         let constants = Constant::new(&spans, memory);
         let weights = trace.weights.iter().enumerate();
         let loaded = weights.filter(|(_, weight)| !weight.is_held());
+        let report = RunReport::of(insns, marks, config);
         let mut plan = Plan {
             ops,
             origins,
@@ -59,8 +60,8 @@ impl Subject<'_> {
             once: trace.once,
             uops: trace.uops,
             weights: loaded.map(|(i, w)| (i, products.tile(w).into())).collect(),
-            traffic: Traffic::of(insns, config),
-            marks: crate::mark_reports(insns, marks, config, &[]),
+            traffic: report.traffic,
+            marks: report.marks,
             leftover_tokens: trace.leftover_tokens,
             schedule: OnceLock::new(),
         };
