@@ -32,9 +32,9 @@
 //! can't change a result.
 //!
 //! Not measured, but inferred: a fetch of several chunks over a bus wider than 64 bits, padding of
-//! loads over such a bus, and padding of micro-ops. The extensions (ACC8, MUL, SHL) are not in the
-//! RTL: an ACC8 load counts as an ACC load of a quarter of the bytes that writes at most one tile
-//! per cycle; MUL and SHL count as any ALU operation.
+//! loads over such a bus, and padding of micro-ops. The [extensions](vta_isa::Extension) are
+//! not in the RTL: an ACC8 load counts as an ACC load of a quarter of the bytes that writes at most
+//! one tile per cycle; their ALU operations count as any other.
 //!
 //! The program should be one that [`vta_isa::check`] accepts: indices into scratchpads are not
 //! looked at here.

@@ -240,9 +240,10 @@ unsafe fn begin<const N: usize>(
     for (sum, row) in sums.iter_mut().zip(rows) {
         match product.start {
             Start::Zero => {}
-            // SAFETY: the caller's promise.
             Start::Acc => {
-                *sum = unsafe { load(pointers.acc, product.bases.columns[0].dst + row.dst) }
+                let at = product.bases.columns[0].dst + row.dst;
+                // SAFETY: the caller's promise.
+                *sum = unsafe { load(pointers.acc, at) };
             }
             Start::Residual => {
                 let at = (product.bases.columns[0].residual + row.residual) as usize;

@@ -219,15 +219,11 @@ impl Dots<'_> {
         add: impl Fn(&DotColumn<'_>, &[DotRow]),
     ) {
         let lines = panel::tile_lines(self.tiles.format, self.block);
-        let second = self.second.map_or(&[][..], |second| second.wgt);
         for column in 0..self.block / COLUMN {
-            let tiles = self.taps.iter().map(|tap| tap.wgt);
             let here = DotColumn {
                 dots: self,
-                first: [
-                    self.first(column, tiles),
-                    self.first(column, second.iter().copied()),
-                ],
+                #[cfg(target_arch = "x86_64")]
+                first: self.first(column),
                 lines: self.tiles.lines[column * lines..].as_ptr(),
                 tile_lines: lines * self.tiles.columns(),
                 inp: inp.as_ptr(),
@@ -243,20 +239,23 @@ impl Dots<'_> {
         }
     }
 
-    /// What the sums of a column of some tiles start from, beside the accumulators.
-    #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
-    fn first(&self, column: usize, tiles: impl Iterator<Item = u32>) -> [i32; COLUMN] {
+    /// What the sums of a column start from beside the accumulators, and those of the second tiles.
+    #[cfg(target_arch = "x86_64")]
+    fn first(&self, column: usize) -> [[i32; COLUMN]; 2] {
         let columns = self.tiles.columns();
-        let mut first = [0i32; COLUMN];
+        let mut first = [[0i32; COLUMN]; 2];
         if self.tiles.format != Format::Biased {
             return first;
         }
-        for tile in tiles {
+        let add = |sums: &mut [i32; COLUMN], tile: u32| {
             let correction = &self.tiles.corrections[tile as usize * columns + column];
-            for (sum, more) in first.iter_mut().zip(correction) {
+            for (sum, more) in sums.iter_mut().zip(correction) {
                 *sum = sum.wrapping_add(*more);
             }
-        }
+        };
+        self.taps.iter().for_each(|tap| add(&mut first[0], tap.wgt));
+        let second = self.second.iter().flat_map(|second| second.wgt);
+        second.for_each(|tile| add(&mut first[1], *tile));
         first
     }
 }
@@ -266,6 +265,7 @@ impl Dots<'_> {
 pub(super) struct DotColumn<'a> {
     pub dots: &'a Dots<'a>,
     /// What the sums start from beside the accumulators, and those of the second tiles.
+    #[cfg(target_arch = "x86_64")]
     pub first: [[i32; COLUMN]; 2],
     /// The column's lines of the first tile.
     lines: *const Line,

@@ -24,7 +24,7 @@ use vta_isa::{AluOp, AluOperand, Config, Insn, MemType, UOP_BYTES};
 pub struct EnergyTable {
     /// One int8 multiplication with its int32 addition: 0.2 + 0.1.
     pub mac_pj: f64,
-    /// One int32 lane of MIN, MAX, ADD, SHR or SHL: an int32 addition, 0.1.
+    /// One int32 lane of any ALU operation but MUL: an int32 addition, 0.1.
     pub alu_op_pj: f64,
     /// One int32 lane of MUL: an int32 multiplication, 3.1.
     pub alu_mul_pj: f64,

@@ -131,6 +131,7 @@ impl Inputs {
     }
 
     /// Whether offsets count in copies.
+    #[cfg(target_arch = "x86_64")]
     pub(in crate::kernels) fn are_staged(&self) -> bool {
         self.lines.is_some()
     }
