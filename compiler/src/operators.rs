@@ -105,13 +105,17 @@ impl Op {
     }
 
     /// What the device computes for a node of this operator, or why not.
-    pub(crate) fn device(&self, on: &mut Reading<'_>, node: &Node) -> Result<Val, PassError> {
+    pub(crate) fn device<'g>(
+        &self,
+        on: &mut Reading<'g>,
+        node: &Node,
+    ) -> Result<Val<'g>, PassError> {
         match self {
             Self::Conv { window, group } => on.conv(node, *window, *group),
             Self::ConvTranspose { window, group, .. } => on.conv_transpose(node, *window, *group),
             Self::Relu => on.bounded(node, 0.0, f64::INFINITY),
             Self::Clip { min, max } => on.bounded(node, (*min).into(), (*max).into()),
-            Self::LeakyRelu { alpha } => on.leaky(node, *alpha),
+            Self::LeakyRelu { alpha } => on.slopes(node, vec![(*alpha).into()]),
             Self::PRelu => on.prelu(node),
             Self::HardSigmoid { alpha, beta } => on.hard_sigmoid(node, *alpha, *beta),
             Self::HardSwish => on.hard_swish(node),
@@ -151,12 +155,12 @@ impl Op {
     }
 }
 
-fn average(
-    on: &mut Reading<'_>,
+fn average<'g>(
+    on: &mut Reading<'g>,
     node: &Node,
     window: Window,
     count_include_pad: bool,
-) -> Result<Val, PassError> {
+) -> Result<Val<'g>, PassError> {
     on.pool(node, window, |input, window| NetOp::AvgPool {
         input,
         window,
