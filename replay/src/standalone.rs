@@ -54,7 +54,7 @@ fn layer_case(path: &Path, files: &BTreeSet<String>, n: usize) -> Result<Case, R
     let csv = format!("base_addr_L{n}.csv");
     let bases = bases(path, &csv)?;
     let base = |key: &str| {
-        let missing = || ReplayError::new(&path.join(&csv), format!("no line '{key},0x...'"));
+        let missing = || ReplayError::new(path.join(&csv), format!("no line '{key},0x...'"));
         bases.get(key).copied().ok_or_else(missing)
     };
     // A layer reads its own input file, or what the layer before it left.
