@@ -15,7 +15,7 @@ use vta_files::output;
 use crate::arrays::{Unit, feeds, take};
 use crate::error::{raise, usage};
 use crate::options::{self, Origin};
-use crate::results::{result, to_python};
+use crate::results::{loads, result, to_python};
 use crate::watch::{aside, watched};
 
 /// Compiles an int8 network for a machine: `compile("model.onnx", board="pynq").save("model.vta")`.
@@ -46,7 +46,7 @@ pub fn compile<'py>(
     ];
     let options = options::some(given, &names)?;
     let (py, origin) = (model.py(), Origin::of(model)?);
-    let (name, bytes) = (origin.name(), origin.bytes(py).map(<[u8]>::to_vec));
+    let (name, bytes) = (&*origin.name, origin.bytes(py).map(<[u8]>::to_vec));
     let args = BundleOptions {
         config: options.target.device.config.clone(),
         board: options.target.device.board.clone(),
@@ -64,21 +64,16 @@ pub fn compile<'py>(
         let image = compiled.to_bytes()?;
         Ok((compiled, image))
     })?;
-    let fields = PyDict::new(py);
-    fields.set_item("bundle", PyBytes::new(py, &image))?;
-    fields.set_item("host_ops", compiled.host_ops)?;
     let layers = &compiled.program.layers;
     let names: Vec<&str> = layers.iter().map(|layer| &*layer.name).collect();
-    fields.set_item("layers", names)?;
     let nodes = layers.iter().flat_map(|layer| {
         let nodes = layer.nodes.iter();
         nodes.map(move |node| described(&layer.name, node))
     });
-    fields.set_item("nodes", to_python(py, &nodes.collect())?)?;
-    let config = serde_json::from_str(&compiled.program.config.to_json());
-    let config = config.map_err(|error| raise(error.into()))?;
-    fields.set_item("config", to_python(py, &config)?)?;
-    result(py, "Compiled")?.call((), Some(&fields))
+    let nodes = to_python(py, &nodes.collect())?;
+    let config = loads(py, &compiled.program.config.to_json())?;
+    let (bundle, host_ops) = (PyBytes::new(py, &image), compiled.host_ops);
+    result(py, "Compiled")?.call1((bundle, host_ops, names, nodes, config))
 }
 
 /// A node that a layer computes.
@@ -128,7 +123,7 @@ pub fn verify<'py>(
     let mut options = options::read(given)?;
     options.target.device.device = options::device(device)?;
     let (py, origin) = (model.py(), Origin::of(model)?);
-    let (name, bytes) = (origin.name(), origin.bytes(py).map(<[u8]>::to_vec));
+    let (name, bytes) = (&*origin.name, origin.bytes(py).map(<[u8]>::to_vec));
     let mut session = aside(py, None, |watch| {
         Session::verifying(options.open(name, bytes)?, &options.target, watch)
     })?;
