@@ -14,14 +14,14 @@ use crate::tensor::Tensor;
 /// # Errors
 /// Another type, and values that aren't a whole number of images.
 pub fn copied(kind: Element, bytes: &[u8], input: &Tensor) -> Result<Values<'static>, Failure> {
-    let (name, len) = (&input.port.name, input.of_device.len());
+    let (name, len) = (&input.port().name, input.of_device.len());
     let found = bytes.len() / kind.bytes() as usize;
     if found == 0 || len == 0 || !found.is_multiple_of(len) {
         let text = format!("input '{name}': {found} values; an image has {len}");
         return Err(Failure::input(text));
     }
     let steps = input.is_scaled();
-    Ok(match (kind, input.port.element) {
+    Ok(match (kind, input.port().element) {
         (Element::I8, _) if steps => Values::Int8(copy(bytes, i8::from_ne_bytes)?.into()),
         (Element::U8, Element::U8) if steps => {
             Values::Int8(copy(bytes, |[v]| (v ^ 0x80) as i8)?.into())
@@ -83,7 +83,7 @@ pub fn fill(
     output: &Output,
     tensor: &Tensor,
 ) -> Result<(), Failure> {
-    let (name, has) = (&tensor.port.name, output.values.len());
+    let (name, has) = (&tensor.port().name, output.values.len());
     let asked = room.len() / kind.bytes() as usize;
     if has != asked {
         let images = output.images;
@@ -94,7 +94,7 @@ pub fn fill(
     let scale = output.tensor.scale.unwrap_or(1.0);
     let zero = f32::from(output.tensor.zero);
     let real = |v: i8| ((f32::from(v) - zero) * scale).to_ne_bytes();
-    match (kind, &output.values, tensor.port.element) {
+    match (kind, &output.values, tensor.port().element) {
         (Element::F32, Values::Int8(values), _) => put(room, values, real),
         (Element::F32, Values::Real(values), _) => put(room, values, f32::to_ne_bytes),
         (Element::I8, Values::Int8(values), _) => put(room, values, i8::to_ne_bytes),

@@ -63,7 +63,7 @@ pub fn bench(args: &BenchArgs, devices: &str) -> Result<bool> {
         given => given.to_vec(),
     };
     let mut all = Vec::new();
-    for name in device::device_names(devices) {
+    for name in devices.split(',') {
         ensure!(
             device::is_opencl(name),
             "--device {name}: OpenCL devices are measured, opencl[:SEL]"
@@ -112,7 +112,7 @@ fn one(args: &BenchArgs, device: &str, network: &str, config: &Config) -> Result
     let kernel_share = kernel_share(&profiled, &program, &images, samples)?;
     Ok(Figures {
         device: opened.entry().selector.clone(),
-        name: opened.entry().name().to_owned(),
+        name: opened.entry().facts.name.clone(),
         structure: opened.structure().to_string(),
         model: network.to_owned(),
         batch: program.config.batch(),

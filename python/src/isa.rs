@@ -6,11 +6,12 @@ use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyIterator, PyList, PyString, PyTuple};
 use serde_json::{Map, Value, json};
+use vta_app::Target;
 use vta_app::check::{Also, check_insns};
-use vta_app::device::{Machine, Wanted};
+use vta_app::device::Machine;
 use vta_isa::{
-    AluOp, AluOperand, Config, Deps, Field, FieldError, Form, INSN_BYTES, Insn, MemType, Opcode,
-    Uop, asm, check as isa_check,
+    AluOp, AluOperand, Config, Deps, Field, FieldError, INSN_BYTES, Insn, MemType, Notation,
+    Opcode, Uop, asm, check as isa_check,
 };
 
 use crate::error::{input, raise};
@@ -26,14 +27,12 @@ fn machine(
     config: Option<&Bound<'_, PyAny>>,
     board: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<Machine> {
-    let config = config.map(options::config).transpose()?;
-    let board = board.map(|board| name("board", board)).transpose()?;
-    let wanted = Wanted {
-        config: config.as_ref(),
-        board: board.as_deref(),
-        timing: None,
+    let target = Target {
+        config: config.map(options::config).transpose()?,
+        board: board.map(|board| name("board", board)).transpose()?,
+        ..Target::default()
     };
-    Machine::read(wanted).map_err(raise)
+    Machine::read(&target).map_err(raise)
 }
 
 /// A program of Python's: text, words, or instructions one by one. Words are kept beside.
@@ -187,7 +186,7 @@ fn opcode(name: &str) -> Option<Opcode> {
 fn number(value: &Bound<'_, PyAny>, field: &Field) -> PyResult<u64> {
     let (name, value) = (field.name, value.getattr(field.name)?);
     let (low, high) = field.range();
-    if let (Form::Flag, Ok(flag)) = (field.form, value.extract::<bool>()) {
+    if let (Notation::Flag, Ok(flag)) = (field.notation, value.extract::<bool>()) {
         return Ok(flag.into());
     }
     match value.extract::<i64>() {
@@ -228,10 +227,10 @@ fn code(
 fn object<'py>(classes: &Bound<'py, PyModule>, insn: &Insn) -> PyResult<Bound<'py, PyAny>> {
     let (fields, word) = (PyDict::new(classes.py()), insn.encode().map_err(beyond)?);
     for field in [Deps::LIST, insn.opcode().fields()].concat() {
-        match field.form {
-            Form::Flag => fields.set_item(field.name, field.get(word) != 0)?,
-            Form::Number | Form::Shown => fields.set_item(field.name, field.get(word))?,
-            Form::Signed | Form::Code => {}
+        match field.notation {
+            Notation::Flag => fields.set_item(field.name, field.get(word) != 0)?,
+            Notation::Number | Notation::Shown => fields.set_item(field.name, field.get(word))?,
+            Notation::Signed | Notation::Code => {}
         }
     }
     match insn {

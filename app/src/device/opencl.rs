@@ -8,26 +8,22 @@ pub use vta_hw_opencl::DeviceEntry;
 use vta_hw_opencl::{OpenClDevice, OpenClError, Options, Scopes, Selector, Structure, devices};
 use vta_isa::Config;
 
-use super::kind::{Kind, Opening};
+use super::kind::Opened;
 use crate::error::{Result, from};
+use crate::options::Target;
 
-pub(super) const KIND: Kind = Kind {
-    name: "opencl",
-    then: &[':', '+'],
-    form: "opencl[:SEL]",
-    meant: &["opencl"],
-    single: true,
+pub(super) const OPENED: Option<Opened> = Some(Opened {
     check: |name| Ok(name.parse::<Selector>().map(drop)?),
     open,
-};
+});
 
 from!(Device: OpenClError);
 
-fn open(name: &str, config: &Config, opening: &Opening) -> Result<Arc<dyn Device>> {
+fn open(name: &str, config: &Config, target: &Target, _: usize) -> Result<Arc<dyn Device>> {
     let options = Options {
-        bitstream: opening.bitstream.clone(),
-        scopes: scopes(opening.scope.as_deref())?,
-        max_steps: opening.budget.steps,
+        bitstream: target.bitstream.clone(),
+        scopes: scopes(target.scope.as_deref())?,
+        max_steps: target.budget.steps,
         ..Options::from_env()
     };
     let device = OpenClDevice::open(&name.parse()?, config.clone(), options)?;
@@ -58,13 +54,14 @@ pub(crate) fn found() -> Result<(Vec<DeviceEntry>, Option<String>)> {
 
 /// A device of `vta devices --json`.
 pub(crate) fn object(e: &DeviceEntry) -> Value {
+    let facts = &e.facts;
     let structures: Vec<&str> = e.structures().into_iter().map(Structure::name).collect();
     json!({
-        "device": e.selector, "name": e.name(), "platform": e.platform(), "type": e.kind.name(),
-        "fpga": e.fpga, "version": e.version(), "driver": e.driver(),
+        "device": e.selector, "name": facts.name, "platform": facts.platform, "type": e.kind.name(),
+        "fpga": e.fpga, "version": facts.version, "driver": facts.driver,
         "structure": e.structure.name(), "structures": structures,
-        "takes_source": e.compiles(), "compute_units": e.compute_units(),
-        "memory_bytes": e.global_bytes(), "max_buffer_bytes": e.max_alloc_bytes(),
-        "local_bytes": e.local_bytes(),
+        "takes_source": facts.takes_source, "compute_units": facts.compute_units,
+        "memory_bytes": facts.global_bytes, "max_buffer_bytes": facts.max_alloc_bytes,
+        "local_bytes": facts.local_bytes,
     })
 }

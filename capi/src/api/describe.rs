@@ -94,20 +94,20 @@ pub extern "C" fn vta_tensor_name(tensor: Option<&Tensor>) -> *const c_char {
 /// The type of its elements in the model. NULL has `VTA_TYPE_F32`.
 #[unsafe(no_mangle)]
 pub extern "C" fn vta_tensor_type(tensor: Option<&Tensor>) -> Type {
-    tensor.map_or(Type::F32, |tensor| tensor.port.element.into())
+    tensor.map_or(Type::F32, |tensor| tensor.port().element.into())
 }
 
 /// How many dimensions one image has; 0 for NULL.
 #[unsafe(no_mangle)]
 pub extern "C" fn vta_tensor_rank(tensor: Option<&Tensor>) -> usize {
-    tensor.map_or(0, |tensor| tensor.port.image().len())
+    tensor.map_or(0, |tensor| tensor.port().image().len())
 }
 
 /// The dimensions of one image, `vta_tensor_rank` of them, without the batch; NULL for NULL. They live as
 /// long as the tensor.
 #[unsafe(no_mangle)]
 pub extern "C" fn vta_tensor_shape(tensor: Option<&Tensor>) -> *const usize {
-    tensor.map_or(ptr::null(), |tensor| tensor.port.image().as_ptr())
+    tensor.map_or(ptr::null(), |tensor| tensor.port().image().as_ptr())
 }
 
 /// How many values one image has; 0 for NULL.

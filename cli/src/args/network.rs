@@ -4,8 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 use vta_app::options::{
-    self, BundleOptions, InputShape, LayerOptions, PreprocessOptions, QuantizeOptions, RunOptions,
-    Target,
+    self, InputShape, NetworkOptions, PreprocessOptions, QuantizeOptions, RunOptions, Target,
 };
 use vta_compiler::quantize::{Method, Mode, Options, WeightScales};
 use vta_compiler::semantics::Requant;
@@ -75,14 +74,6 @@ pub struct TilesArgs {
     /// Tiles that `vta tune` measured, in place of those that come with the compiler
     #[arg(long = "tiles", value_name = "CACHE.json")]
     pub cache: Option<PathBuf>,
-}
-
-impl TilesArgs {
-    pub fn options(&self) -> options::TilesOptions {
-        options::TilesOptions {
-            cache: self.cache.clone(),
-        }
-    }
 }
 
 /// How closely fixed point follows the model.
@@ -206,21 +197,25 @@ impl RunArgs {
     pub fn options(&self) -> RunOptions {
         RunOptions {
             model: self.model.clone(),
-            input_shape: self.shape.shapes.clone(),
-            input: self.input.clone(),
-            target: Target {
-                device: self.design.of(self.device.options()),
-                views: self.views.options(),
-                tiles: self.tiles.options(),
-                placement: self.placement.clone(),
-                allow_host: self.allow_host,
-                threads: self.threads,
-                batch: self.batch,
+            network: NetworkOptions {
+                target: Target {
+                    against: self.design.against.clone(),
+                    wave: self.design.wave.clone(),
+                    tiles: self.tiles.cache.clone(),
+                    placement: self.placement.clone(),
+                    allow_host: self.allow_host,
+                    threads: self.threads,
+                    batch: self.batch,
+                    ..self.device.target(&self.views)
+                },
+                shapes: self.shape.shapes.clone(),
+                requant: self.requant.mode(),
+                preprocess: self.preprocess.options(),
             },
-            preprocess: self.preprocess.options(),
-            requant: self.requant.mode(),
+            input: self.input.clone(),
             limit: self.limit,
             top: self.top,
+            output: self.output.clone(),
             reference: self.reference.clone(),
             verify: self.verify,
             hazards: self.hazards,
@@ -369,13 +364,10 @@ impl FlatBatches {
 }
 
 impl LayerArgs {
-    pub fn options(&self) -> LayerOptions {
-        LayerOptions {
-            layer: self.layer.clone(),
-            device: self.device.options(),
-            views: self.views.options(),
-            tiles: self.tiles.options(),
-            seed: self.seed,
+    pub fn target(&self) -> Target {
+        Target {
+            tiles: self.tiles.cache.clone(),
+            ..self.device.target(&self.views)
         }
     }
 }
@@ -406,16 +398,18 @@ impl QuantizeArgs {
 }
 
 impl CompileArgs {
-    pub fn options(&self) -> BundleOptions {
-        BundleOptions {
-            model: self.model.clone(),
-            input_shape: self.shape.shapes.clone(),
-            config: self.config.clone().map(Into::into),
-            board: self.board.board.clone(),
-            allow_host: self.allow_host,
-            preprocess: self.preprocess.options(),
+    pub fn options(&self) -> NetworkOptions {
+        NetworkOptions {
+            target: Target {
+                config: self.config.clone().map(Into::into),
+                board: self.board.board.clone(),
+                allow_host: self.allow_host,
+                tiles: self.tiles.cache.clone(),
+                ..Target::default()
+            },
+            shapes: self.shape.shapes.clone(),
             requant: self.requant.mode(),
-            tiles: self.tiles.options(),
+            preprocess: self.preprocess.options(),
         }
     }
 }

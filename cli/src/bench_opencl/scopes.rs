@@ -52,7 +52,7 @@ pub fn bench(args: &BenchArgs, devices: &str) -> Result<bool> {
         given => given.to_vec(),
     };
     let (mut all, mut same) = (Vec::new(), true);
-    for name in device::device_names(devices) {
+    for name in devices.split(',') {
         ensure!(
             device::is_opencl(name),
             "--device {name}: OpenCL devices are measured, opencl[:SEL]"
@@ -143,7 +143,7 @@ fn one(
     }
     Ok(Figures {
         device: entry.selector.clone(),
-        name: entry.name().to_owned(),
+        name: entry.facts.name.clone(),
         model: network.to_owned(),
         batch: config.batch(),
         rows,

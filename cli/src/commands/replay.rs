@@ -8,8 +8,7 @@ use vta_app::device::Setup;
 use vta_app::device::is_rtl;
 use vta_app::files::is;
 use vta_app::options::names::{BOARD, TIMING};
-use vta_app::options::{DeviceOptions, ViewOptions};
-use vta_app::{device, run};
+use vta_app::{Target, device, run};
 use vta_files::printable;
 
 use crate::args::{ReplayArgs, TimingArgs};
@@ -17,17 +16,13 @@ use crate::terminal::{print_json, print_text};
 
 /// Replays recorded runs; whether all match.
 pub fn replay(args: &ReplayArgs) -> Result<bool> {
-    let device = DeviceOptions {
+    let target = Target {
         device: args.device.clone(),
         bitstream: args.bitstream.clone(),
-        scope: None,
-        config: None,
-        board: args.timing.board.board.clone(),
-        timing: args.timing.timing.clone(),
         budget: args.limits.budget(),
-        ..DeviceOptions::default()
+        ..args.timing.target(None)
     };
-    let setup = Setup::new(&device, &ViewOptions::default(), "replay")?;
+    let setup = Setup::new(&target, "replay")?;
     let (mut matched, mut total, mut compared) = (0, 0, 0);
     let mut rows = Vec::new();
     for path in &args.cases {
