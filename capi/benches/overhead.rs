@@ -30,8 +30,13 @@ fn main() {
     // SAFETY: texts end with 0, and handles come from the library.
     unsafe {
         let options = vta_options_new();
-        let _ = vta_options_set(options, c"threads".as_ptr(), c"1".as_ptr());
-        let _ = vta_open(c"demo".as_ptr(), c"sim".as_ptr(), options, &mut of_c);
+        let _ = vta_options_set(options.as_mut(), c"threads".as_ptr(), c"1".as_ptr());
+        let _ = vta_open(
+            c"demo".as_ptr(),
+            c"sim".as_ptr(),
+            options.as_ref(),
+            Some(&mut of_c),
+        );
         vta_options_free(options);
     }
     let mut scores = [0.0f32; 10];
@@ -52,7 +57,7 @@ fn main() {
             let before = began.elapsed();
             let ran = vta_run(of_c);
             let after = began.elapsed();
-            let read = vta_read_output(of_c, 0, Type::F32 as i32, room, 10);
+            let read = vta_read_output(of_c.as_ref(), 0, Type::F32 as i32, room, 10);
             (set, ran, read, before + (began.elapsed() - after))
         };
         let all = began.elapsed();

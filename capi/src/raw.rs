@@ -15,7 +15,7 @@ use crate::error::Failure;
 pub unsafe fn text<'a>(name: &str, at: *const c_char) -> Result<&'a str, Failure> {
     // SAFETY: the caller's promise is this function's.
     let text = unsafe { maybe_text(name, at) }?;
-    text.ok_or_else(|| null(name))
+    some(name, text)
 }
 
 /// A text that C may leave out.
@@ -81,9 +81,7 @@ fn array(
     if len == 0 {
         return Ok((NonNull::dangling(), 0));
     }
-    let Some(found) = NonNull::new(at.cast_mut().cast()) else {
-        return Err(null(name));
-    };
+    let found = some(name, NonNull::new(at.cast_mut().cast()))?;
     if !at.addr().is_multiple_of(size) {
         let text = format!("`{name}` is at {at:p}, which is no multiple of {size}");
         return Err(Failure::usage(text));
@@ -96,9 +94,12 @@ fn array(
     }
 }
 
-/// What is NULL and mustn't be.
-pub fn null(name: &str) -> Failure {
-    Failure::usage(format!("`{name}` is NULL"))
+/// What a pointer of C leads to.
+///
+/// # Errors
+/// NULL.
+pub fn some<T>(name: &str, at: Option<T>) -> Result<T, Failure> {
+    at.ok_or_else(|| Failure::usage(format!("`{name}` is NULL")))
 }
 
 #[cfg(test)]

@@ -16,7 +16,7 @@ use vta_compiler::graph::{Data, Element};
 use crate::counters::Counted;
 use crate::error::Failure;
 use crate::tensor::Tensors;
-use crate::values::{Given, Room, lend};
+use crate::values::{copied, fill, lend};
 
 /// A network loaded on its devices.
 pub struct Session {
@@ -92,8 +92,8 @@ impl Session {
     ///
     /// # Errors
     /// No such input, values of another type, no whole number of images.
-    pub fn set(&self, index: usize, values: Given<'_>) -> Result<(), Failure> {
-        let values = values.of(self.inputs.at(index)?)?;
+    pub fn set(&self, index: usize, kind: Element, bytes: &[u8]) -> Result<(), Failure> {
+        let values = copied(kind, bytes, self.inputs.at(index)?)?;
         self.state().given[index] = Some(values);
         Ok(())
     }
@@ -189,7 +189,7 @@ impl Session {
     ///
     /// # Errors
     /// No run, no such output, room of another type or size, a device that only counts cycles.
-    pub fn read(&self, index: usize, room: Room<'_>) -> Result<(), Failure> {
+    pub fn read(&self, index: usize, kind: Element, room: &mut [u8]) -> Result<(), Failure> {
         let tensor = self.outputs.at(index)?;
         let state = self.state();
         let Some(found) = &state.found else {
@@ -200,7 +200,7 @@ impl Session {
             let text = "there are no outputs of a device that only counts cycles";
             return Err(Failure::usage(text));
         }
-        room.fill(&found[index], tensor)
+        fill(room, kind, &found[index], tensor)
     }
 }
 

@@ -37,21 +37,14 @@ impl Type {
         Element::Bool,
     ];
 
-    /// That of a number.
-    pub fn of(number: i32) -> Option<Self> {
+    /// What the type of a number is in a model.
+    ///
+    /// # Errors
+    /// No type has the number.
+    pub(crate) fn element(number: i32) -> Result<Element, Failure> {
         let found = usize::try_from(number).ok();
-        let found = found.and_then(|at| Self::ELEMENTS.get(at));
-        found.map(|element| (*element).into())
-    }
-
-    /// numpy's name for it.
-    pub fn name(self) -> &'static str {
-        Self::ELEMENTS[self as usize].name()
-    }
-
-    /// Bytes of an element.
-    pub fn size_bytes(self) -> usize {
-        Self::ELEMENTS[self as usize].bytes() as usize
+        let found = found.and_then(|at| Self::ELEMENTS.get(at).copied());
+        found.ok_or_else(|| Failure::usage(format!("`type`: {number} is no vta_type")))
     }
 }
 
@@ -89,11 +82,6 @@ impl Tensor {
     /// As the model has it.
     pub(crate) fn port(&self) -> &Port {
         &self.of_device.port
-    }
-
-    /// The type of the model.
-    pub(crate) fn kind(&self) -> Type {
-        self.port().element.into()
     }
 
     /// Whether devices have it, as int8.

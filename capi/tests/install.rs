@@ -38,6 +38,10 @@ const CAT: &str = "3: 3 cat (";
 #[test]
 fn the_example_of_the_page_is_built_with_pkg_config_and_by_hand() {
     let folder = installed();
+    for licence in ["LICENSE", "THIRD-PARTY.txt"] {
+        let file = folder.path().join("prefix/share/licenses/vta");
+        assert!(file.join(licence).is_file(), "{licence}");
+    }
     let path = "export PKG_CONFIG_PATH=$PWD/prefix/lib/pkgconfig;";
     let native = std::fs::read_to_string(folder.path().join("prefix/lib/pkgconfig/vta-static.pc"));
     let native = native.unwrap();

@@ -9,7 +9,7 @@
 (4, 10)
 """
 
-from pyvta import cluster, isa
+from pyvta import _results, cluster, errors, isa
 from pyvta._layers import Layer, layers
 from pyvta._pyvta import (
     Buffer,
@@ -25,80 +25,30 @@ from pyvta._pyvta import (
     verify,
 )
 from pyvta._report import Report
-from pyvta._results import (
-    BoardInfo,
-    Check,
-    CheckedNode,
-    Compiled,
-    DeviceInfo,
-    ModelInfo,
-    NodeArg,
-    QuantizedModel,
-    RunReport,
-    Verification,
-    boards,
-    devices,
-    models,
-)
+from pyvta._results import *
 from pyvta._sweep import sweep
 from pyvta._torch import from_torch
-from pyvta.errors import (
-    DeviceError,
-    FileError,
-    FloatModelError,
-    InputError,
-    MemoryLimitError,
-    ModelError,
-    RunError,
-    UsageError,
-    VtaError,
-    VtaWarning,
-    WaitError,
-    WaitTimeoutError,
-)
+from pyvta.errors import *
 
 __all__ = [
-    "BoardInfo",
     "Buffer",
-    "Check",
-    "CheckedNode",
-    "Compiled",
     "Device",
-    "DeviceError",
-    "DeviceInfo",
-    "FileError",
-    "FloatModelError",
     "InferenceSession",
-    "InputError",
     "Layer",
-    "MemoryLimitError",
-    "ModelError",
-    "ModelInfo",
-    "NodeArg",
     "Pending",
     "Promise",
-    "QuantizedModel",
     "Report",
-    "RunError",
-    "RunReport",
     "Timeline",
-    "UsageError",
-    "Verification",
-    "VtaError",
-    "VtaWarning",
-    "WaitError",
-    "WaitTimeoutError",
     "__version__",
-    "boards",
     "check",
     "cluster",
     "compile",
-    "devices",
     "from_torch",
     "isa",
     "layers",
-    "models",
     "quantize",
     "sweep",
     "verify",
 ]
+__all__ += _results.__all__
+__all__ += errors.__all__

@@ -6,61 +6,11 @@ import numpy as np
 import numpy.typing as npt
 
 from pyvta import isa
+from pyvta._layers import Layer
 from pyvta._report import Report
 from pyvta._results import Check, Compiled, NodeArg, QuantizedModel, RunReport, Verification
 
-__all__ = [
-    "Buffer",
-    "Device",
-    "InferenceSession",
-    "InsnTimes",
-    "Measured",
-    "Pending",
-    "Promise",
-    "Sweeper",
-    "Timeline",
-    "Tuner",
-    "Views",
-    "__version__",
-    "check",
-    "compile",
-    "isa_assemble",
-    "isa_check_program",
-    "isa_config",
-    "isa_decode",
-    "isa_decode_uops",
-    "isa_encode",
-    "isa_encode_uops",
-    "isa_fields",
-    "isa_text",
-    "list_boards",
-    "list_devices",
-    "list_models",
-    "quantize",
-    "read_layers",
-    "verify",
-    "write_file",
-]
-
 __version__: str
-
-class _Layer(Protocol):
-    @property
-    def name(self) -> str: ...
-    @property
-    def input(self) -> tuple[int, int]: ...
-    @property
-    def filter(self) -> tuple[int, int]: ...
-    @property
-    def channels(self) -> int: ...
-    @property
-    def filters(self) -> int: ...
-    @property
-    def stride(self) -> int: ...
-    @property
-    def depthwise(self) -> bool: ...
-    @property
-    def dense(self) -> bool: ...
 
 def read_layers(
     path: _Path,
@@ -216,7 +166,7 @@ class Tuner:
 class Sweeper:
     def __new__(
         cls,
-        work: str | Sequence[_Layer],
+        work: str | Sequence[Layer],
         vary: Sequence[str],
         *,
         config: _Path | Mapping[str, Any] | None = None,
@@ -332,14 +282,16 @@ class InsnTimes:
     def __reduce__(self) -> tuple[Any, tuple[Any, ...]]: ...
 
 # What `pyvta.isa` is made of.
-def isa_assemble(text: str, config: _Config | None, board: str | None) -> list[isa.Insn]: ...
+def assemble(
+    text: str, config: _Config | None = None, *, board: _Path | None = None
+) -> list[isa.Insn]: ...
+def decode(words: npt.NDArray[np.uint8] | bytes) -> list[isa.Insn]: ...
+def decode_uops(words: npt.NDArray[np.uint32]) -> list[isa.Uop]: ...
+def disassemble(program: isa.Program) -> str: ...
+def encode(program: isa.Program) -> npt.NDArray[np.uint8]: ...
+def encode_uops(uops: isa.Uops) -> npt.NDArray[np.uint32]: ...
 def isa_check_program(
-    insns: isa.Program, config: _Config | None, board: str | None, strict: bool, hazards: bool
+    insns: isa.Program, config: _Config | None, board: _Path | None, strict: bool, hazards: bool
 ) -> list[tuple[Literal["fault", "hazard", "note"], str]]: ...
-def isa_config(config: _Config | None, board: str | None) -> tuple[str, dict[str, Any]]: ...
-def isa_decode(words: npt.NDArray[np.uint8] | bytes) -> list[isa.Insn]: ...
-def isa_decode_uops(words: npt.NDArray[np.uint32]) -> list[isa.Uop]: ...
-def isa_encode(insns: isa.Program) -> npt.NDArray[np.uint8]: ...
-def isa_encode_uops(values: isa.Uops) -> npt.NDArray[np.uint32]: ...
+def isa_config(config: _Config | None, board: _Path | None) -> tuple[str, dict[str, Any]]: ...
 def isa_fields(kind: str) -> list[tuple[str, int, int, int, int, str, str]]: ...
-def isa_text(insns: isa.Program) -> str: ...

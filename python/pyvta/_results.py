@@ -10,6 +10,22 @@ from typing import Any
 from pyvta import _pyvta
 from pyvta.errors import UsageError
 
+__all__ = [
+    "BoardInfo",
+    "Check",
+    "CheckedNode",
+    "Compiled",
+    "DeviceInfo",
+    "ModelInfo",
+    "NodeArg",
+    "QuantizedModel",
+    "RunReport",
+    "Verification",
+    "boards",
+    "devices",
+    "models",
+]
+
 
 @dataclass(frozen=True)
 class NodeArg:

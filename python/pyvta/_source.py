@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from pyvta import _store
-from pyvta.errors import FileError
+from pyvta.errors import FileError, UsageError
 
 #: How ONNX names a file of weights: an entry with the key `location`, and the bytes of its value.
 _LOCATION = re.compile(rb"\x0a\x08location\x12([\x80-\xff]?[\x00-\x7f])")
@@ -74,13 +74,7 @@ class Source:
 
         Raises TypeError for what is no model, FileError for a file that can't be read.
         """
-        for method in ("to_onnx", "SerializeToString"):
-            if hasattr(model, method):
-                model = bytes(getattr(model, method)())
-        if not isinstance(model, (str, bytes, os.PathLike)):
-            kind = type(model).__name__
-            raise TypeError(f"a model is a path, 'demo', 'zoo:NAME', ONNX as bytes or what has them, not {kind}")
-        return cls.of(model)
+        return cls.of(model_of(model))
 
     @functools.cached_property
     def facts(self) -> list[str]:
@@ -105,6 +99,51 @@ class Source:
             return all((folder / name).read_bytes() == data for name, data in self.files)
         except OSError:
             return False
+
+
+def model_of(model: Any) -> str | bytes:
+    """A network's path or name, or its bytes as ONNX, which models of `pyvta.quantize` and of ONNX's own class have.
+
+    Raises TypeError for what is no model.
+    """
+    for method in ("to_onnx", "SerializeToString"):
+        if hasattr(model, method):
+            model = bytes(getattr(model, method)())
+    if isinstance(model, bytes):
+        return model
+    if not isinstance(model, (str, os.PathLike)):
+        kind = type(model).__name__
+        raise TypeError(f"a model is a path, 'demo', 'zoo:NAME', ONNX as bytes or what has them, not {kind}")
+    return os.fsdecode(model)
+
+
+def again(model: Any, options: Mapping[str, Any]) -> tuple[tuple[Any], dict[str, Any]]:
+    """Arguments as another process and folder needs them: the whole paths of files that are there."""
+
+    def whole(value: Any) -> Any:
+        is_path = isinstance(value, (str, os.PathLike)) and Path(value).is_file()
+        return str(Path(value).absolute()) if is_path else value
+
+    return (whole(model),), {name: whole(value) for name, value in options.items()}
+
+
+def keys_of(config: Mapping[str, Any]) -> str:
+    """The keys of a configuration as JSON, without those that are None; numbers may be numpy's.
+
+    Raises TypeError for keys that are no text and values that JSON hasn't, UsageError for numbers that it hasn't.
+    """
+    given = {key: value for key, value in config.items() if value is not None}
+    for key, value in given.items():
+        if not isinstance(key, str):
+            raise TypeError(f"`config` is a dict with names for keys, not {type(key).__name__}")
+        try:
+            json.dumps(value, default=_plain, allow_nan=False)
+        except TypeError:
+            kind = type(value).__name__
+            raise TypeError(f"`config`: `{key}` is a number, text, a list or a dict, not {kind}") from None
+        except (ValueError, RecursionError) as error:
+            raise UsageError(f"`config`: `{key}`: {error}") from None
+    return json.dumps(given, default=_plain)
 
 
 def _locations(content: bytes) -> list[str]:

@@ -5,13 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pyvta import _store, _work
-from pyvta._pyvta import Tuner
+from pyvta._pyvta import Tuner, write_file
 from pyvta._source import Options, Source, copies
-from pyvta.errors import FileError, RunError
+from pyvta.errors import RunError
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -34,14 +33,7 @@ class Tuned:
 
         Raises FileError for a file that can't be written.
         """
-        target = Path(path)
-        part = target.with_name(f".{target.name}.{os.getpid()}")
-        try:
-            part.write_text(self.text, encoding="utf-8")
-            os.replace(part, target)
-        except OSError as error:
-            part.unlink(missing_ok=True)
-            raise FileError(f"{target}: {error.strerror}") from None
+        write_file(path, self.text.encode())
 
 
 @dataclass(frozen=True)

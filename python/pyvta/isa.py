@@ -31,6 +31,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pyvta import _pyvta
+from pyvta._pyvta import assemble, decode, decode_uops, disassemble, encode, encode_uops
 from pyvta.errors import UsageError
 
 __all__ = [
@@ -86,7 +87,7 @@ class _Insn(_Shown):
     push_next: bool = False
 
     def __str__(self) -> str:
-        return _pyvta.isa_text([self])  # type: ignore[list-item]
+        return disassemble([self])  # type: ignore[list-item]
 
 
 @dataclass(frozen=True, slots=True, repr=False, kw_only=True)
@@ -207,7 +208,7 @@ class Config(Mapping[str, Any]):
     """
 
     def __init__(self, config: _Config | None = None, *, board: _Path | None = None) -> None:
-        text, facts = _pyvta.isa_config(config, None if board is None else str(board))
+        text, facts = _pyvta.isa_config(config, board)
         self._keys: dict[str, Any] = json.loads(text)
         #: Rows of an input and of an accumulator tile.
         self.batch: int = facts["batch"]
@@ -258,55 +259,8 @@ class Finding:
         return self.text
 
 
-def assemble(text: str, config: _Config | None = None, *, board: _Path | None = None) -> list[Insn]:
-    """The instructions of assembly text, one a line; blank lines and what follows ``#`` don't count.
-
-    Raises ``InputError`` with line and column for what is no instruction, and for one that the
-    configuration's machine lacks.
-    """
-    return _pyvta.isa_assemble(text, config, None if board is None else str(board))
-
-
-def disassemble(program: Program) -> str:
-    """The assembly text of a program, a line for each instruction; ``assemble`` gives the same back.
-
-    Raises ``InputError`` for words that are no instruction and values beyond their fields.
-    """
-    return _pyvta.isa_text(program)
-
-
-def encode(program: Program) -> npt.NDArray[np.uint8]:
-    """The words of a program as they lie in DRAM: uint8 of shape (n, 16), little-endian.
-
-    Raises ``InputError`` for values beyond their fields, ``TypeError`` for what is no instruction.
-    """
-    return _pyvta.isa_encode(program)
-
-
-def decode(words: npt.NDArray[np.uint8] | bytes) -> list[Insn]:
-    """The instructions of words, uint8 of any shape, or bytes, 16 for each. Bits that no field covers are
-    ignored.
-
-    Raises ``InputError`` for words that are no instruction.
-    """
-    return _pyvta.isa_decode(words)
-
-
 #: Micro-ops: one by one, also as tuples of dst, src and wgt, or their words, uint32.
 Uops: TypeAlias = Iterable[Uop | tuple[int, ...]] | npt.NDArray[np.uint32]
-
-
-def encode_uops(uops: Uops) -> npt.NDArray[np.uint32]:
-    """Micro-ops as they lie in DRAM: uint32 of shape (n,).
-
-    Raises ``InputError`` for values beyond their fields.
-    """
-    return _pyvta.isa_encode_uops(uops)
-
-
-def decode_uops(words: npt.NDArray[np.uint32]) -> list[Uop]:
-    """The micro-ops of uint32, each of which is one."""
-    return _pyvta.isa_decode_uops(words)
 
 
 def check(
@@ -326,7 +280,6 @@ def check(
 
     Raises ``InputError`` for what is no program.
     """
-    board = None if board is None else str(board)
     found = _pyvta.isa_check_program(program, config, board, strict, hazards)
     return [Finding(kind, text) for kind, text in found]
 

@@ -8,7 +8,6 @@ mod work;
 
 use std::sync::Arc;
 
-use numpy::PyArrayMethods;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use vta_app::device::Setup;
@@ -16,7 +15,7 @@ use vta_app::options::names::{BITSTREAM, BOARD, CONFIG, Name, SCOPE, THREADS, TI
 use vta_driver::{Allocations, DriverError, Lane, Timeline, Work, WorkDone};
 use vta_isa::MemType;
 
-use crate::device::buffer::{Buffer, Form, flat};
+use crate::device::buffer::{ArrayForm, Buffer, flat};
 use crate::device::opened::{Opened, failed};
 use crate::device::streams::{Gives, Pending, Slot};
 use crate::device::work::{Asked, Order, place};
@@ -169,7 +168,7 @@ impl Device {
         dtype: &Bound<'py, PyAny>,
         offset: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let form = Form::of(shape, dtype)?;
+        let form = ArrayForm::of(shape, dtype)?;
         self.queue_read(buffer, form, offset, None)?.ended(py)
     }
 
@@ -238,7 +237,7 @@ impl Device {
         waits: Option<&Bound<'_, PyAny>>,
         signals: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Pending> {
-        let form = Form::of(shape, dtype)?;
+        let form = ArrayForm::of(shape, dtype)?;
         self.queue_read(buffer, form, offset, Some([waits, signals]))
     }
 
@@ -304,10 +303,7 @@ impl Device {
                 form.size_bytes()
             }
             Err(_) => {
-                let bytes = flat(array)?;
-                let bytes = bytes.try_readonly()?;
-                let bytes = bytes.as_slice();
-                data.extend_from_slice(bytes.map_err(|_| input("the array isn't contiguous"))?);
+                data = flat(array)?;
                 data.len() as u64
             }
         };
@@ -317,7 +313,7 @@ impl Device {
             .waits
             .extend(source.as_ref().map(|slot| slot.done.at(1)));
         let make = move || {
-            let bytes = match source.map(|slot| slot.outcome()).transpose()? {
+            let bytes = match source.map(|slot| slot.outcome.clone()).transpose()? {
                 Some(WorkDone::Data(bytes)) => bytes,
                 Some(WorkDone::Written | WorkDone::Ran(_)) | None => data,
             };
@@ -330,7 +326,7 @@ impl Device {
     fn queue_read(
         &self,
         buffer: &Bound<'_, Buffer>,
-        form: Form,
+        form: ArrayForm,
         offset: Option<&Bound<'_, PyAny>>,
         asked: Asked<'_, '_>,
     ) -> PyResult<Pending> {

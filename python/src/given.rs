@@ -1,17 +1,12 @@
-//! What callers give: whole numbers, sizes, switches, text and JSON, numpy's among them. Errors name the
-//! argument.
+//! What callers give: whole numbers, sizes, switches and text, numpy's among them. Errors name the argument.
 
 use std::path::PathBuf;
 
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyMapping, PyString};
-use serde_json::{Map, Number, Value};
+use pyo3::types::{PyBool, PyString};
 
 use crate::error::{input, usage};
-
-/// How deep lists and dicts may lie in each other: none that pyvta takes has more.
-const DEPTH: usize = 8;
 
 /// The name of a value's class, for messages.
 pub fn kind(value: &Bound<'_, PyAny>) -> String {
@@ -105,63 +100,4 @@ pub fn path(name: &str, value: &Bound<'_, PyAny>) -> PyResult<PathBuf> {
 pub fn name(name: &str, value: &Bound<'_, PyAny>) -> PyResult<String> {
     let text = path(name, value)?.into_os_string().into_string();
     text.map_err(|path| input(format!("{} is no text", path.display())))
-}
-
-/// A mapping as JSON, without what is None.
-///
-/// # Errors
-/// As for [`json`].
-pub fn keys(name: &str, value: &Bound<'_, PyMapping>) -> PyResult<Map<String, Value>> {
-    let mut keys = object(name, value, 0)?;
-    keys.retain(|_, value| !value.is_null());
-    Ok(keys)
-}
-
-fn object(name: &str, value: &Bound<'_, PyMapping>, depth: usize) -> PyResult<Map<String, Value>> {
-    let mut object = Map::new();
-    for pair in value.items()?.iter() {
-        let (key, value): (Bound<'_, PyAny>, Bound<'_, PyAny>) = pair.extract()?;
-        let key: String = key
-            .extract()
-            .map_err(|_| mistyped(name, "a dict with names for keys", &key))?;
-        // Messages quote both.
-        let value = json(&format!("{name}`: `{key}"), &value, depth + 1)?;
-        object.insert(key, value);
-    }
-    Ok(object)
-}
-
-/// A value that lies `depth` lists and dicts deep as JSON.
-///
-/// # Errors
-/// `TypeError` for keys that are no text and values that JSON doesn't have, `UsageError` for numbers that
-/// it doesn't have.
-pub fn json(name: &str, value: &Bound<'_, PyAny>, depth: usize) -> PyResult<Value> {
-    if depth > DEPTH {
-        return Err(usage(format!("`{name}` is nested too deeply")));
-    }
-    if value.is_none() {
-        return Ok(Value::Null);
-    }
-    if let Ok(text) = value.extract::<String>() {
-        return Ok(text.into());
-    }
-    if let Ok(switch) = value.extract::<bool>() {
-        return Ok(switch.into());
-    }
-    if let Ok(number) = value.extract::<i64>() {
-        return Ok(number.into());
-    }
-    if let Ok(all) = value.cast::<PyMapping>() {
-        return Ok(object(name, all, depth)?.into());
-    }
-    if let Ok(number) = value.extract::<f64>() {
-        let number = Number::from_f64(number);
-        let none = || usage(format!("`{name}` is {value}, which is no number of JSON"));
-        return Ok(number.ok_or_else(none)?.into());
-    }
-    let wrong = |_| mistyped(name, "a number, text, a list or a dict", value);
-    let all = value.try_iter().map_err(wrong)?;
-    let all: PyResult<Vec<Value>> = all.map(|value| json(name, &value?, depth + 1)).collect();
-    Ok(all?.into())
 }

@@ -10,23 +10,26 @@ use vta_app::Target;
 use vta_app::check::{Also, check_insns};
 use vta_app::device::Machine;
 use vta_isa::{
-    Alu, AluOp, AluOperand, Config, Deps, Field, FieldError, Finish, Gemm, INSN_BYTES, Insn, Load,
-    MemType, Notation, Opcode, Store, Uop, asm, check as isa_check,
+    AluOp, AluOperand, Config, Deps, Field, FieldError, INSN_BYTES, Insn, MemType, Notation,
+    Opcode, Uop, asm, check as isa_check,
 };
 
 use crate::error::{input, raise};
-use crate::given::kind;
+use crate::given::{kind, name};
 use crate::options;
 use crate::results::to_python;
 
 /// The machine of `config=` and `board=`.
 ///
 /// # Errors
-/// As for [`Machine::read`], and `TypeError` for what is no configuration.
-pub fn machine(config: Option<&Bound<'_, PyAny>>, board: Option<&str>) -> PyResult<Machine> {
+/// As for [`Machine::read`], and `TypeError` for what is no configuration or board.
+fn machine(
+    config: Option<&Bound<'_, PyAny>>,
+    board: Option<&Bound<'_, PyAny>>,
+) -> PyResult<Machine> {
     let target = Target {
         config: config.map(options::config).transpose()?,
-        board: board.map(str::to_owned),
+        board: board.map(|board| name("board", board)).transpose()?,
         ..Target::default()
     };
     Machine::read(&target).map_err(raise)
@@ -43,15 +46,16 @@ pub fn program(value: &Bound<'_, PyAny>) -> PyResult<(Vec<Insn>, Vec<u128>)> {
         return Ok((insns, Vec::new()));
     }
     let is_words = value.is_instance_of::<PyBytes>() || value.cast::<PyUntypedArray>().is_ok();
-    if !is_words {
-        let (py, mut insns) = (value.py(), Vec::new());
-        for value in each(value, "instructions")? {
-            let value = value?;
-            insns.push(insn(&value).map_err(|error| at(py, insns.len(), &error))?);
+    let words = if is_words {
+        words(value)?
+    } else {
+        let mut words = Vec::new();
+        for one in each(value, "instructions")? {
+            let found = word(&one?);
+            words.push(found.map_err(|error| at(value.py(), words.len(), &error))?);
         }
-        return Ok((insns, Vec::new()));
-    }
-    let words = words(value)?;
+        words
+    };
     let decode = |(index, word): (usize, &u128)| {
         Insn::decode(*word).map_err(|error| input(format!("word {index} ({word:#034x}): {error}")))
     };
@@ -84,13 +88,11 @@ pub fn uops(value: &Bound<'_, PyAny>) -> PyResult<Vec<u32>> {
                 "micro-op {index}: a Uop or a tuple of dst, src and wgt, not {kind}"
             )));
         }
-        let index = |field: Field| -> PyResult<u16> { Ok(number(&value, &field)? as u16) };
-        let uop = Uop {
-            dst: index(Uop::DST)?,
-            src: index(Uop::SRC)?,
-            wgt: index(Uop::WGT)?,
-        };
-        words.push(uop.encode().map_err(beyond)?);
+        let mut word = 0;
+        for field in Uop::LIST {
+            word |= number(&value, field)? << field.first_bit;
+        }
+        words.push(word as u32);
     }
     Ok(words)
 }
@@ -149,41 +151,35 @@ fn at(py: Python<'_>, index: usize, error: &PyErr) -> PyErr {
     }
 }
 
-/// The instruction of a dataclass, whose kind it says itself.
-fn insn(value: &Bound<'_, PyAny>) -> PyResult<Insn> {
-    let kind = || -> PyResult<Option<Opcode>> {
-        let name: String = value.getattr("opcode")?.extract()?;
-        Ok(Opcode::ALL.into_iter().find(|o| o.name() == name))
-    };
-    let Ok(Some(opcode)) = kind() else {
-        let name = value.get_type().name()?;
-        return Err(PyTypeError::new_err(format!(
-            "a Load, Store, Gemm, Alu or Finish, not {name}"
-        )));
-    };
-    let get = |field: &Field| number(value, field);
-    let deps = Deps::build(get)?;
-    let insn: Insn = match opcode {
-        Opcode::Load => {
-            let loaded = MemType::ALL.into_iter().filter(|mem| *mem != MemType::Out);
-            Load::build(deps, code(value, "mem", loaded, MemType::name)?, get)?.into()
-        }
-        Opcode::Store => Store::build(deps, get)?.into(),
-        Opcode::Gemm => Gemm::build(deps, get)?.into(),
-        Opcode::Finish => Finish { deps }.into(),
-        Opcode::Alu => {
-            let op = code(value, "op", AluOp::ALL.into_iter(), AluOp::name)?;
-            let imm = &Alu::FIELDS.imm;
-            let operand = if value.getattr(imm.name)?.is_none() {
-                AluOperand::Acc
-            } else {
-                AluOperand::Imm(number(value, imm)? as i16)
-            };
-            Alu::build(deps, op, operand, get)?.into()
-        }
-    };
-    insn.encode().map_err(beyond)?;
-    Ok(insn)
+/// The word of a dataclass, whose kind it says itself.
+fn word(value: &Bound<'_, PyAny>) -> PyResult<u128> {
+    let name = value.getattr("opcode").and_then(|name| name.extract());
+    let opcode = name.ok().and_then(|name: String| opcode(&name));
+    let opcode = opcode.ok_or_else(|| {
+        let kind = kind(value);
+        PyTypeError::new_err(format!("a Load, Store, Gemm, Alu or Finish, not {kind}"))
+    })?;
+    let mut word = Opcode::FIELD.put(opcode.code().into()).map_err(beyond)?;
+    for field in [Deps::LIST, opcode.fields()].concat() {
+        let bits = match (field.name, opcode) {
+            ("memory_type", Opcode::Store) => MemType::Out.code().into(),
+            ("memory_type", _) => {
+                let loaded = MemType::ALL.into_iter().filter(|mem| *mem != MemType::Out);
+                code(value, "mem", loaded.map(|mem| (mem.name(), mem.code())))?
+            }
+            ("alu_opcode", _) => code(value, "op", AluOp::ALL.map(|op| (op.name(), op.code())))?,
+            ("use_imm", _) => (!value.getattr("imm")?.is_none()).into(),
+            ("imm", _) if value.getattr("imm")?.is_none() => 0,
+            _ => number(value, &field)?,
+        };
+        word |= field.put(bits & field.max()).map_err(beyond)?;
+    }
+    Ok(word)
+}
+
+/// The kind of instruction of a name.
+fn opcode(name: &str) -> Option<Opcode> {
+    Opcode::ALL.into_iter().find(|o| o.name() == name)
 }
 
 /// The value of a field, which fits it. Negative ones are as `Field` has them, in two's complement.
@@ -207,20 +203,19 @@ fn number(value: &Bound<'_, PyAny>, field: &Field) -> PyResult<u64> {
     }
 }
 
-/// What an attribute names.
-fn code<T: Copy>(
+/// The code of what an attribute names.
+fn code(
     value: &Bound<'_, PyAny>,
     attribute: &str,
-    all: impl Iterator<Item = T>,
-    name: impl Fn(T) -> &'static str,
-) -> PyResult<T> {
+    all: impl IntoIterator<Item = (&'static str, u8)>,
+) -> PyResult<u64> {
     let given: String = value.getattr(attribute)?.extract()?;
     let mut known = Vec::new();
-    for one in all {
-        if name(one) == given {
-            return Ok(one);
+    for (name, code) in all {
+        if name == given {
+            return Ok(code.into());
         }
-        known.push(name(one));
+        known.push(name);
     }
     let known = known.join(", ");
     Err(input(format!(
@@ -230,35 +225,28 @@ fn code<T: Copy>(
 
 /// The dataclass of an instruction.
 fn object<'py>(classes: &Bound<'py, PyModule>, insn: &Insn) -> PyResult<Bound<'py, PyAny>> {
-    let fields = PyDict::new(classes.py());
-    let values: Vec<(Field, u64)> = match insn {
-        Insn::Load(load) => {
-            fields.set_item("mem", load.mem.name())?;
-            load.values().collect()
+    let (fields, word) = (PyDict::new(classes.py()), insn.encode().map_err(beyond)?);
+    for field in [Deps::LIST, insn.opcode().fields()].concat() {
+        match field.notation {
+            Notation::Flag => fields.set_item(field.name, field.get(word) != 0)?,
+            Notation::Number | Notation::Shown => fields.set_item(field.name, field.get(word))?,
+            Notation::Signed | Notation::Code => {}
         }
-        Insn::Store(store) => store.values().collect(),
-        Insn::Gemm(gemm) => gemm.values().collect(),
-        Insn::Finish(_) => Vec::new(),
+    }
+    match insn {
+        Insn::Load(load) => fields.set_item("mem", load.mem.name())?,
         Insn::Alu(alu) => {
             fields.set_item("op", alu.op.name())?;
             if let AluOperand::Imm(imm) = alu.operand {
-                fields.set_item(Alu::FIELDS.imm.name, imm)?;
+                fields.set_item("imm", imm)?;
             }
-            alu.values().collect()
         }
-    };
-    for (field, value) in insn.deps().values().chain(values) {
-        if field.notation == Notation::Flag {
-            fields.set_item(field.name, value != 0)?;
-        } else {
-            fields.set_item(field.name, value)?;
-        }
+        Insn::Store(_) | Insn::Gemm(_) | Insn::Finish(_) => {}
     }
-    let class = insn.opcode().name();
-    classes
+    let class = classes
         .getattr("_CLASSES")?
-        .get_item(class)?
-        .call((), Some(&fields))
+        .get_item(insn.opcode().name())?;
+    class.call((), Some(&fields))
 }
 
 fn objects<'py>(py: Python<'py>, insns: &[Insn]) -> PyResult<Bound<'py, PyList>> {
@@ -269,14 +257,17 @@ fn objects<'py>(py: Python<'py>, insns: &[Insn]) -> PyResult<Bound<'py, PyList>>
     Ok(list)
 }
 
-/// Instructions of text. Those that the machine lacks are refused.
+/// The instructions of assembly text, one a line; blank lines and what follows `#` don't count.
+///
+/// Raises `InputError` with line and column for what is no instruction, and for one that the configuration's
+/// machine lacks.
 #[pyfunction]
-#[pyo3(signature = (text, config, board))]
-pub fn isa_assemble<'py>(
+#[pyo3(signature = (text, config = None, *, board = None))]
+pub fn assemble<'py>(
     py: Python<'py>,
     text: &str,
     config: Option<&Bound<'py, PyAny>>,
-    board: Option<&str>,
+    board: Option<&Bound<'py, PyAny>>,
 ) -> PyResult<Bound<'py, PyList>> {
     let machine = machine(config, board)?;
     let insns = asm::parse(text).map_err(|error| raise(error.into()))?;
@@ -285,24 +276,28 @@ pub fn isa_assemble<'py>(
     objects(py, &insns)
 }
 
-/// Instructions of words.
+/// The instructions of words, uint8 of any shape, or bytes, 16 for each. Bits that no field covers are ignored.
+///
+/// Raises `InputError` for words that are no instruction.
 #[pyfunction]
-pub fn isa_decode<'py>(words: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyList>> {
+pub fn decode<'py>(words: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyList>> {
     objects(words.py(), &program(words)?.0)
 }
 
-/// uint8 of shape (n, 16).
+/// The words of a program as they lie in DRAM: uint8 of shape (n, 16), little-endian.
+///
+/// Raises `InputError` for values beyond their fields, `TypeError` for what is no instruction.
 #[pyfunction]
-pub fn isa_encode<'py>(insns: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
-    let words = encoded(&program(insns)?.0)?;
+pub fn encode<'py>(program: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+    let words = encoded(&self::program(program)?.0)?;
     let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
-    let array = bytes.into_pyarray(insns.py());
+    let array = bytes.into_pyarray(program.py());
     Ok(array.reshape([words.len(), INSN_BYTES])?.into_any())
 }
 
-/// Micro-ops of uint32, or of bytes' worth of them.
+/// The micro-ops of uint32, each of which is one.
 #[pyfunction]
-pub fn isa_decode_uops<'py>(words: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyList>> {
+pub fn decode_uops<'py>(words: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyList>> {
     let py = words.py();
     let (class, list) = (py.import("pyvta.isa")?.getattr("Uop")?, PyList::empty(py));
     for word in uops(words)? {
@@ -312,17 +307,22 @@ pub fn isa_decode_uops<'py>(words: &Bound<'py, PyAny>) -> PyResult<Bound<'py, Py
     Ok(list)
 }
 
-/// uint32, one for each micro-op.
+/// Micro-ops as they lie in DRAM: uint32 of shape (n,).
+///
+/// Raises `InputError` for values beyond their fields.
 #[pyfunction]
-pub fn isa_encode_uops<'py>(values: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
-    Ok(uops(values)?.into_pyarray(values.py()).into_any())
+pub fn encode_uops<'py>(uops: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+    Ok(self::uops(uops)?.into_pyarray(uops.py()).into_any())
 }
 
-/// A line of text for each instruction.
+/// The assembly text of a program, a line for each instruction; `assemble` gives the same back.
+///
+/// Raises `InputError` for words that are no instruction and values beyond their fields.
 #[pyfunction]
-pub fn isa_text(insns: &Bound<'_, PyAny>) -> PyResult<String> {
-    let lines = program(insns)?.0.into_iter().map(|insn| insn.to_string());
-    Ok(lines.collect::<Vec<_>>().join("\n"))
+pub fn disassemble(program: &Bound<'_, PyAny>) -> PyResult<String> {
+    let insns = self::program(program)?.0.into_iter();
+    let lines: Vec<String> = insns.map(|insn| insn.to_string()).collect();
+    Ok(lines.join("\n"))
 }
 
 /// What is found in a program: pairs of what kind it is and a line of text.
@@ -331,7 +331,7 @@ pub fn isa_text(insns: &Bound<'_, PyAny>) -> PyResult<String> {
 pub fn isa_check_program(
     insns: &Bound<'_, PyAny>,
     config: Option<&Bound<'_, PyAny>>,
-    board: Option<&str>,
+    board: Option<&Bound<'_, PyAny>>,
     strict: bool,
     hazards: bool,
 ) -> PyResult<Vec<(&'static str, String)>> {
@@ -353,7 +353,7 @@ pub fn isa_check_program(
 pub fn isa_config<'py>(
     py: Python<'py>,
     config: Option<&Bound<'py, PyAny>>,
-    board: Option<&str>,
+    board: Option<&Bound<'py, PyAny>>,
 ) -> PyResult<(String, Bound<'py, PyAny>)> {
     let config: Config = machine(config, board)?.config;
     let of_each = |of: fn(&Config, MemType) -> usize| -> Map<String, Value> {
@@ -374,8 +374,7 @@ pub fn isa_config<'py>(
 /// largest value, unit, meaning.
 #[pyfunction]
 pub fn isa_fields(kind: &str) -> PyResult<Vec<FieldRow>> {
-    let opcode = Opcode::ALL.into_iter().find(|o| o.name() == kind);
-    let all = match opcode {
+    let all = match opcode(kind) {
         Some(opcode) => [&[Opcode::FIELD], Deps::LIST, opcode.fields()].concat(),
         None if kind == "uop" => Uop::LIST.to_vec(),
         None => {
@@ -387,15 +386,8 @@ pub fn isa_fields(kind: &str) -> PyResult<Vec<FieldRow>> {
     };
     let row = |field: &Field| {
         let (low, high) = field.range();
-        let Field {
-            name,
-            first_bit,
-            bits,
-            unit,
-            meaning,
-            ..
-        } = *field;
-        (name, first_bit, bits, low, high, unit, meaning)
+        let (name, first, bits) = (field.name, field.first_bit, field.bits);
+        (name, first, bits, low, high, field.unit, field.meaning)
     };
     Ok(all.iter().map(row).collect())
 }

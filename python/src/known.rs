@@ -64,7 +64,7 @@ pub fn check<'py>(
     let (py, origin) = (model.py(), Origin::of(model)?);
     let bytes = origin.bytes(py);
     let args = CheckOptions {
-        file: origin.name().into(),
+        file: origin.name.clone().into(),
         config: options.target.config,
         board: options.target.board,
         input_shape: options.shapes,

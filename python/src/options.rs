@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use pyo3::call::PyCallArgs;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyMapping};
@@ -9,7 +10,7 @@ use vta_app::options::names::{Front, Name};
 use vta_app::options::{ConfigSource, InputShape, NetworkOptions, Slot, named};
 use vta_compiler::semantics::Requant;
 
-use crate::error::usage;
+use crate::error::{raise, usage};
 use crate::given::{self, path, size, switch, text};
 
 /// Reads keyword arguments; what is `None` is as if it weren't given.
@@ -66,12 +67,14 @@ pub fn config(value: &Bound<'_, PyAny>) -> PyResult<ConfigSource> {
     if let Ok(path) = value.extract::<PathBuf>() {
         return Ok(path.into());
     }
-    let Ok(keys) = value.cast::<PyMapping>() else {
+    if value.cast::<PyMapping>().is_err() {
         return Err(PyTypeError::new_err(
             "`config` is a path or a dict of the keys of a vta_config.json",
         ));
-    };
-    Ok(ConfigSource::Keys(given::keys("config", keys)?))
+    }
+    let keys: String = source(value.py(), "keys_of", (value,))?.extract()?;
+    let keys = serde_json::from_str(&keys).map_err(|error| raise(error.into()))?;
+    Ok(ConfigSource::Keys(keys))
 }
 
 /// `{"input": (1, 3, 224, 224)}`, or the dimensions alone of the only input.
@@ -100,75 +103,46 @@ fn requant(name: &str) -> PyResult<Requant> {
     found.map_err(|error| usage(format!("`requant`: {error}")))
 }
 
+/// Calls a function of `pyvta/_source.py`.
+///
+/// # Errors
+/// What it raises.
+pub fn source<'py>(
+    py: Python<'py>,
+    function: &str,
+    given: impl PyCallArgs<'py>,
+) -> PyResult<Bound<'py, PyAny>> {
+    py.import("pyvta._source")?.call_method1(function, given)
+}
+
 /// Where a network comes from, so that it can be opened again.
 #[derive(Debug)]
-pub enum Origin {
-    /// A file, `demo` or `zoo:NAME`.
-    Name(String),
-    /// An ONNX model in memory.
-    Bytes(Py<PyBytes>),
+pub struct Origin {
+    /// A file, `demo` or `zoo:NAME`, or an ONNX model's bytes.
+    pub model: Py<PyAny>,
+    /// Its name, for messages.
+    pub name: String,
 }
 
 impl Origin {
-    /// Of a path or name, bytes, or an object with a method `to_onnx`.
+    /// Of a path or name, bytes, or an object that has them.
     ///
     /// # Errors
-    /// `TypeError` for anything else, and what that method raises.
+    /// `TypeError` for anything else, and what such an object raises.
     pub fn of(model: &Bound<'_, PyAny>) -> PyResult<Self> {
-        if let Ok(bytes) = model.cast::<PyBytes>() {
-            return Ok(Self::Bytes(bytes.clone().unbind()));
-        }
-        // The latter is that of ONNX's own class of models.
-        for method in ["to_onnx", "SerializeToString"] {
-            if model.hasattr(method)? {
-                let bytes = model.call_method0(method)?;
-                return Ok(Self::Bytes(bytes.cast_into::<PyBytes>()?.unbind()));
-            }
-        }
-        if model.extract::<PathBuf>().is_err() {
-            let kind = given::kind(model);
-            return Err(PyTypeError::new_err(format!(
-                "a model is a path, 'demo', 'zoo:NAME', ONNX as bytes or what has them, not {kind}"
-            )));
-        }
-        Ok(Self::Name(given::name("model", model)?))
+        let model = source(model.py(), "model_of", (model,))?;
+        let name = if model.is_instance_of::<PyBytes>() {
+            "the model".to_owned()
+        } else {
+            given::name("model", &model)?
+        };
+        let model = model.unbind();
+        Ok(Self { model, name })
     }
 
     /// The ONNX model, where it is in memory.
     pub fn bytes<'py>(&'py self, py: Python<'py>) -> Option<&'py [u8]> {
-        match self {
-            Self::Name(_) => None,
-            Self::Bytes(bytes) => Some(bytes.bind(py).as_bytes()),
-        }
-    }
-
-    /// What opens it again, in another process and folder, too.
-    pub fn again<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        match self {
-            Self::Bytes(bytes) => Ok(bytes.bind(py).clone().into_any()),
-            Self::Name(name) => again(name.into_pyobject(py)?.as_any()),
-        }
-    }
-
-    /// Its name for messages.
-    pub fn name(&self) -> &str {
-        match self {
-            Self::Name(name) => name,
-            Self::Bytes(_) => "the model",
-        }
-    }
-}
-
-/// An option as another process and folder needs it: the whole path of a file that is there.
-///
-/// # Errors
-/// A path without a folder that this process may see.
-pub fn again<'py>(value: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
-    match value.extract::<PathBuf>() {
-        Ok(path) if path.is_file() => {
-            let path = std::path::absolute(&path)?;
-            Ok(path.into_os_string().into_pyobject(value.py())?.into_any())
-        }
-        _ => Ok(value.clone()),
+        let bytes = self.model.bind(py).cast::<PyBytes>();
+        bytes.ok().map(PyBytesMethods::as_bytes)
     }
 }

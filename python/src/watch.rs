@@ -1,6 +1,7 @@
 //! Long work: without Python's lock, with its signals, its progress and its remarks.
 
 use std::ffi::CString;
+use std::mem;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Mutex, PoisonError};
@@ -60,24 +61,17 @@ impl Watched {
         if side.raised.is_some() {
             return;
         }
-        let found = py.check_signals().and_then(|()| self.tell(py, &mut side));
+        let (done, all) = (&self.done, &self.all);
+        let now = (done.load(Ordering::Relaxed), all.load(Ordering::Relaxed));
+        let is_news = mem::replace(&mut side.told, now) != now;
+        let found = py.check_signals().and_then(|()| match &self.progress {
+            Some(callback) if is_news => callback.call1(py, now).map(drop),
+            _ => Ok(()),
+        });
         if let Err(error) = found {
             side.raised = Some(error);
             self.stop.store(true, Ordering::Relaxed);
         }
-    }
-
-    fn tell(&self, py: Python<'_>, side: &mut Side) -> PyResult<()> {
-        let now = [&self.done, &self.all]
-            .map(|n| n.load(Ordering::Relaxed))
-            .into();
-        if let Some(callback) = &self.progress
-            && side.told != now
-        {
-            side.told = now;
-            callback.call1(py, now)?;
-        }
-        Ok(())
     }
 
     /// After the work: what Python raised, or what the work gave; remarks are warnings.

@@ -97,4 +97,4 @@ def test_the_wheel_says_what_it_is():
     assert told["License-Expression"] == "Apache-2.0" and told.get_all("Project-URL")
     assert re.search("int8", told["Description"] or told.get_payload())
     files = {file.name for file in importlib.metadata.files("pyvta")}
-    assert {"LICENSE", "py.typed", "_pyvta.pyi"} <= files
+    assert {"LICENSE", "THIRD-PARTY.txt", "py.typed", "_pyvta.pyi"} <= files

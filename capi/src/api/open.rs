@@ -9,7 +9,7 @@ use std::ptr;
 
 use crate::error::{Failure, Status, caught, status};
 use crate::options::Options;
-use crate::raw::{self, null};
+use crate::raw::{self, some};
 use crate::session::Session;
 
 /// The version of this interface: the number in the shared library's name. A program that was compiled with
@@ -62,19 +62,14 @@ pub extern "C" fn vta_options_new() -> *mut Options {
 /// A file is looked for when a session is opened.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vta_options_set(
-    options: *mut Options,
+    options: Option<&mut Options>,
     name: *const c_char,
     value: *const c_char,
 ) -> Status {
     status(|| {
+        let options = some("options", options)?;
         // SAFETY: pointers are as the header wants them.
-        let (options, name, value) = unsafe {
-            (
-                options.as_mut().ok_or_else(|| null("options"))?,
-                raw::text("name", name)?,
-                raw::text("value", value)?,
-            )
-        };
+        let (name, value) = unsafe { (raw::text("name", name)?, raw::text("value", value)?) };
         options.set(name, value)
     })
 }
@@ -113,8 +108,8 @@ unsafe fn free<T>(made: *mut T) {
 pub unsafe extern "C" fn vta_open(
     model: *const c_char,
     device: *const c_char,
-    options: *const Options,
-    session: *mut *mut Session,
+    options: Option<&Options>,
+    session: Option<&mut *mut Session>,
 ) -> Status {
     // SAFETY: pointers are as the header wants them.
     unsafe {
@@ -130,8 +125,8 @@ pub unsafe extern "C" fn vta_open_onnx(
     data: *const c_void,
     size: usize,
     device: *const c_char,
-    options: *const Options,
-    session: *mut *mut Session,
+    options: Option<&Options>,
+    session: Option<&mut *mut Session>,
 ) -> Status {
     let model = || {
         // SAFETY: pointers are as the header wants them.
@@ -149,23 +144,20 @@ pub unsafe extern "C" fn vta_open_onnx(
 /// Opens what `model` gives.
 ///
 /// # Safety
-/// Pointers are as the header wants them.
+/// The device is as the header wants it.
 unsafe fn opened<'a>(
-    session: *mut *mut Session,
+    session: Option<&mut *mut Session>,
     device: *const c_char,
-    options: *const Options,
+    options: Option<&Options>,
     model: impl FnOnce() -> Result<(&'a str, Option<Vec<u8>>), Failure>,
 ) -> Status {
     status(|| {
+        let session = some("session", session)?;
+        *session = ptr::null_mut();
         // SAFETY: the caller's promise.
-        let (session, device, options) = unsafe {
-            let session = session.as_mut().ok_or_else(|| null("session"))?;
-            *session = ptr::null_mut();
-            let device = raw::maybe_text("device", device)?.unwrap_or("sim");
-            (session, device, options.as_ref().cloned())
-        };
+        let device = unsafe { raw::maybe_text("device", device) }?.unwrap_or("sim");
         let (name, bytes) = model()?;
-        let Options(mut options) = options.unwrap_or_default();
+        let Options(mut options) = options.cloned().unwrap_or_default();
         device.clone_into(&mut options.target.device);
         let opened = Session::open(options.open(name, bytes)?, &options.target)?;
         *session = Box::into_raw(Box::new(opened));

@@ -8,11 +8,10 @@ use std::ffi::{CString, c_char, c_void};
 use std::{iter, ptr};
 
 use crate::counters::Counters;
-use crate::error::{Failure, Status, caught, status};
-use crate::raw::{self, null};
+use crate::error::{Status, caught, status};
+use crate::raw::{self, some};
 use crate::session::{Session, State};
 use crate::tensor::Type;
-use crate::values::{Given, Room};
 
 /// Gives an input by number its values, `count` of `type` (a `vta_type`), which are copied: a whole number of
 /// images, one behind the other, each in the order of the tensor's shape. An input keeps them until it gets
@@ -30,11 +29,11 @@ pub unsafe extern "C" fn vta_set_input(
 ) -> Status {
     status(|| {
         // SAFETY: pointers are as the header wants them.
-        let session = unsafe { session.as_ref() }.ok_or_else(|| null("session"))?;
-        let kind = kind(r#type)?;
+        let session = some("session", unsafe { session.as_ref() })?;
+        let kind = Type::element(r#type)?;
         // SAFETY: as above; the type says what there is.
-        let bytes = unsafe { raw::values("values", values, count, kind.size_bytes()) }?;
-        session.set(index, Given { kind, bytes })
+        let bytes = unsafe { raw::values("values", values, count, kind.bytes() as usize) }?;
+        session.set(index, kind, bytes)
     })
 }
 
@@ -49,13 +48,8 @@ pub unsafe extern "C" fn vta_set_images(
 ) -> Status {
     status(|| {
         // SAFETY: pointers are as the header wants them.
-        let (session, path) = unsafe {
-            (
-                session.as_ref().ok_or_else(|| null("session"))?,
-                raw::maybe_text("path", path)?,
-            )
-        };
-        session.set_images(index, path)
+        let (session, path) = unsafe { (session.as_ref(), raw::maybe_text("path", path)?) };
+        some("session", session)?.set_images(index, path)
     })
 }
 
@@ -65,8 +59,7 @@ pub unsafe extern "C" fn vta_set_images(
 pub unsafe extern "C" fn vta_run(session: *mut Session) -> Status {
     status(|| {
         // SAFETY: pointers are as the header wants them.
-        let session = unsafe { session.as_ref() }.ok_or_else(|| null("session"))?;
-        session.run()
+        some("session", unsafe { session.as_ref() })?.run()
     })
 }
 
@@ -82,12 +75,8 @@ pub unsafe extern "C" fn vta_cancel(session: *mut Session) {
 
 /// How many images the last run was of; 0 before a run that ended well, and for NULL.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn vta_image_count(session: *const Session) -> usize {
-    caught(0, || {
-        // SAFETY: pointers are as the header wants them.
-        let session = unsafe { session.as_ref() }.ok_or_else(|| null("session"))?;
-        Ok(session.images())
-    })
+pub extern "C" fn vta_image_count(session: Option<&Session>) -> usize {
+    caught(0, || Ok(some("session", session)?.images()))
 }
 
 /// Copies an output of the last run to `values`, where there is room for `count` values of `type` (a
@@ -97,38 +86,32 @@ pub unsafe extern "C" fn vta_image_count(session: *const Session) -> usize {
 /// device's own steps; `VTA_TYPE_I64` holds whole numbers of any type that the host gave.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vta_read_output(
-    session: *const Session,
+    session: Option<&Session>,
     index: usize,
     r#type: i32,
     values: *mut c_void,
     count: usize,
 ) -> Status {
     status(|| {
-        // SAFETY: pointers are as the header wants them.
-        let session = unsafe { session.as_ref() }.ok_or_else(|| null("session"))?;
-        let kind = kind(r#type)?;
-        // SAFETY: as above; the type says for what there is room.
-        let bytes = unsafe { raw::room("values", values, count, kind.size_bytes()) }?;
-        session.read(index, Room { kind, bytes })
+        let session = some("session", session)?;
+        let kind = Type::element(r#type)?;
+        // SAFETY: pointers are as the header wants them; the type says for what there is room.
+        let room = unsafe { raw::room("values", values, count, kind.bytes() as usize) }?;
+        session.read(index, kind, room)
     })
 }
 
 /// Writes what the session counted to `counters`, `size` bytes of it: give `sizeof(vta_counters)`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vta_read_counters(
-    session: *const Session,
+    session: Option<&Session>,
     counters: *mut Counters,
     size: usize,
 ) -> Status {
     status(|| {
+        let state = some("session", session)?.state();
         // SAFETY: pointers are as the header wants them.
-        let (session, room) = unsafe {
-            (
-                session.as_ref().ok_or_else(|| null("session"))?,
-                raw::room("counters", counters.cast(), size, 1)?,
-            )
-        };
-        let state = session.state();
+        let room = unsafe { raw::room("counters", counters.cast(), size, 1) }?;
         let figures = state.counted.figures(&state.network);
         // A caller of another version has fewer or more of them.
         let bytes = bytemuck::bytes_of(&figures).iter().chain(iter::repeat(&0));
@@ -163,15 +146,9 @@ pub unsafe extern "C" fn vta_notes(session: *mut Session) -> *const c_char {
 unsafe fn told(session: *mut Session, text: impl FnOnce(&State) -> String) -> *const c_char {
     caught(ptr::null(), || {
         // SAFETY: the caller's promise.
-        let session = unsafe { session.as_ref() }.ok_or_else(|| null("session"))?;
-        let mut state = session.state();
+        let mut state = some("session", unsafe { session.as_ref() })?.state();
         let text = text(&state);
         state.text = CString::new(text).unwrap_or_default();
         Ok(state.text.as_ptr())
     })
-}
-
-/// A type by its number.
-fn kind(number: i32) -> Result<Type, Failure> {
-    Type::of(number).ok_or_else(|| Failure::usage(format!("`type`: {number} is no vta_type")))
 }

@@ -73,8 +73,8 @@ impl Drop for Own {
 
 thread_local! {
     static OWN: RefCell<Option<Own>> = const { RefCell::new(None) };
-    /// The kernel that a callback of this thread records, and the most micro-ops that it may have.
-    static RECORDING: RefCell<Option<(Recording, usize)>> = const { RefCell::new(None) };
+    /// The kernel that a callback of this thread records.
+    static RECORDING: RefCell<Option<Recording>> = const { RefCell::new(None) };
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -95,19 +95,17 @@ fn of_handle(cmd: *mut c_void) -> Result<Arc<Mutex<Thread>>, Failure> {
 /// The queue of this thread, and its handle.
 fn own() -> Result<(usize, Arc<Mutex<Thread>>), Failure> {
     static HANDLES: AtomicUsize = AtomicUsize::new(0);
-    OWN.with(|own| {
-        let mut own = own.borrow_mut();
+    OWN.with_borrow_mut(|own| {
         if let Some(Own(handle)) = *own {
             let thread = of_handle(ptr::without_provenance_mut(handle))?;
             return Ok((handle, thread));
         }
         let config = with_machine(|machine| Ok(machine.config().clone()))?;
         let handle = 1 + HANDLES.fetch_add(1, Ordering::Relaxed);
-        let thread = Thread {
+        let thread = Arc::new(Mutex::new(Thread {
             config,
             ..Thread::default()
-        };
-        let thread = Arc::new(Mutex::new(thread));
+        }));
         lock(&THREADS).insert(handle, Arc::clone(&thread));
         *own = Some(Own(handle));
         Ok((handle, thread))
@@ -414,16 +412,14 @@ pub extern "C" fn VTAStoreBuffer2D(
 }
 
 /// Does something to the kernel that this thread's callback records.
-fn record(function: &str, work: impl FnOnce(&mut Recording, usize)) {
+fn record(function: &str, work: impl FnOnce(&mut Recording)) {
     told(function, (), || {
-        RECORDING.with(|recording| match &mut *recording.borrow_mut() {
-            Some((recording, most)) => {
-                work(recording, *most);
-                Ok(())
-            }
-            None => Err(Failure::usage(
-                "no kernel is recorded: call it from a callback of VTAPushGEMMOp or VTAPushALUOp",
-            )),
+        RECORDING.with_borrow_mut(|recording| {
+            let none =
+                "no kernel is recorded: call it from a callback of VTAPushGEMMOp or VTAPushALUOp";
+            let recording = recording.as_mut().ok_or_else(|| Failure::usage(none))?;
+            work(recording);
+            Ok(())
         })
     });
 }
@@ -439,7 +435,7 @@ pub extern "C" fn VTAUopPush(
     use_imm: u32,
     imm_val: i32,
 ) {
-    record("VTAUopPush", |recording, most| {
+    record("VTAUopPush", |recording| {
         let reset = reset_out != 0;
         let kind = match mode {
             0 => Kind::Gemm { reset },
@@ -458,13 +454,13 @@ pub extern "C" fn VTAUopPush(
             }
             _ => return recording.fail(format!("mode {mode}: 0 is GEMM, 1 the ALU")),
         };
-        recording.push(kind, [dst_index, src_index, wgt_index], most);
+        recording.push(kind, [dst_index, src_index, wgt_index]);
     });
 }
 
 #[unsafe(no_mangle)]
 pub extern "C" fn VTAUopLoopBegin(extent: u32, dst_factor: u32, src_factor: u32, wgt_factor: u32) {
-    record("VTAUopLoopBegin", |recording, _| {
+    record("VTAUopLoopBegin", |recording| {
         recording.begin(Loop {
             extent,
             dst: dst_factor,
@@ -476,7 +472,7 @@ pub extern "C" fn VTAUopLoopBegin(extent: u32, dst_factor: u32, src_factor: u32,
 
 #[unsafe(no_mangle)]
 pub extern "C" fn VTAUopLoopEnd() {
-    record("VTAUopLoopEnd", |recording, _| recording.end());
+    record("VTAUopLoopEnd", Recording::end);
 }
 
 #[unsafe(no_mangle)]
@@ -565,26 +561,20 @@ unsafe fn kernel(
     let Some(finit) = finit else {
         return Err(Failure::usage("`finit` is NULL, and the kernel is new"));
     };
-    let busy = RECORDING.with(|recording| {
-        let mut recording = recording.borrow_mut();
-        let busy = recording.is_some();
-        recording.get_or_insert_with(|| (Recording::default(), most));
-        busy
-    });
-    if busy {
+    if RECORDING.with_borrow(Option::is_some) {
         return Err(Failure::usage("a kernel's callback queues another kernel"));
     }
+    RECORDING.set(Some(Recording::new(most)));
     // No lock is held: the callback calls the functions above.
     // SAFETY: the caller's promise.
     let code = unsafe { finit(signature) };
-    let recorded = RECORDING.with(|recording| recording.borrow_mut().take());
+    let recorded = RECORDING.take().unwrap_or_default();
     if code != 0 {
         return Err(Failure::input(format!(
             "the kernel's callback returned {code}"
         )));
     }
-    let (recording, _) = recorded.unwrap_or_default();
-    let kernel = Arc::new(recording.finish(is_gemm)?);
+    let kernel = Arc::new(recorded.finish(is_gemm)?);
     let mut kernels = lock(&KERNELS);
     if kernels.known.len() == MOST_KERNELS {
         // They are recorded again when they come again.
@@ -619,7 +609,7 @@ pub extern "C" fn VTASynchronize(cmd: *mut c_void, _wait_cycles: u32) {
 #[unsafe(no_mangle)]
 pub extern "C" fn VTARuntimeShutdown() {
     told("VTARuntimeShutdown", (), || {
-        OWN.with(|own| drop(own.borrow_mut().take()));
+        drop(OWN.take());
         lock(&KERNELS).known.clear();
         Ok(())
     });

@@ -40,11 +40,21 @@ pub struct Recording {
     loops: Vec<Loop>,
     open: usize,
     uops: Vec<Uop>,
+    /// The most micro-ops.
+    most: usize,
     /// The first thing that went wrong: the callback can't be told.
     wrong: Option<Failure>,
 }
 
 impl Recording {
+    /// A kernel of so many micro-ops at most.
+    pub fn new(most: usize) -> Self {
+        Self {
+            most,
+            ..Self::default()
+        }
+    }
+
     /// Opens a loop. All loops come before the first micro-op.
     pub fn begin(&mut self, new: Loop) {
         if self.loops.len() == MOST_LOOPS {
@@ -65,17 +75,18 @@ impl Recording {
         }
     }
 
-    /// A micro-op, `most` of them at most.
-    pub fn push(&mut self, kind: Kind, indices: [u32; 3], most: usize) {
+    /// A micro-op.
+    pub fn push(&mut self, kind: Kind, indices: [u32; 3]) {
         if self.open != self.loops.len() {
             return self.fail("a micro-op stands behind a loop that has ended");
         }
         if self.kind.is_some_and(|known| known != kind) {
             return self.fail("a kernel's micro-ops differ in what they do");
         }
-        if self.uops.len() == most {
+        if self.uops.len() == self.most {
             return self.fail(format!(
-                "a kernel has more than the {most} micro-ops of the scratchpad"
+                "a kernel has more than the {} micro-ops of the scratchpad",
+                self.most
             ));
         }
         let [dst, src, wgt] = indices.map(u16::try_from);
@@ -112,9 +123,10 @@ impl Recording {
             return Err(Failure::input("a loop of the kernel doesn't end"));
         }
         if matches!(kind, Kind::Gemm { .. }) != is_gemm {
-            let (mode, call) = match is_gemm {
-                true => ("1 (ALU)", "VTAPushGEMMOp"),
-                false => ("0 (GEMM)", "VTAPushALUOp"),
+            let (mode, call) = if is_gemm {
+                ("1 (ALU)", "VTAPushGEMMOp")
+            } else {
+                ("0 (GEMM)", "VTAPushALUOp")
             };
             let text = format!("micro-ops of mode {mode} came through {call}");
             return Err(Failure::input(text));
@@ -144,38 +156,28 @@ impl Kernel {
             ([one], Kind::Alu { .. }) => [once, *one],
             ([outer, inner, ..], _) => [*outer, *inner],
         };
-        let narrow = |name: &str, value: u32| {
-            let wide = |_| Failure::input(format!("{name} {value} has over 16 bits"));
-            u16::try_from(value).map_err(wide)
-        };
-        let mut gemm = Gemm {
-            // Below the depth of the scratchpad, which has few bits.
-            uop_bgn: first as u16,
-            uop_end: (first + self.uops.len()) as u16,
-            iter_out: narrow("extent", outer.extent)?,
-            iter_in: narrow("extent", inner.extent)?,
-            dst_factor_out: narrow("dst_factor", outer.dst)?,
-            dst_factor_in: narrow("dst_factor", inner.dst)?,
-            src_factor_out: narrow("src_factor", outer.src)?,
-            src_factor_in: narrow("src_factor", inner.src)?,
-            ..Gemm::default()
+        // GEMM and the ALU have the same loops.
+        let value = |field: &Field| {
+            let value = match field.name {
+                "uop_bgn" => first as u64,
+                "uop_end" => (first + self.uops.len()) as u64,
+                "iter_out" => outer.extent.into(),
+                "iter_in" => inner.extent.into(),
+                "dst_factor_out" => outer.dst.into(),
+                "dst_factor_in" => inner.dst.into(),
+                "src_factor_out" => outer.src.into(),
+                "src_factor_in" => inner.src.into(),
+                "wgt_factor_out" => outer.wgt.into(),
+                "wgt_factor_in" => inner.wgt.into(),
+                "reset" => (self.kind == Kind::Gemm { reset: true }).into(),
+                name => return Err(Failure::internal(format!("kernels have no field {name}"))),
+            };
+            field.put(value)?;
+            Ok(value)
         };
         Ok(match self.kind {
-            Kind::Gemm { reset } => {
-                gemm.reset = reset;
-                gemm.wgt_factor_out = narrow("wgt_factor", outer.wgt)?;
-                gemm.wgt_factor_in = narrow("wgt_factor", inner.wgt)?;
-                gemm.into()
-            }
-            Kind::Alu { op, operand } => {
-                // Its loops have the fields of GEMM's.
-                let same = |field: &Field| {
-                    let found = gemm.values().find(|(known, _)| known.name == field.name);
-                    let none = || Failure::internal(format!("GEMM has no field {}", field.name));
-                    found.map(|(_, value)| value).ok_or_else(none)
-                };
-                Alu::build(Deps::NONE, op, operand, same)?.into()
-            }
+            Kind::Gemm { .. } => Gemm::build(Deps::NONE, value)?.into(),
+            Kind::Alu { op, operand } => Alu::build(Deps::NONE, op, operand, value)?.into(),
         })
     }
 }

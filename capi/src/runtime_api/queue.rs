@@ -31,12 +31,12 @@ pub struct Queue {
     pops: [Deps; 3],
     uops: Vec<Uop>,
     /// Where kernels lie in `uops` and in the scratchpad, by their address.
-    places: HashMap<usize, Place>,
+    places: HashMap<usize, KernelPlace>,
     /// The first free entry of the scratchpad.
     free: usize,
 }
 
-struct Place {
+struct KernelPlace {
     queued: usize,
     resident: Option<usize>,
     /// Kept, so that no other kernel gets its address.
@@ -78,7 +78,7 @@ impl Queue {
         let place = self.places.entry(key).or_insert_with(|| {
             let queued = self.uops.len();
             self.uops.extend(&kernel.uops);
-            Place {
+            KernelPlace {
                 queued,
                 resident: None,
                 _kernel: Arc::clone(kernel),

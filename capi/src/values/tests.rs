@@ -1,17 +1,20 @@
 use vta_app::Tensor as OfDevice;
 use vta_app::open::Port;
-use vta_compiler::graph::Element;
 
 use super::*;
 
-fn given<T: bytemuck::NoUninit>(kind: Type, values: &[T]) -> Given<'_> {
-    let bytes = bytemuck::cast_slice(values);
-    Given { kind, bytes }
+fn given<T: bytemuck::NoUninit>(kind: Element, values: &[T]) -> (Element, &[u8]) {
+    (kind, bytemuck::cast_slice(values))
 }
 
-fn room<T: bytemuck::Pod>(kind: Type, values: &mut [T]) -> Room<'_> {
-    let bytes = bytemuck::cast_slice_mut(values);
-    Room { kind, bytes }
+/// Fills room for values of a type.
+fn read<T: bytemuck::Pod>(
+    kind: Element,
+    values: &mut [T],
+    output: &Output,
+    tensor: &Tensor,
+) -> Result<(), Failure> {
+    fill(bytemuck::cast_slice_mut(values), kind, output, tensor)
 }
 
 /// A tensor of two values; with a scale, devices have it.
@@ -34,97 +37,98 @@ fn tensor(element: Element, scale: Option<f32>) -> Tensor {
 #[test]
 fn inputs_are_of_the_models_type_or_the_devices() {
     let steps = Some(0.5);
-    for (given, element, scale, kept) in [
+    for ((kind, bytes), element, scale, kept) in [
         (
-            given::<f32>(Type::F32, &[0.5, -1.0]),
+            given::<f32>(Element::F32, &[0.5, -1.0]),
             Element::F32,
             steps,
             Values::Real(vec![0.5, -1.0].into()),
         ),
         (
-            given::<i8>(Type::I8, &[5, -6]),
+            given::<i8>(Element::I8, &[5, -6]),
             Element::F32,
             steps,
             Values::Int8(vec![5, -6].into()),
         ),
         (
-            given::<u8>(Type::U8, &[0, 255]),
+            given::<u8>(Element::U8, &[0, 255]),
             Element::U8,
             steps,
             Values::Int8(vec![-128, 127].into()),
         ),
         (
-            given::<i8>(Type::I8, &[5, -6]),
+            given::<i8>(Element::I8, &[5, -6]),
             Element::U8,
             steps,
             Values::Int8(vec![5, -6].into()),
         ),
         (
-            given::<u8>(Type::U8, &[0, 255]),
+            given::<u8>(Element::U8, &[0, 255]),
             Element::U8,
             None,
             Values::Whole(vec![0, 255].into()),
         ),
         (
-            given::<i8>(Type::I8, &[1, -1]),
+            given::<i8>(Element::I8, &[1, -1]),
             Element::I8,
             None,
             Values::Whole(vec![1, -1].into()),
         ),
         (
-            given::<i32>(Type::I32, &[1, i32::MIN]),
+            given::<i32>(Element::I32, &[1, i32::MIN]),
             Element::I32,
             None,
             Values::Whole(vec![1, i32::MIN.into()].into()),
         ),
         (
-            given::<i64>(Type::I64, &[1, i64::MAX]),
+            given::<i64>(Element::I64, &[1, i64::MAX]),
             Element::I64,
             None,
             Values::Whole(vec![1, i64::MAX].into()),
         ),
         (
-            given::<u8>(Type::Bool, &[0, 1]),
+            given::<u8>(Element::Bool, &[0, 1]),
             Element::Bool,
             None,
             Values::Whole(vec![0, 1].into()),
         ),
     ] {
-        assert_eq!(given.of(&tensor(element, scale)), Ok(kept));
+        assert_eq!(copied(kind, bytes, &tensor(element, scale)), Ok(kept));
     }
-    for (given, element, scale, said) in [
+    for ((kind, bytes), element, scale, said) in [
         (
-            given::<i64>(Type::I64, &[1, 2]),
+            given::<i64>(Element::I64, &[1, 2]),
             Element::F32,
             steps,
             "takes float32, or int8 as devices do, not int64",
         ),
         (
-            given::<f32>(Type::F32, &[1.0, 2.0]),
+            given::<f32>(Element::F32, &[1.0, 2.0]),
             Element::I64,
             None,
             "takes int64, not float32",
         ),
         (
-            given::<i8>(Type::I8, &[1, 2]),
+            given::<i8>(Element::I8, &[1, 2]),
             Element::F32,
             None,
             "takes float32, not int8",
         ),
         (
-            given::<u8>(Type::U8, &[1, 2, 3]),
+            given::<u8>(Element::U8, &[1, 2, 3]),
             Element::U8,
             None,
             "3 values; an image has 2",
         ),
         (
-            given::<u8>(Type::U8, &[]),
+            given::<u8>(Element::U8, &[]),
             Element::U8,
             None,
             "0 values; an image has 2",
         ),
     ] {
-        let found = given.of(&tensor(element, scale)).err().map(|e| e.text);
+        let found = copied(kind, bytes, &tensor(element, scale));
+        let found = found.err().map(|e| e.text);
         assert!(
             found.as_ref().is_some_and(|text| text.ends_with(said)),
             "{found:?}"
@@ -146,33 +150,33 @@ fn outputs_are_of_the_models_type_or_the_devices() {
     let scaled = tensor(Element::U8, Some(0.5));
     let of_device = output(&scaled, Values::Int8(vec![-128, 5].into()));
     let (mut real, mut steps, mut bytes) = ([0f32; 2], [0i8; 2], [0u8; 2]);
-    assert_eq!(room(Type::F32, &mut real).fill(&of_device, &scaled), Ok(()));
-    assert_eq!(room(Type::I8, &mut steps).fill(&of_device, &scaled), Ok(()));
-    assert_eq!(room(Type::U8, &mut bytes).fill(&of_device, &scaled), Ok(()));
+    assert_eq!(read(Element::F32, &mut real, &of_device, &scaled), Ok(()));
+    assert_eq!(read(Element::I8, &mut steps, &of_device, &scaled), Ok(()));
+    assert_eq!(read(Element::U8, &mut bytes, &of_device, &scaled), Ok(()));
     assert_eq!((real, steps, bytes), ([-62.5, 4.0], [-128, 5], [0, 133]));
 
     let whole = tensor(Element::I32, None);
     let of_host = output(&whole, Values::Whole(vec![-7, 1 << 30].into()));
     let (mut short, mut long) = ([0i32; 2], [0i64; 2]);
-    assert_eq!(room(Type::I32, &mut short).fill(&of_host, &whole), Ok(()));
-    assert_eq!(room(Type::I64, &mut long).fill(&of_host, &whole), Ok(()));
+    assert_eq!(read(Element::I32, &mut short, &of_host, &whole), Ok(()));
+    assert_eq!(read(Element::I64, &mut long, &of_host, &whole), Ok(()));
     assert_eq!((short, long), ([-7, 1 << 30], [-7, 1 << 30]));
 
     let flags = tensor(Element::Bool, None);
     let of_host = output(&flags, Values::Whole(vec![1, 0].into()));
-    assert_eq!(room(Type::Bool, &mut bytes).fill(&of_host, &flags), Ok(()));
+    assert_eq!(read(Element::Bool, &mut bytes, &of_host, &flags), Ok(()));
     assert_eq!(bytes, [1, 0]);
-    for (room, said) in [
+    for (found, said) in [
         (
-            room(Type::F32, &mut real),
+            read(Element::F32, &mut real, &of_host, &flags),
             "gives bool or int64, not float32",
         ),
         (
-            room(Type::U8, &mut bytes[..1]),
+            read(Element::U8, &mut bytes[..1], &of_host, &flags),
             "has 2 values of 1 images, not 1",
         ),
     ] {
-        let found = room.fill(&of_host, &flags).err().map(|e| e.text);
+        let found = found.err().map(|e| e.text);
         assert!(
             found.as_ref().is_some_and(|text| text.ends_with(said)),
             "{found:?}"

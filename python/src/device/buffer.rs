@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use numpy::{
-    IntoPyArray, PyArray1, PyArrayDescr, PyArrayDescrMethods, PyUntypedArray, PyUntypedArrayMethods,
+    IntoPyArray, PyArray1, PyArrayDescr, PyArrayDescrMethods, PyArrayMethods, PyUntypedArray,
+    PyUntypedArrayMethods,
 };
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
@@ -108,7 +109,7 @@ impl Buffer {
 ///
 /// # Errors
 /// `TypeError` for what has no type of elements, as a list, `InputError` for another type.
-pub fn flat<'py>(value: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyArray1<u8>>> {
+pub fn flat(value: &Bound<'_, PyAny>) -> PyResult<Vec<u8>> {
     let numpy = value.py().import("numpy")?;
     let is_bytes = value.is_instance_of::<PyBytes>() || value.is_instance_of::<PyByteArray>();
     let is_array = is_bytes || value.hasattr("__array__")? || PyMemoryView::from(value).is_ok();
@@ -132,17 +133,18 @@ pub fn flat<'py>(value: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyArray1<u8>>
         )));
     }
     let line = array.call_method1("reshape", (-1,))?;
-    Ok(line.call_method1("view", ("uint8",))?.cast_into()?)
+    let line = line.call_method1("view", ("uint8",))?;
+    Ok(line.cast_into::<PyArray1<u8>>()?.to_vec()?)
 }
 
 /// An array's shape and type, for reading it from a device's memory.
-pub struct Form {
+pub struct ArrayForm {
     shape: Vec<u64>,
     item_bytes: u64,
     dtype: Py<PyArrayDescr>,
 }
 
-impl Form {
+impl ArrayForm {
     /// Of what `numpy` makes arrays of.
     ///
     /// # Errors

@@ -3,8 +3,7 @@
 use std::sync::Arc;
 
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
-use serde_json::{Value, json};
+use pyo3::types::IntoPyDict;
 use vta_app::run::insn_times;
 use vta_driver::{Batch, RunReport as Counted};
 use vta_isa::MemType;
@@ -13,7 +12,7 @@ use vta_sim::cycle;
 
 use crate::device::opened::Opened;
 use crate::network::report::Pickled;
-use crate::results::{result, to_python};
+use crate::results::result;
 use crate::watch::aside;
 
 /// The cycles of each instruction of a run, counted at each call.
@@ -58,26 +57,9 @@ pub fn run_report<'py>(
     counted: &Counted,
 ) -> PyResult<Bound<'py, PyAny>> {
     let traffic = &counted.traffic;
-    let bytes = MemType::ALL.into_iter().map(|mem| {
-        let bytes = traffic.bytes[usize::from(mem.code())];
-        (mem.name().to_owned(), Value::from(bytes))
-    });
+    let bytes = MemType::ALL.map(|mem| (mem.name(), traffic.bytes[usize::from(mem.code())]));
     let tokens = Edge::ALL.into_iter().zip(counted.leftover_tokens);
-    let tokens = tokens.map(|(edge, count)| (edge.name().to_owned(), Value::from(count)));
-    let all = to_python(
-        py,
-        &json!({
-            "cycles": counted.cycles,
-            "wall_ms": counted.wall.as_secs_f64() * 1e3,
-            "insns": traffic.insns,
-            "gemm_steps": traffic.gemm_steps,
-            "reset_steps": traffic.reset_steps,
-            "alu_steps": traffic.alu_steps,
-            "bytes": bytes.collect::<Value>(),
-            "leftover_tokens": tokens.collect::<Value>(),
-        }),
-    )?;
-    let all = all.cast_into::<PyDict>()?;
+    let tokens = tokens.map(|(edge, count)| (edge.name(), count));
     let times = match &device.timing {
         Some(_) => InsnTimes {
             device: Arc::clone(device),
@@ -87,6 +69,15 @@ pub fn run_report<'py>(
         .into_any(),
         None => result(py, "_Counted")?.call1((&device.name, py.None()))?,
     };
-    all.set_item("_times", times)?;
-    result(py, "RunReport")?.call((), Some(&all))
+    result(py, "RunReport")?.call1((
+        counted.cycles,
+        counted.wall.as_secs_f64() * 1e3,
+        traffic.insns,
+        traffic.gemm_steps,
+        traffic.reset_steps,
+        traffic.alu_steps,
+        bytes.into_py_dict(py)?,
+        tokens.into_py_dict(py)?,
+        times,
+    ))
 }

@@ -1,6 +1,7 @@
 //! Timelines, promises and queued work: `vta-driver`'s, whose rules hold.
 
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::mem;
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use pyo3::exceptions::PyTypeError;
@@ -9,7 +10,7 @@ use vta_driver::{
     Batch, DriverError, Point, Promise as Driven, Ticket, Timeline as Line, TimelineError, WorkDone,
 };
 
-use crate::device::buffer::Form;
+use crate::device::buffer::ArrayForm;
 use crate::device::opened::{Opened, failed, is_outstanding};
 use crate::device::run_report::run_report;
 use crate::error::{unsatisfied, usage};
@@ -180,13 +181,8 @@ fn wait(
 /// # Errors
 /// `TypeError` for anything else.
 pub fn waits(given: Option<&Bound<'_, PyAny>>) -> PyResult<Vec<Point>> {
-    each("waits", given, |one| match one.cast::<Promise>() {
-        Ok(promise) => Ok(promise.get().point.clone()),
-        Err(_) => {
-            let (line, value) = pair("waits", one)?;
-            Ok(line.get().0.at(value))
-        }
-    })
+    let of_promise = |promise: &Promise| Ok(promise.point.clone());
+    each("waits", given, of_promise, |line, value| Ok(line.at(value)))
 }
 
 /// The promises of `signals=`, which are handed over: promises, or pairs of a timeline and a value, which is
@@ -195,79 +191,63 @@ pub fn waits(given: Option<&Bound<'_, PyAny>>) -> PyResult<Vec<Point>> {
 /// # Errors
 /// `TypeError` for anything else, `UsageError` and `WaitError` for what can't be promised.
 pub fn signals(given: Option<&Bound<'_, PyAny>>) -> PyResult<Vec<Driven>> {
-    each("signals", given, |one| match one.cast::<Promise>() {
-        Ok(promise) => promise.get().take(),
-        Err(_) => {
-            let (line, value) = pair("signals", one)?;
-            let promise = line.get().0.promise(value);
-            promise.map_err(|error| unsatisfied(&error))
-        }
+    each("signals", given, Promise::take, |line, value| {
+        let promise = line.promise(value);
+        promise.map_err(|error| unsatisfied(&error))
     })
 }
 
-fn each<'py, T>(
+/// What is made of each promise, or pair of a timeline and a value.
+fn each<T>(
     name: &str,
-    given: Option<&Bound<'py, PyAny>>,
-    one: impl Fn(&Bound<'py, PyAny>) -> PyResult<T>,
+    given: Option<&Bound<'_, PyAny>>,
+    of_promise: impl Fn(&Promise) -> PyResult<T>,
+    of_pair: impl Fn(&Line, u64) -> PyResult<T>,
 ) -> PyResult<Vec<T>> {
+    let wrong = || {
+        PyTypeError::new_err(format!(
+            "`{name}` is a list of promises, or of pairs of a Timeline and a value"
+        ))
+    };
     let Some(given) = given else {
         return Ok(Vec::new());
     };
-    let all = given.try_iter().map_err(|_| no_order(name))?;
-    all.map(|value| one(&value?)).collect()
+    let mut all = Vec::new();
+    for one in given.try_iter().map_err(|_| wrong())? {
+        let one = one?;
+        all.push(if let Ok(promise) = one.cast::<Promise>() {
+            of_promise(promise.get())?
+        } else {
+            let pair: PyResult<(Bound<'_, Timeline>, Bound<'_, PyAny>)> = one.extract();
+            let (line, value) = pair.map_err(|_| wrong())?;
+            of_pair(&line.get().0, whole(name, &value, usage)?)?
+        });
+    }
+    Ok(all)
 }
 
-fn pair<'py>(name: &str, one: &Bound<'py, PyAny>) -> PyResult<(Bound<'py, Timeline>, u64)> {
-    let pair: PyResult<(Bound<'py, PyAny>, Bound<'py, PyAny>)> = one.extract();
-    let (line, value) = pair.map_err(|_| no_order(name))?;
-    let line = line.cast::<Timeline>().map_err(|_| no_order(name))?;
-    Ok((line.clone(), whole(name, &value, usage)?))
-}
-
-fn no_order(name: &str) -> PyErr {
-    PyTypeError::new_err(format!(
-        "`{name}` is a list of promises, or of pairs of a Timeline and a value"
-    ))
-}
+/// What came of work, or what went wrong.
+pub type Outcome = Result<WorkDone, DriverError>;
 
 /// What work gives, once it has ended.
 pub struct Slot {
     /// At 1 when it has ended.
     pub done: Line,
-    ticket: Mutex<Option<Box<dyn Ticket>>>,
-    found: OnceLock<Result<WorkDone, DriverError>>,
+    /// Whoever asks first waits for the work.
+    pub outcome: LazyLock<Outcome, Box<dyn FnOnce() -> Outcome + Send>>,
 }
 
 impl Slot {
     pub fn new(done: Line, ticket: Box<dyn Ticket>) -> Self {
-        Self {
-            done,
-            ticket: Mutex::new(Some(ticket)),
-            found: OnceLock::new(),
-        }
-    }
-
-    /// What came of the work; it waits for that.
-    pub fn outcome(&self) -> Result<WorkDone, DriverError> {
-        self.found().clone()
-    }
-
-    fn found(&self) -> &Result<WorkDone, DriverError> {
-        let wait = || {
-            let mut ticket = self.ticket.lock().unwrap_or_else(PoisonError::into_inner);
-            let device = self.done.name().to_owned();
-            // It is gone after a panic.
-            let ticket = ticket.take().ok_or(DriverError::Lost { device })?;
-            ticket.wait()
-        };
-        self.found.get_or_init(wait)
+        let outcome = LazyLock::new(Box::new(|| ticket.wait()) as Box<_>);
+        Self { done, outcome }
     }
 }
 
 /// What queued work gives.
 pub enum Gives {
     Nothing,
-    Array(Form),
+    Array(ArrayForm),
     Report(Arc<Batch>),
 }
 
@@ -296,7 +276,7 @@ impl Pending {
     #[pyo3(signature = (timeout = None))]
     fn result<'py>(&self, py: Python<'py>, timeout: Option<f64>) -> PyResult<Bound<'py, PyAny>> {
         self.wait(py, timeout)?;
-        let found = py.detach(|| self.slot.outcome());
+        let found = py.detach(|| self.slot.outcome.clone());
         self.gives.python(py, &self.device, found.map_err(failed)?)
     }
 }
@@ -317,10 +297,10 @@ impl Pending {
     /// As `result`.
     pub fn ended(self, py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
         self.wait(py, None)?;
-        let slot = self.slot;
-        py.detach(|| slot.found().is_ok());
-        let found = Arc::into_inner(slot).and_then(|slot| slot.found.into_inner());
-        let found = found.ok_or_else(|| self.device.lost())?;
+        let slot = Arc::into_inner(self.slot).ok_or_else(|| self.device.lost())?;
+        let mut outcome = slot.outcome;
+        let found =
+            py.detach(|| mem::replace(LazyLock::force_mut(&mut outcome), Ok(WorkDone::Written)));
         self.gives.python(py, &self.device, found.map_err(failed)?)
     }
 }

@@ -15,7 +15,7 @@ use vta_files::output;
 use crate::arrays::{Unit, feeds, take};
 use crate::error::{raise, usage};
 use crate::options::{self, Origin};
-use crate::results::{result, to_python};
+use crate::results::{loads, result, to_python};
 use crate::watch::{aside, watched};
 
 /// Compiles an int8 network for a machine: `compile("model.onnx", board="pynq").save("model.vta")`.
@@ -47,27 +47,22 @@ pub fn compile<'py>(
     let mut options = options::some(given, &names)?;
     options.preprocess.preprocess = preprocess.map(preset).transpose()?;
     let (py, origin) = (model.py(), Origin::of(model)?);
-    let (name, bytes) = (origin.name(), origin.bytes(py).map(<[u8]>::to_vec));
+    let (name, bytes) = (&*origin.name, origin.bytes(py).map(<[u8]>::to_vec));
     let (program, host_ops, image) = aside(py, None, |watch| {
         let compiled = vta_app::compile::of_model(options.open(name, bytes)?, &options, watch)?;
         let image = compiled.to_bundle()?;
         Ok((compiled.device_program()?, compiled.host_ops(), image))
     })?;
-    let fields = PyDict::new(py);
-    fields.set_item("bundle", PyBytes::new(py, &image))?;
-    fields.set_item("host_ops", host_ops)?;
     let layers = &program.layers;
     let names: Vec<&str> = layers.iter().map(|layer| &*layer.name).collect();
-    fields.set_item("layers", names)?;
     let nodes = layers.iter().flat_map(|layer| {
         let nodes = layer.nodes.iter();
         nodes.map(move |node| described(&layer.name, node))
     });
-    fields.set_item("nodes", to_python(py, &nodes.collect())?)?;
-    let config = serde_json::from_str(&program.config.to_json());
-    let config = config.map_err(|error| raise(error.into()))?;
-    fields.set_item("config", to_python(py, &config)?)?;
-    result(py, "Compiled")?.call((), Some(&fields))
+    let nodes = to_python(py, &nodes.collect())?;
+    let config = loads(py, &program.config.to_json())?;
+    let bundle = PyBytes::new(py, &image);
+    result(py, "Compiled")?.call1((bundle, host_ops, names, nodes, config))
 }
 
 /// A node that a layer computes.
@@ -117,7 +112,7 @@ pub fn verify<'py>(
     let mut options = options::read(given)?;
     options.target.device = options::device(device)?;
     let (py, origin) = (model.py(), Origin::of(model)?);
-    let (name, bytes) = (origin.name(), origin.bytes(py).map(<[u8]>::to_vec));
+    let (name, bytes) = (&*origin.name, origin.bytes(py).map(<[u8]>::to_vec));
     let mut session = aside(py, None, |watch| {
         Session::verifying(options.open(name, bytes)?, &options.target, watch)
     })?;

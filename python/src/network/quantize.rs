@@ -59,7 +59,7 @@ pub fn quantize<'py>(
     let limit = limit.map(|limit| size("limit", limit)).transpose()?;
     let (how, options) = how(options)?;
     let (py, origin) = (model.py(), Origin::of(model)?);
-    let (name, bytes) = (origin.name(), origin.bytes(py).map(<[u8]>::to_vec));
+    let (name, bytes) = (&*origin.name, origin.bytes(py).map(<[u8]>::to_vec));
     let model = aside(py, None, |_| options.open(name, bytes))?;
     if model.is_compiled() {
         return Err(usage(format!("{name} is compiled already")));

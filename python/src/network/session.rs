@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use numpy::PyArray4;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyList, PyMapping, PyTuple};
+use pyo3::types::{PyDict, PyList, PyMapping};
 use vta_app::{Session, Tensor};
 use vta_compiler::graph::Element;
 
@@ -14,7 +14,7 @@ use crate::fork;
 use crate::given::mistyped;
 use crate::network::pixels;
 use crate::network::report::report;
-use crate::options::{self, Origin, again};
+use crate::options::{self, Origin};
 use crate::results::result;
 use crate::watch::{aside, watched};
 
@@ -101,7 +101,7 @@ impl InferenceSession {
         read.target.device = options::device(device)?;
         given.set_item("device", &read.target.device)?;
         let origin = Origin::of(model)?;
-        let (name, bytes) = (origin.name(), origin.bytes(py).map(<[u8]>::to_vec));
+        let (name, bytes) = (&*origin.name, origin.bytes(py).map(<[u8]>::to_vec));
         let (session, recipe) = aside(py, None, |watch| {
             let model = read.open(name, bytes)?;
             let recipe = model.metadata().get("preprocess").cloned();
@@ -190,22 +190,14 @@ impl InferenceSession {
         found.map(|found| report(py, found)).transpose()
     }
 
-    fn __getnewargs_ex__<'py>(
-        &self,
-        py: Python<'py>,
-    ) -> PyResult<(Bound<'py, PyTuple>, Bound<'py, PyDict>)> {
-        let model = PyTuple::new(py, [self.origin.again(py)?])?;
-        let options = PyDict::new(py);
-        for (name, value) in self.options.bind(py) {
-            options.set_item(name, again(&value)?)?;
-        }
-        Ok((model, options))
+    fn __getnewargs_ex__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        options::source(py, "again", (&self.origin.model, &self.options))
     }
 
     fn __repr__(&self, py: Python<'_>) -> String {
         format!(
             "InferenceSession('{}', {})",
-            self.origin.name(),
+            self.origin.name,
             self.options.bind(py)
         )
     }

@@ -44,16 +44,14 @@ pub fn topology(layers: Vec<Layer>) -> Result<Topology, Error> {
 pub fn read_layers(py: Python<'_>, path: PathBuf) -> PyResult<Vec<Bound<'_, PyTuple>>> {
     let table = py.detach(|| Topology::read(&path)).map_err(raise)?;
     let fields = table.layers.iter().map(|(name, s)| {
-        let (input, filter) = (<(usize, usize)>::from(s.input), s.filter.into());
-        let filter: (usize, usize) = filter;
-        let sizes = (s.channels, s.filters, s.stride);
+        let [input, filter] = [s.input, s.filter].map(<(usize, usize)>::from);
         (
             name,
             input,
             filter,
-            sizes.0,
-            sizes.1,
-            sizes.2,
+            s.channels,
+            s.filters,
+            s.stride,
             s.depthwise,
             s.dense,
         )

@@ -27,9 +27,9 @@ fn one_loop_is_the_outer_of_gemm_and_the_inner_of_the_alu() {
             "alu.add uop_bgn=7 uop_end=8 iter_out=1 iter_in=5 dst_factor_in=1 src_factor_in=2",
         ),
     ] {
-        let mut recording = Recording::default();
+        let mut recording = Recording::new(8);
         recording.begin(repeat(5));
-        recording.push(kind, [0, 0, 0], 8);
+        recording.push(kind, [0, 0, 0]);
         recording.end();
         let kernel = recording.finish(kind == GEMM).unwrap();
         assert_eq!(kernel.insn(7).unwrap().to_string(), text);
@@ -46,14 +46,14 @@ fn a_wrong_nest_is_told_when_the_callback_has_ended() {
         (
             |r| {
                 r.begin(repeat(1));
-                r.push(GEMM, [0; 3], 8);
+                r.push(GEMM, [0; 3]);
             },
             "doesn't end",
         ),
         (
             |r| {
-                r.push(GEMM, [0; 3], 8);
-                r.push(ADD, [0; 3], 8);
+                r.push(GEMM, [0; 3]);
+                r.push(ADD, [0; 3]);
             },
             "differ in what they do",
         ),
@@ -62,19 +62,19 @@ fn a_wrong_nest_is_told_when_the_callback_has_ended() {
             "at most 2 loops",
         ),
         (
-            |r| (0..3).for_each(|_| r.push(GEMM, [0; 3], 2)),
-            "more than the 2 micro-ops",
+            |r| (0..9).for_each(|_| r.push(GEMM, [0; 3])),
+            "more than the 8 micro-ops",
         ),
-        (|r| r.push(GEMM, [4096, 0, 0], 8), "micro-op 0: "),
+        (|r| r.push(GEMM, [4096, 0, 0]), "micro-op 0: "),
     ];
     for (calls, told) in cases {
-        let mut recording = Recording::default();
+        let mut recording = Recording::new(8);
         calls(&mut recording);
         let text = recording.finish(true).unwrap_err().text;
         assert!(text.contains(told), "{text}");
     }
-    let mut recording = Recording::default();
-    recording.push(ADD, [0; 3], 8);
+    let mut recording = Recording::new(8);
+    recording.push(ADD, [0; 3]);
     assert!(
         recording
             .finish(true)

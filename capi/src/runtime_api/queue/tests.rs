@@ -19,8 +19,8 @@ fn load(sram_base: u16) -> Insn {
 }
 
 fn kernel(uops: usize) -> Arc<Kernel> {
-    let mut recording = Recording::default();
-    (0..uops).for_each(|_| recording.push(Kind::Gemm { reset: true }, [0; 3], uops));
+    let mut recording = Recording::new(uops);
+    (0..uops).for_each(|_| recording.push(Kind::Gemm { reset: true }, [0; 3]));
     Arc::new(recording.finish(true).unwrap())
 }
 
