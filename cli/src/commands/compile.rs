@@ -13,7 +13,7 @@ use crate::terminal::{print_line, say_written};
 pub fn compile(args: &CompileArgs) -> Result<bool> {
     if let Some(pass) = &args.dump_after {
         let mut model = Model::open(&args.model)?;
-        if let Some(requant) = args.requant.mode() {
+        if let Some(requant) = args.requant.requant {
             model.set_requant(requant);
         }
         print_line(compile::passes(&model, pass)?.trim_end())?;
@@ -40,7 +40,7 @@ pub fn compile(args: &CompileArgs) -> Result<bool> {
     };
     let size_bytes = match args.flat {
         None => bundle.save(output)?,
-        Some(batches) => bundle.save_flat(output, batches.cut())?,
+        Some(cut) => bundle.save_flat(output, cut)?,
     };
     let program = &bundle.program;
     let commands: usize = program.layers.iter().map(|l| l.commands.len()).sum();

@@ -28,9 +28,10 @@ pub fn run(args: &RunArgs) -> Result<bool> {
     if let Some(path) = &args.output {
         run::save(path, &outcome.outputs, &outcome.images)?;
     }
-    match args.json {
-        true => print_with(|out| run::json(&outcome).write_pretty(out))?,
-        false => report::text(&outcome, args)?,
+    if args.json {
+        print_with(|out| run::json(&outcome).write_pretty(out))?;
+    } else {
+        report::text(&outcome, args)?;
     }
     report::tell_written(&args.views, args.json)?;
     let clean = outcome.hazards.as_ref().is_none_or(Vec::is_empty);
@@ -52,8 +53,8 @@ fn refuse_results(args: &RunArgs) -> Result<()> {
         ("--timing-only", args.views.timing_only),
         ("--trace", args.views.trace.is_some()),
         ("--report", args.views.report.is_some()),
-        ("--against", args.design.against.is_some()),
-        ("--wave", args.design.wave.is_some()),
+        ("--against", args.against.is_some()),
+        ("--wave", args.wave.is_some()),
     ] {
         ensure!(!given, "{option} needs a run, and --dump-plan runs nothing");
     }
