@@ -17,7 +17,7 @@ use crate::options::names::{
     AGAINST, BITSTREAM, DEVICE, ENERGY, HOST_SPEED, REPORT, SCOPE, TIMING, TIMING_ONLY, TRACE, WAVE,
 };
 use crate::options::{DeviceOptions, ViewOptions};
-use crate::report::{HostShare, Timed, html, leave_out_additions, merge};
+use crate::report::{HostShare, Timed, leave_out_additions, merge};
 use crate::room;
 
 /// The device of a run, and what is asked of it.
@@ -189,11 +189,7 @@ impl Setup {
         let (Some(cycle), Some(timed)) = (&self.cycle, self.timed(program, host)) else {
             return Ok(None);
         };
-        cycle.finish(&html::Input {
-            title,
-            program,
-            timed: &timed,
-        })?;
+        cycle.finish(title, program, &timed)?;
         Ok(Some(timed))
     }
 

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use vta_driver::Program;
 use vta_files::output;
 use vta_sim::views::EnergyTable;
 use vta_sim::{CycleLog, Execution};
@@ -10,7 +11,7 @@ use crate::device::trace::TraceFile;
 use crate::error::{Context, Error, Result};
 use crate::files;
 use crate::options::ViewOptions;
-use crate::report::{HostSpeed, html};
+use crate::report::{HostSpeed, Timed, html};
 
 /// Options of `--device cycle`, read and checked.
 pub struct Cycle {
@@ -53,12 +54,12 @@ impl Cycle {
     ///
     /// # Errors
     /// When they can't be written.
-    pub fn finish(&self, found: &html::Input<'_>) -> Result<()> {
+    pub fn finish(&self, title: &str, program: &Program, timed: &Timed) -> Result<()> {
         if let Some(trace) = &self.trace {
             trace.finish(|| self.log.close_trace())?;
         }
         if let Some(path) = &self.report {
-            output::write(path, html::page(found))?;
+            output::write(path, html::page(title, program, timed))?;
         }
         Ok(())
     }
