@@ -13,7 +13,7 @@ use vta_app::device::{Machine, Wanted};
 use vta_app::options::names::Said;
 use vta_app::options::{BundleOptions, LayerOptions, QuantizeOptions, RunOptions};
 use vta_app::run::{self, layer, run};
-use vta_app::sweep::tune;
+use vta_app::sweep::Tuner;
 use vta_app::{Error, Feed, Images, Model, Session, Target, Values, Watch, compile, quantize};
 use vta_compiler::tune::Cache;
 
@@ -389,18 +389,13 @@ fn a_model_survives_onnx_and_tiles_are_tuned_within_a_cache() {
 
     let machine = Machine::read(Wanted::default()).unwrap();
     let graph = vta_app::open::layer_or_network("conv:1,32,8,8,32,3,1,1").unwrap();
+    let tuner = Tuner::new(graph, machine, 2).unwrap();
     let mut cache = Cache::new();
-    let error = tune(
-        &graph,
-        &machine,
-        2,
-        &mut cache,
-        &After(0, AtomicUsize::new(0)),
-    );
+    let error = tuner.tune(&mut cache, &After(0, AtomicUsize::new(0)));
     assert!(matches!(error, Err(Error::Cancelled)), "{error:?}");
     assert!(cache.is_empty());
-    let first = tune(&graph, &machine, 2, &mut cache, &()).unwrap();
+    let first = tuner.tune(&mut cache, &()).unwrap();
     assert!(first.measured == 1 && first.cycles <= first.untuned_cycles);
-    let second = tune(&graph, &machine, 2, &mut cache, &()).unwrap();
+    let second = tuner.tune(&mut cache, &()).unwrap();
     assert_eq!((second.measured, second.cycles), (0, first.cycles));
 }
