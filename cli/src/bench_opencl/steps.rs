@@ -9,7 +9,7 @@ use vta_driver::{
     Allocations, Batch, BufferKind, CommandQueue, Device, FlushReason, PhysAddr, Program,
     QueueLimits, Recording, TensorSpec, Ticket, Work, WorkDone,
 };
-use vta_isa::{Config, Deps, Finish, Insn, MemType};
+use vta_isa::{Config, Deps, Finish, Insn};
 
 /// A program whose buffers lie on a device.
 pub struct Steps {
@@ -30,8 +30,7 @@ impl Steps {
     /// Allocates the program's buffers and writes its constants.
     pub fn new(program: &Arc<Program>, device: &Arc<dyn Device>) -> Result<Self> {
         let mut buffers = Allocations::new(Arc::clone(device));
-        let sizes = MemType::ALL.map(|mem| program.config.elem_bytes(mem) as u64);
-        let align = sizes.into_iter().fold(1, u64::max);
+        let align = program.config.max_elem_bytes();
         let mut addresses = Vec::new();
         for buffer in &program.buffers {
             let addr = buffers.alloc(buffer.size_bytes, align)?;
@@ -152,13 +151,7 @@ impl Recorded {
 }
 
 fn alone(mut insn: Insn) -> Result<Arc<Batch>> {
-    match &mut insn {
-        Insn::Load(i) => i.deps = Deps::NONE,
-        Insn::Store(i) => i.deps = Deps::NONE,
-        Insn::Gemm(i) => i.deps = Deps::NONE,
-        Insn::Alu(i) => i.deps = Deps::NONE,
-        Insn::Finish(i) => i.deps = Deps::NONE,
-    }
+    *insn.deps_mut() = Deps::NONE;
     let insns = vec![insn, Finish::default().into()];
     let words = insns.iter().map(Insn::encode).collect::<Result<_, _>>()?;
     Ok(Arc::new(Batch {
@@ -198,6 +191,8 @@ pub fn with_batch(config: &Config, batch: usize) -> Result<Config> {
 
 #[cfg(test)]
 mod tests {
+    use vta_isa::MemType;
+
     use super::*;
 
     #[test]
