@@ -158,7 +158,7 @@ fn one(args: &BenchArgs, device: &str, network: &str, config: &Config) -> Result
     let kernel_share = kernel_share(&profiled, &program, &images, rounds.most)?;
     Ok(Figures {
         device: opened.entry().selector.clone(),
-        name: opened.entry().name().to_owned(),
+        name: opened.entry().facts.name.clone(),
         structure: opened.structure().to_string(),
         model: network.to_owned(),
         batch: program.config.batch(),

@@ -5,7 +5,7 @@ use thiserror::Error;
 use crate::qgraph::lane::LaneOp;
 use crate::qgraph::window::{Pads, Window};
 use crate::qgraph::{QConv, QGraph, QNode, QOp, QTensor, TensorId};
-use crate::semantics::{self, Interval, Requant, Requantize, SemanticsError, WeightSums};
+use crate::semantics::{self, Interval, Output, Requant, Requantize, SemanticsError, WeightSums};
 use crate::zoo::Rng;
 
 /// A layer to run on its own.
@@ -300,9 +300,12 @@ pub fn build(spec: &LayerSpec, seed: u64) -> Result<QGraph, LayerError> {
         ratio: &vec![2f64.powi(-shift); spec.co],
         bias: &bias,
         sum: &sums,
-        zero: 0,
-        clamp: (-128, 127),
-        requant: Requant::Fast,
+        to: Output {
+            scale: 1.0,
+            zero: 0,
+            clamp: (-128, 127),
+            requant: Requant::Fast,
+        },
     };
     let mut epilogue: Vec<LaneOp> =
         semantics::plan_requantize(&given).map_err(|source| LayerError::Semantics {

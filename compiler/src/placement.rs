@@ -22,12 +22,12 @@ mod target;
 mod uses;
 
 use self::uses::Uses;
-use crate::qgraph::{QGraph, QOp};
+use crate::qgraph::{QGraph, QNode, QOp};
 
 pub use rules::Rules;
 pub use split::{TilesOf, compile, compile_with};
 pub use target::{PlacementError, Target, TargetId};
-pub use uses::{Annotation, TensorCopy};
+pub use uses::TensorCopy;
 
 /// Where every node of a network runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,23 +39,19 @@ pub struct Placement {
     pub copies: Vec<TensorCopy>,
 }
 
-/// Says of each node what it can run on: a rule's device; the first that can for convolutions,
-/// dense layers and what only one device can run; any that can for the rest.
-///
-/// # Errors
-/// [`PlacementError::Node`] when no device can run a node or a rule's can't;
-/// [`PlacementError::Rules`] when rules contradict each other, name an unknown device or fit no
-/// layer.
-pub fn annotate(
+/// The targets that each node may run on, ascending: a rule's device; the first that can for convolutions
+/// and dense layers; all that can for the rest, which follows its neighbours and is on the first where nothing
+/// pulls it elsewhere.
+fn candidates(
     graph: &QGraph,
     targets: &[Target],
     rules: &Rules,
-) -> Result<Vec<Annotation>, PlacementError> {
+) -> Result<Vec<Vec<TargetId>>, PlacementError> {
     if targets.is_empty() {
         return Err(PlacementError::NoDevice);
     }
     rules.check(targets, graph)?;
-    let annotation = |node: &crate::qgraph::QNode| {
+    let of_node = |node: &QNode| {
         let kind = node.op.kind();
         let host_op = match &node.op {
             QOp::Host { segment, .. } => Some(segment.kinds().join(", ")),
@@ -74,26 +70,21 @@ pub fn annotate(
         if let Some(device) = rules.device_of(&node.name)? {
             let target = can.iter().find(|t| targets[t.0].name == device);
             return match target {
-                Some(&target) => Ok(Annotation::Fixed(target)),
+                Some(&target) => Ok(vec![target]),
                 None => Err(fail(format!("a rule wants {device}, which can't run it"))),
             };
         }
-        let anchor = matches!(kind, "conv" | "dense");
         match can[..] {
             [] if host_op.is_some() => Err(PlacementError::Host {
                 node: node.name.clone(),
                 kind: host_op.unwrap_or_default(),
             }),
             [] => Err(fail("no device can run it".to_owned())),
-            [first] => Ok(Annotation::Fixed(first)),
-            [first, ..] if anchor => Ok(Annotation::Fixed(first)),
-            [first, ref others @ ..] => Ok(Annotation::Free {
-                first,
-                others: others.to_vec(),
-            }),
+            [first, ..] if matches!(kind, "conv" | "dense") => Ok(vec![first]),
+            _ => Ok(can),
         }
     };
-    graph.nodes.iter().map(annotation).collect()
+    graph.nodes.iter().map(of_node).collect()
 }
 
 /// Places every node of a network.
@@ -117,15 +108,17 @@ pub fn annotate(
 /// ```
 ///
 /// # Errors
-/// As [`annotate`]; [`PlacementError::Order`] for a graph that isn't in execution order.
+/// [`PlacementError::Node`] when no device can run a node or a rule's can't;
+/// [`PlacementError::Rules`] when rules contradict each other, name an unknown device or fit no
+/// layer; [`PlacementError::Order`] for a graph that isn't in execution order.
 pub fn place(
     graph: &QGraph,
     targets: &[Target],
     rules: &Rules,
 ) -> Result<Placement, PlacementError> {
-    let annotations = annotate(graph, targets, rules)?;
+    let can = candidates(graph, targets, rules)?;
     let uses = Uses::of(graph)?;
-    let placed = cut::propagate(&annotations, &uses, targets.len());
+    let placed = cut::propagate(&can, &uses, targets.len());
     Ok(Placement {
         copies: uses.copies(&placed),
         targets: placed,

@@ -4,7 +4,7 @@
 //! residual, requantisation, clamp) is spelled out as [`LaneOp`]s. The plan of lane operations is made once (see `semantics`), with bounds that prove that int32 never wraps.
 
 pub(crate) mod lane;
-mod weights;
+mod order;
 pub(crate) mod window;
 
 use std::collections::BTreeMap;
@@ -14,8 +14,12 @@ use crate::host::{Ends, Segment};
 use crate::reflect::{Reflect, listed};
 
 pub use lane::{LaneKind, LaneOp, LaneOperand};
-pub use weights::Weights;
+pub(crate) use order::ordered;
 pub use window::{Pads, Window};
+
+/// Weights of a convolution, in the order that its operator says. All graphs that were made of one share
+/// them: a clone copies nothing.
+pub type Weights = Arc<Vec<i8>>;
 
 /// Index into [`QGraph::tensors`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -197,6 +201,7 @@ impl Spread {
             let last = last.checked_mul(self.step[axis]);
             let last = last.and_then(|last| last.checked_add(self.skip[axis]));
             let at = last.and_then(|last| last.checked_div(self.up[axis]));
+            // No layer both enlarges and leaves out.
             let whole = self.step[axis] == 1 || self.up[axis] == 1;
             at.is_some_and(|at| whole && self.step[axis] > 0 && at < input[axis])
         })
@@ -286,42 +291,34 @@ pub struct HostNeeds {
 
 impl HostNeeds {
     /// Counts the nodes of a network's segments.
-    pub fn of<'g>(graph: &'g QGraph) -> Self {
-        let (mut needs, mut segments) = (Self::default(), 0);
-        let mut kinds: BTreeMap<&'g str, usize> = BTreeMap::new();
-        let mut before: Option<&Arc<Segment>> = None;
-        let mut count = |nodes: &mut dyn Iterator<Item = &'g (String, String)>| {
-            for (name, kind) in nodes {
-                needs.nodes += 1;
-                if needs.first.is_empty() {
-                    needs.first.clone_from(name);
-                }
-                *kinds.entry(kind).or_insert(0) += 1;
-            }
-        };
+    pub fn of(graph: &QGraph) -> Self {
+        let segments = graph.nodes.iter().filter_map(|node| match &node.op {
+            QOp::Host { segment, .. } => Some(segment),
+            _ => None,
+        });
+        // Nodes of one segment stand together.
+        let mut segments: Vec<&Arc<Segment>> = segments.collect();
+        segments.dedup_by(|a, b| Arc::ptr_eq(a, b));
         let ends = graph.ends.as_deref();
-        let ends = ends.filter(|ends| ends.segments() > 0);
-        for node in &graph.nodes {
-            let QOp::Host { segment, .. } = &node.op else {
-                continue;
-            };
-            if before.is_some_and(|before| Arc::ptr_eq(before, segment)) {
-                continue;
-            }
-            before = Some(segment);
-            segments += 1;
-            count(&mut segment.nodes().iter());
+        let nodes = segments.iter().flat_map(|segment| segment.nodes());
+        let nodes: Vec<_> = nodes
+            .chain(ends.into_iter().flat_map(Ends::nodes))
+            .collect();
+        let mut kinds: BTreeMap<&str, usize> = BTreeMap::new();
+        for (_, kind) in &nodes {
+            *kinds.entry(kind).or_insert(0) += 1;
         }
-        if let Some(ends) = ends {
-            segments += ends.segments();
-            count(&mut ends.nodes());
-        }
-        needs.segments = segments;
         let mut kinds: Vec<_> = kinds.into_iter().collect();
         kinds.sort_by_key(|(kind, count)| (std::cmp::Reverse(*count), *kind));
         let listed = kinds.iter().map(|(kind, count)| format!("{count} {kind}"));
-        needs.kinds = listed.collect::<Vec<_>>().join(", ");
-        needs
+        Self {
+            nodes: nodes.len(),
+            segments: segments.len() + ends.map_or(0, Ends::segments),
+            first: nodes
+                .first()
+                .map_or_else(String::new, |(name, _)| name.clone()),
+            kinds: listed.collect::<Vec<_>>().join(", "),
+        }
     }
 }
 
@@ -331,16 +328,21 @@ pub(crate) fn listed_ids(ids: &[TensorId]) -> String {
     ids.join(", ")
 }
 
+/// A zero point as listings have it: none is the rule.
+pub(crate) fn listed_zero(zero: i32) -> String {
+    if zero == 0 {
+        String::new()
+    } else {
+        format!(" zero {zero}")
+    }
+}
+
 impl std::fmt::Display for QGraph {
     /// One line a node: output, kind, inputs, attributes.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         for id in &self.inputs {
             let t = &self.tensors[id.0];
-            let zero = if t.zero == 0 {
-                String::new()
-            } else {
-                format!(" zero {}", t.zero)
-            };
+            let zero = listed_zero(t.zero);
             writeln!(
                 f,
                 "input %{} {:?} scale {:e}{zero} \"{}\"",
@@ -349,11 +351,10 @@ impl std::fmt::Display for QGraph {
         }
         for node in &self.nodes {
             let t = &self.tensors[node.output.0];
-            let inputs = listed_ids(&node.op.inputs());
-            let kind = node.op.kind();
-            write!(f, "%{} {:?} = {kind}({})", node.output.0, t.chw, inputs)?;
-            write!(f, "{}", listed(&node.op.attributes()))?;
-            writeln!(f, " \"{}\"", node.name)?;
+            let (kind, inputs) = (node.op.kind(), listed_ids(&node.op.inputs()));
+            write!(f, "%{} {:?} = {kind}({inputs})", node.output.0, t.chw)?;
+            let attributes = listed(&node.op.attributes());
+            writeln!(f, "{attributes} \"{}\"", node.name)?;
         }
         Ok(())
     }

@@ -117,13 +117,16 @@ impl<'a> Eval<'a> {
         }
     }
 
+    /// What tensors, window and weights must be to each other.
+    fn check(&self, fits: bool) -> Result<(), ReferenceError> {
+        fits.then_some(()).ok_or_else(|| self.shape_error())
+    }
+
     fn view(&self, id: TensorId) -> Result<View<'a>, ReferenceError> {
         let tensor = &self.graph.tensors[id.0];
         let (chw, zero) = (tensor.chw, tensor.zero);
         let data = &self.values[id.0];
-        if data.len() != chw.iter().product::<usize>() {
-            return Err(self.shape_error());
-        }
+        self.check(data.len() == chw.iter().product::<usize>())?;
         Ok(View { data, chw, zero })
     }
 
@@ -132,21 +135,15 @@ impl<'a> Eval<'a> {
         &self,
         computed: &mut Option<(Arc<Segment>, Vec<Vec<i8>>)>,
     ) -> Result<Vec<i8>, ReferenceError> {
-        match &self.node.op {
-            QOp::Host {
-                segment, output, ..
-            } => self.host(segment, *output, computed),
-            _ => self.node(),
+        if let QOp::Host {
+            segment, output, ..
+        } = &self.node.op
+        {
+            return self.host(segment, *output, computed);
         }
-    }
-
-    fn node(&self) -> Result<Vec<i8>, ReferenceError> {
         let out = self.graph.tensors[self.node.output.0].chw;
-        let channel = |c: usize| self.channel(c, out);
-        let planes: Vec<Vec<i8>> = (0..out[0])
-            .into_par_iter()
-            .map(channel)
-            .collect::<Result<_, _>>()?;
+        let planes = (0..out[0]).into_par_iter().map(|c| self.channel(c, out));
+        let planes: Vec<Vec<i8>> = planes.collect::<Result<_, _>>()?;
         Ok(planes.concat())
     }
 
@@ -173,11 +170,11 @@ impl<'a> Eval<'a> {
                     })?
             }
         };
-        let value = made.get(output).cloned();
+        let value = made.get(output).cloned().unwrap_or_default();
         *computed = Some((Arc::clone(segment), made));
         let len: usize = self.graph.tensors[self.node.output.0].chw.iter().product();
-        let value = value.filter(|value| value.len() == len);
-        value.ok_or_else(|| self.shape_error())
+        self.check(value.len() == len)?;
+        Ok(value)
     }
 
     /// One channel of the output.
@@ -192,8 +189,7 @@ impl<'a> Eval<'a> {
                 self.lanes(widen(view.channel(c)), ops, c)?
             }
             QOp::MaxPool { input, window, ops } => {
-                let view = self.view(*input)?;
-                self.check_pool(window, view, out)?;
+                let view = self.pooled(*input, window, out)?;
                 let max = |x: Option<i32>, y| Some(x.map_or(y, |x| x.max(y)));
                 let values = pool(view.channel(c), view, window, out, max);
                 let lanes = values.into_iter().map(|(v, _)| v.unwrap_or(-128)).collect();
@@ -218,8 +214,7 @@ impl<'a> Eval<'a> {
                 count_include_pad,
                 ops_by_count,
             } => {
-                let view = self.view(*input)?;
-                self.check_pool(window, view, out)?;
+                let view = self.pooled(*input, window, out)?;
                 let sum = |x: Option<i32>, y| Some(x.unwrap_or(0) + y);
                 let sums = pool(view.channel(c), view, window, out, sum);
                 let all = window.area();
@@ -252,11 +247,9 @@ impl<'a> Eval<'a> {
         };
         let view = self.group(self.view(conv.input)?, conv.group, [c, out[0]])?;
         let per_channel = view.chw[0] * window.area();
-        self.check_window(window, view, out)?;
         let count = out[0] * per_channel;
-        if count == 0 || weights.is_empty() || !weights.len().is_multiple_of(count) {
-            return Err(self.shape_error());
-        }
+        let whole = count > 0 && !weights.is_empty() && weights.len().is_multiple_of(count);
+        self.check(whole && fits(window, view, out))?;
         for part in weights.chunks(count) {
             let row = &part[c * per_channel..(c + 1) * per_channel];
             convolve(view, window, row, out, &mut sums);
@@ -272,9 +265,7 @@ impl<'a> Eval<'a> {
         [channel, channels]: [usize; 2],
     ) -> Result<View<'a>, ReferenceError> {
         let [c, h, w] = view.chw;
-        if group == 0 || c % group != 0 || channels % group != 0 {
-            return Err(self.shape_error());
-        }
+        self.check(group > 0 && c % group == 0 && channels % group == 0)?;
         let inputs = c / group;
         let first = channel / (channels / group) * inputs * h * w;
         Ok(View {
@@ -293,9 +284,7 @@ impl<'a> Eval<'a> {
         spread: Spread,
     ) -> Result<Vec<i32>, ReferenceError> {
         let mut lanes = vec![0; oh * ow];
-        if map.len() != spread.phases() * channels || spread.phases() == 0 {
-            return Err(self.shape_error());
-        }
+        self.check(map.len() == spread.phases() * channels && spread.phases() > 0)?;
         for (phase, part) in map.chunks(channels).enumerate() {
             let Some(from) = part[c] else {
                 continue;
@@ -303,9 +292,7 @@ impl<'a> Eval<'a> {
             let id = inputs.get(from.input).ok_or_else(|| self.shape_error())?;
             let view = self.view(*id)?;
             let [depth, h, w] = view.chw;
-            if from.channel >= depth || !spread.fits([h, w], [oh, ow]) {
-                return Err(self.shape_error());
-            }
+            self.check(from.channel < depth && spread.fits([h, w], [oh, ow]))?;
             let plane = view.channel(from.channel);
             let of = |axis: usize, at: &usize| {
                 let own = [phase / spread.up[1], phase % spread.up[1]][axis];
@@ -345,35 +332,20 @@ impl<'a> Eval<'a> {
 
     fn same_shape(&self, id: TensorId, out: [usize; 3]) -> Result<View<'a>, ReferenceError> {
         let view = self.view(id)?;
-        if view.chw == out {
-            Ok(view)
-        } else {
-            Err(self.shape_error())
-        }
+        self.check(view.chw == out)?;
+        Ok(view)
     }
 
-    fn check_window(
+    /// A tensor whose windows are pooled.
+    fn pooled(
         &self,
+        id: TensorId,
         window: &Window,
-        view: View<'_>,
         out: [usize; 3],
-    ) -> Result<(), ReferenceError> {
-        match window.output(view.chw[1], view.chw[2]) {
-            Some(hw) if hw == [out[1], out[2]] => Ok(()),
-            _ => Err(self.shape_error()),
-        }
-    }
-
-    fn check_pool(
-        &self,
-        window: &Window,
-        view: View<'_>,
-        out: [usize; 3],
-    ) -> Result<(), ReferenceError> {
-        if view.chw[0] != out[0] {
-            return Err(self.shape_error());
-        }
-        self.check_window(window, view, out)
+    ) -> Result<View<'a>, ReferenceError> {
+        let view = self.view(id)?;
+        self.check(view.chw[0] == out[0] && fits(window, view, out))?;
+        Ok(view)
     }
 
     fn lanes(
@@ -392,6 +364,11 @@ impl<'a> Eval<'a> {
     }
 }
 
+/// Whether an output has the rows and columns of a window over an input.
+fn fits(window: &Window, view: View<'_>, out: [usize; 3]) -> bool {
+    window.output(view.chw[1], view.chw[2]) == Some([out[1], out[2]])
+}
+
 fn widen(values: &[i8]) -> Vec<i32> {
     values.iter().map(|&x| x.into()).collect()
 }
@@ -401,6 +378,7 @@ fn widen(values: &[i8]) -> Vec<i32> {
 fn convolve(view: View<'_>, window: &Window, weights: &[i8], out: [usize; 3], sums: &mut [i32]) {
     let [ci, h, w] = view.chw;
     let taps = window.taps([h, w], [out[1], out[2]]);
+    // Sums wrap as the device's do; a plan proves that they don't.
     let all = weights
         .iter()
         .map(|&w| i32::from(w).wrapping_mul(view.zero));

@@ -37,17 +37,15 @@ mod precise;
 mod products;
 mod sums;
 
-pub use self::constants::{Factors, Offsets, plan_factors, plan_offsets};
+pub use self::constants::plan_constants;
 pub use self::digits::{Digits, plan_digit};
 pub use self::lanes::{
-    Interval, Requant, Requantize, SemanticsError, WeightSums, apply, log2_exact, range,
-    weight_parts, whole_weights, zero_sums,
+    Interval, Join, Operand, Output, PairPlan, Requant, Requantize, SemanticsError, WeightSums,
+    apply, log2_exact, range, weight_parts, whole_weights,
 };
 use self::lanes::{push_add, push_clamp, push_shift, push_zero, saturate};
-pub use self::products::{
-    Curve, CurvePlan, Function, Multiplication, plan_hard_swish, plan_mul, plan_slopes,
-};
-pub use self::sums::{AddPlan, Addition, Rescale, Sign, plan_add, plan_residual, plan_scale};
+pub use self::products::{Curve, plan_pair};
+pub use self::sums::{plan_residual, plan_scale};
 use crate::qgraph::lane::LaneOp;
 
 /// Largest magnitude of a bias that plans look at.
@@ -95,7 +93,7 @@ pub fn plan_requantize(given: &Requantize<'_>) -> Result<Vec<LaneOp>, SemanticsE
                 .unwrap_or_else(|| {
                     let bias = rounding(given, &shifts).map(saturate);
                     let mut ops = shifted(bias.collect(), &shifts);
-                    push_zero(&mut ops, given.zero);
+                    push_zero(&mut ops, given.to.zero);
                     ops
                 })
         }
@@ -104,13 +102,13 @@ pub fn plan_requantize(given: &Requantize<'_>) -> Result<Vec<LaneOp>, SemanticsE
             None => multiply::requantize(given)?,
         },
     };
-    push_clamp(&mut ops, given.sum, given.clamp)?;
+    push_clamp(&mut ops, given.sum, given.to.clamp)?;
     Ok(ops)
 }
 
 /// The precise form, if it is wanted and proven not to wrap.
 fn precisely(given: &Requantize<'_>) -> Option<Vec<LaneOp>> {
-    let ops = match given.requant {
+    let ops = match given.to.requant {
         Requant::Precise => precise::requantize(given)?,
         Requant::Fast => return None,
     };
@@ -132,7 +130,7 @@ fn rounding(given: &Requantize<'_>, shifts: &[i32]) -> impl Iterator<Item = i64>
 
 /// Shifts whose bias rounds, and has the zero point in it; `None` where it is too large for that.
 fn plan_shift(given: &Requantize<'_>, shifts: &[i32]) -> Option<Vec<LaneOp>> {
-    let zero = |n: &i32| i64::from(given.zero) << n;
+    let zero = |n: &i32| i64::from(given.to.zero) << n;
     let bias = rounding(given, shifts)
         .zip(shifts)
         .map(|(b, n)| b + zero(n));

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use vta_isa::{Config, Insn};
 
-pub use self::budget::{Budget, OverBudget};
+pub use self::budget::{Budget, OverBudget, StepBudget};
 pub use self::counters::{Counters, DeviceCounters, FlushReason};
 pub use self::null::NullDevice;
 pub use self::traffic::Traffic;
@@ -107,27 +107,6 @@ pub struct MarkReport {
     pub wall: Duration,
 }
 
-/// Reports of a batch's layers from its instructions, with the wall time of each where it is known.
-pub fn mark_reports(
-    insns: &[Insn],
-    marks: &[LayerMark],
-    config: &Config,
-    walls: &[Duration],
-) -> Vec<MarkReport> {
-    let ends = marks.iter().skip(1).map(|mark| mark.first_insn);
-    let ends = ends.chain([insns.len()]);
-    let walls = walls
-        .iter()
-        .copied()
-        .chain(std::iter::repeat(Duration::ZERO));
-    let report = |((mark, end), wall): ((&LayerMark, usize), Duration)| MarkReport {
-        name: mark.name.clone(),
-        traffic: Traffic::of(insns.get(mark.first_insn..end).unwrap_or(&[]), config),
-        wall,
-    };
-    marks.iter().zip(ends).zip(walls).map(report).collect()
-}
-
 /// What a finished batch reports.
 #[derive(Clone, Debug, Default)]
 pub struct RunReport {
@@ -142,6 +121,24 @@ pub struct RunReport {
     /// Tokens left in the queues load->compute, compute->load, compute->store, store->compute:
     /// legal for foreign streams, reported, never carried to the next run.
     pub leftover_tokens: [u32; 4],
+}
+
+impl RunReport {
+    /// What instructions say before they run: their traffic, and that of each layer.
+    pub fn of(insns: &[Insn], marks: &[LayerMark], config: &Config) -> Self {
+        let ends = marks.iter().skip(1).map(|mark| mark.first_insn);
+        let ends = ends.chain([insns.len()]);
+        let report = |(mark, end): (&LayerMark, usize)| MarkReport {
+            name: mark.name.clone(),
+            traffic: Traffic::of(insns.get(mark.first_insn..end).unwrap_or(&[]), config),
+            ..MarkReport::default()
+        };
+        Self {
+            traffic: Traffic::of(insns, config),
+            marks: marks.iter().zip(ends).map(report).collect(),
+            ..Self::default()
+        }
+    }
 }
 
 /// The outcome of one piece of work.

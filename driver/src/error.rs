@@ -64,24 +64,10 @@ pub enum DriverError {
         /// The first difference.
         what: String,
     },
-    /// One uncuttable run of instructions or micro-ops is larger than its queue.
-    #[error("layer {layer}: {need} {what} between two cut points, but the queue holds {limit}")]
-    SegmentTooLarge {
-        /// The layer.
-        layer: String,
-        /// `instructions` or `micro-ops`.
-        what: &'static str,
-        /// How many there are.
-        need: usize,
-        /// How many the queue holds.
-        limit: usize,
-    },
-    /// A recording that this queue can't run again.
-    #[error("the recording can't be replayed: {reason}")]
-    Recording {
-        /// Why.
-        reason: &'static str,
-    },
+    /// One uncuttable run of instructions or micro-ops that is larger than its queue, or a recording that a
+    /// queue can't run again.
+    #[error("{0}")]
+    Queue(String),
     /// A wait that can't be satisfied, or a signal that can't be given.
     #[error(transparent)]
     Timeline(#[from] TimelineError),

@@ -41,30 +41,9 @@ pub enum FlatError {
     /// It can't be encoded.
     #[error("flat image: {0}")]
     Program(#[from] DriverError),
-    /// It is too large.
-    #[error("flat image: {bytes} bytes of {what}, of which it holds at most {limit}")]
-    TooLarge {
-        /// Of what.
-        what: &'static str,
-        /// How many bytes.
-        bytes: u64,
-        /// How many there may be.
-        limit: u64,
-    },
-    /// An output is no tiles that a run writes.
-    #[error("flat image: output {name} is no tensor that a run writes as tiles")]
-    Output {
-        /// Its name.
-        name: String,
-    },
-    /// Tiles are larger than its reader takes.
-    #[error("flat image: BATCH {batch} and BLOCK {block}, of which each may be 256 at most")]
-    Tiles {
-        /// Rows of a tile.
-        batch: usize,
-        /// Values of a row.
-        block: usize,
-    },
+    /// The format has no room for it.
+    #[error("flat image: {0}")]
+    Unfit(String),
 }
 
 /// A program as a flat image. The same program gives the same bytes on every machine.
@@ -84,7 +63,8 @@ pub fn flat_image(program: &Program, cut: FlatCut) -> Result<Vec<u8>, FlatError>
     program.validate().map_err(DriverError::from)?;
     let (batch, block) = (program.config.batch(), program.config.block());
     if batch.max(block) > 256 {
-        return Err(FlatError::Tiles { batch, block });
+        let text = format!("BATCH {batch} and BLOCK {block}, of which each may be 256 at most");
+        return Err(FlatError::Unfit(text));
     }
     let mut memory = Memory::of(program)?;
     let device = Arc::new(NullDevice::with_config(program.config.clone()));
@@ -106,9 +86,7 @@ pub fn flat_image(program: &Program, cut: FlatCut) -> Result<Vec<u8>, FlatError>
     for &index in &program.outputs {
         let tensor = program.tensor(index).map_err(DriverError::from)?;
         if tensor.packing != Packing::Tiles {
-            return Err(FlatError::Output {
-                name: tensor.name.clone(),
-            });
+            return Err(no_output(tensor));
         }
     }
     memory.image(program, tables)
@@ -184,12 +162,7 @@ impl Memory {
         let constants_at = tables_end.next_multiple_of(self.align);
         let size = constants_at + self.constants.len() as u64;
         if size > u64::from(u32::MAX) {
-            let (what, limit) = ("the image", u32::MAX.into());
-            return Err(FlatError::TooLarge {
-                what,
-                bytes: size,
-                limit,
-            });
+            return Err(too_large("the image", size, u32::MAX.into()));
         }
         let log = |n: usize| u64::from(n.ilog2());
         let fields = [
@@ -307,9 +280,7 @@ impl Tables {
         program: &Program,
         memory: &Memory,
     ) -> Result<(), FlatError> {
-        let lost = || FlatError::Output {
-            name: tensor.name.clone(),
-        };
+        let lost = || no_output(tensor);
         let start = u64::from(tensor.address(&memory.addresses).0);
         let offset = start.checked_sub(WORK_AT).ok_or_else(lost)?;
         let bytes = tensor.packed_bytes(&program.config).ok_or_else(lost)?;
@@ -355,10 +326,19 @@ fn within(what: &'static str, bytes: u64) -> Result<u64, FlatError> {
     if bytes < WORK_AT {
         Ok(bytes)
     } else {
-        Err(FlatError::TooLarge {
-            what,
-            bytes,
-            limit: WORK_AT - 1,
-        })
+        Err(too_large(what, bytes, WORK_AT - 1))
     }
+}
+
+fn too_large(what: &str, bytes: u64, limit: u64) -> FlatError {
+    FlatError::Unfit(format!(
+        "{bytes} bytes of {what}, of which it holds at most {limit}"
+    ))
+}
+
+fn no_output(tensor: &TensorSpec) -> FlatError {
+    let name = &tensor.name;
+    FlatError::Unfit(format!(
+        "output {name} is no tensor that a run writes as tiles"
+    ))
 }

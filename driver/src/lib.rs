@@ -37,8 +37,8 @@ mod testing;
 
 pub use device::{
     Batch, Budget, Counters, Device, DeviceCounters, DeviceInfo, FlushReason, Lane, LayerMark,
-    MarkReport, NullDevice, OverBudget, RunReport, Runner, Ticket, Traffic, Work, WorkDone,
-    WorkerDevice, mark_reports,
+    MarkReport, NullDevice, OverBudget, RunReport, Runner, StepBudget, Ticket, Traffic, Work,
+    WorkDone, WorkerDevice,
 };
 pub use error::{DriverError, TimelineError};
 pub use flat::{FLAT_MAGIC, FLAT_VERSION, FlatCut, FlatError, flat_image};

@@ -132,6 +132,7 @@ impl DeviceMemory {
     /// All bytes of a region, to write.
     pub fn region_mut(&mut self, region: usize) -> &mut [u8] {
         match self.regions.get_mut(region) {
+            // Nobody looks whether the bytes change: whoever asks for them may write.
             Some(r) => {
                 r.version += 1;
                 &mut r.bytes
@@ -183,49 +184,31 @@ impl DeviceMemory {
     /// [`MemoryError::Map`] when the range overlaps a region or leaves the 32-bit space, or when
     /// the host has no memory for it.
     pub fn map(&mut self, addr: u32, size_bytes: u64) -> Result<(), MemoryError> {
-        self.check_free(addr, size_bytes)?;
-        let bytes = HostBytes::zeroed(size_bytes).ok_or(MemoryError::Map {
+        let refuse = |reason| MemoryError::Map {
             addr: addr.into(),
             size_bytes,
-            reason: "the host has no memory for it",
-        })?;
-        self.insert(addr, bytes)
-    }
-
-    /// Adds a region whose bytes are there already.
-    pub(crate) fn insert(&mut self, addr: u32, bytes: HostBytes) -> Result<(), MemoryError> {
-        self.check_free(addr, bytes.len() as u64)?;
-        if !bytes.is_empty() {
-            let at = self.regions.partition_point(|r| r.addr < addr);
-            self.regions.insert(at, Region::new(addr, bytes));
-            self.layout = next_layout();
-        }
-        Ok(())
-    }
-
-    fn check_free(&self, addr: u32, size_bytes: u64) -> Result<(), MemoryError> {
-        let refuse = |reason| {
-            Err(MemoryError::Map {
-                addr: addr.into(),
-                size_bytes,
-                reason,
-            })
+            reason,
         };
-        let end = match u64::from(addr).checked_add(size_bytes) {
-            Some(end) if end <= 1 << 32 => end,
-            _ => return refuse("it leaves the 32-bit address space"),
+        let end = u64::from(addr).checked_add(size_bytes);
+        let Some(end) = end.filter(|&end| end <= 1 << 32) else {
+            return Err(refuse("it leaves the 32-bit address space"));
         };
+        // A region without bytes would have the address of the next.
         if size_bytes == 0 {
             return Ok(());
         }
-        let after = self.regions.partition_point(|r| r.addr < addr);
-        let below = after.checked_sub(1).and_then(|i| self.regions.get(i));
-        let above = self.regions.get(after);
+        let at = self.regions.partition_point(|r| r.addr < addr);
+        let below = at.checked_sub(1).and_then(|i| self.regions.get(i));
+        let above = self.regions.get(at);
         if below.is_some_and(|r| r.end() > addr.into())
             || above.is_some_and(|r| u64::from(r.addr) < end)
         {
-            return refuse("it overlaps another allocation");
+            return Err(refuse("it overlaps another allocation"));
         }
+        let bytes = HostBytes::zeroed(size_bytes);
+        let bytes = bytes.ok_or_else(|| refuse("the host has no memory for it"))?;
+        self.regions.insert(at, Region::new(addr, bytes));
+        self.layout = next_layout();
         Ok(())
     }
 

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use vta_isa::{Finish, INSN_BYTES, Insn, UOP_BYTES};
 
 use self::pending::{Filled, Pending};
-use self::recording::{Origin, Resident};
+use self::recording::Resident;
 pub use self::recording::{RecordedBatch, Recording};
 use crate::stream::Stream;
 use crate::stream::timeline::{Point, Timeline};
@@ -96,7 +96,7 @@ pub struct CommandQueue {
     recording: Recording,
     /// Lowered in tests.
     pub(crate) record_limit_bytes: usize,
-    origin: Origin,
+    origin: Arc<()>,
     /// Whether batches are recorded and not sent.
     ahead: bool,
     /// Batches so far, by their serial numbers, of which any was sent.
@@ -165,7 +165,7 @@ impl CommandQueue {
             uop_addr,
             recording: Recording::default(),
             record_limit_bytes: MAX_RECORDED_BYTES,
-            origin: Origin::default(),
+            origin: Arc::default(),
             ahead: false,
             sent: 0,
             resident: None,
@@ -179,7 +179,7 @@ impl CommandQueue {
     /// Queues a layer of the program; submits only when a queue overflows.
     ///
     /// # Errors
-    /// [`DriverError::SegmentTooLarge`] when commands that can't be cut don't fit an empty
+    /// [`DriverError::Queue`] when commands that can't be cut don't fit an empty
     /// queue, [`DriverError::Program`] when an address or a field doesn't fit. The queue then
     /// [discards](Self::discard) what it holds, so that half a layer never runs.
     pub fn push_layer(&mut self, index: usize) -> Result<(), DriverError> {
@@ -233,13 +233,11 @@ impl CommandQueue {
             .count();
         let seams = 4 * self.program.seam_tokens as usize;
         let insns = commands.len() + kernels + seams + 1;
-        let too_large = |what, need, limit| {
-            Err(DriverError::SegmentTooLarge {
-                layer: layer.described(),
-                what,
-                need,
-                limit,
-            })
+        let too_large = |what: &str, need: usize, limit: usize| {
+            let layer = layer.described();
+            Err(DriverError::Queue(format!(
+                "layer {layer}: {need} {what} between two cut points, but the queue holds {limit}"
+            )))
         };
         if insns > self.limits.insns {
             return too_large("instructions", insns, self.limits.insns);
@@ -272,8 +270,7 @@ impl CommandQueue {
         if recording.is_complete() {
             return Ok(recording);
         }
-        let reason = "it is too large to be kept";
-        Err(DriverError::Recording { reason })
+        Err(unplayable("it is too large to be kept"))
     }
 
     /// Pushes the layers as long as they are kept.
@@ -346,7 +343,7 @@ impl CommandQueue {
             insn_bytes: insn_bytes.into(),
             uop_bytes: uops.into(),
             reason,
-            origin: self.origin.clone(),
+            origin: Arc::clone(&self.origin),
             serial: self.counters.encoded_batches,
         };
         self.counters.encoded_batches += 1;
@@ -419,14 +416,15 @@ impl CommandQueue {
     /// those of the same batch were the last to be written and their tickets said so.
     ///
     /// # Errors
-    /// [`DriverError::Recording`] for another queue's recording or one that isn't complete; when
+    /// [`DriverError::Queue`] for another queue's recording or one that isn't complete; when
     /// the device is gone.
     pub fn replay(&mut self, recording: &Recording) -> Result<(), DriverError> {
-        let refuse = |reason| Err(DriverError::Recording { reason });
+        let refuse = |reason| Err(unplayable(reason));
         if !recording.is_complete() {
             return refuse("it was too large to be kept");
         }
-        if recording.batches.iter().any(|b| b.origin != self.origin) {
+        let foreign = |b: &RecordedBatch| !Arc::ptr_eq(&b.origin, &self.origin);
+        if recording.batches.iter().any(foreign) {
             return refuse("another queue made it, whose addresses it names");
         }
         self.submit(FlushReason::Synchronize)?;
@@ -445,6 +443,10 @@ impl CommandQueue {
     pub fn counters(&self) -> &Counters {
         &self.counters
     }
+}
+
+fn unplayable(reason: &str) -> DriverError {
+    DriverError::Queue(format!("the recording can't be replayed: {reason}"))
 }
 
 #[cfg(test)]

@@ -14,8 +14,8 @@ use crate::packing::{TensorImages, unpack};
 use crate::stream::Stream;
 use crate::{
     Allocations, BufferKind, CommandQueue, Counters, Device, DramPlan, DriverError, FlushReason,
-    Lane, Packing, PhysAddr, Program, QueueLimits, Recording, RunReport, TensorSpec, Ticket, Work,
-    WorkDone,
+    Lane, Packing, PhysAddr, Program, ProgramError, QueueLimits, Recording, RunReport, TensorSpec,
+    Ticket, Work, WorkDone,
 };
 
 /// What a run gives back.
@@ -106,9 +106,9 @@ fn wait_for_all(tickets: Vec<Box<dyn Ticket>>) -> Result<Vec<WorkDone>, DriverEr
 
 /// The program's buffers, of which sets share all but the inputs and outputs, and what was
 /// recorded for them.
-pub(crate) struct BufferSet {
-    pub(crate) addresses: Vec<PhysAddr>,
-    pub(crate) queue: CommandQueue,
+struct BufferSet {
+    addresses: Vec<PhysAddr>,
+    queue: CommandQueue,
     recording: Option<Recording>,
     /// The last inputs, whose memory is used again once the device has let go of them.
     images: Vec<Arc<TensorImages>>,
@@ -240,14 +240,9 @@ impl Session {
 
     /// The reports and outputs of a run of some images.
     fn collect(&self, done: Vec<WorkDone>, images: usize) -> Result<RunOutput, DriverError> {
-        let (reports, data) = WorkDone::sort(done);
-        let unpacked = self.program.outputs.iter().zip(&data).map(|(&o, bytes)| {
-            let mut unpacked = self.unpack(self.program.tensor(o)?, bytes)?;
-            unpacked.truncate(images);
-            Ok(unpacked)
-        });
-        let outputs = unpacked.collect::<Result<_, DriverError>>()?;
-        Ok(RunOutput { outputs, reports })
+        let program = &self.program;
+        let output = |&index| Ok((program.tensor(index)?, &program.config));
+        outputs(done, program.outputs.iter().map(output), images)
     }
 
     /// What writes a set's inputs; the device packs them.
@@ -298,24 +293,13 @@ impl Session {
         Work::Read { addr, size_bytes }
     }
 
-    fn unpack(&self, spec: &TensorSpec, bytes: &[u8]) -> Result<Vec<Vec<i8>>, DriverError> {
-        unpack_output(spec, &self.program.config, bytes)
-    }
-
     /// A tensor of the program as the last run left it, one entry for each image, NCHW: any if
     /// the session was made by [`Self::keeping_tensors`], else inputs and outputs.
     ///
     /// # Errors
     /// For a tensor that doesn't exist, is packed as im2col or shared its memory, or when the
     /// device fails.
-    pub fn read_tensor(&mut self, tensor: u32) -> Result<Vec<Vec<i8>>, DriverError> {
-        let mut images = self.read_all_rows(tensor)?;
-        images.truncate(self.images.max(1));
-        Ok(images)
-    }
-
-    /// As [`Self::read_tensor`], one entry for each batch row.
-    pub(crate) fn read_all_rows(&self, tensor: u32) -> Result<Vec<Vec<i8>>, DriverError> {
+    pub fn read_tensor(&self, tensor: u32) -> Result<Vec<Vec<i8>>, DriverError> {
         let spec = self.program.tensor(tensor)?;
         if spec.packing != Packing::Tiles {
             let text = format!("tensor {} is packed as im2col, not as tiles", spec.name);
@@ -327,17 +311,10 @@ impl Session {
             return Err(DriverError::Input(text));
         }
         let read = self.read_work(self.current, spec);
-        match self.device.submit(read)?.wait()? {
-            WorkDone::Data(bytes) => self.unpack(spec, &bytes),
-            WorkDone::Written | WorkDone::Ran(_) => {
-                Err(DriverError::lost(&self.device.info().name))
-            }
-        }
-    }
-
-    /// Where a tensor of the first set lies.
-    pub(crate) fn address(&self, spec: &TensorSpec) -> PhysAddr {
-        spec.address(&self.sets[0].addresses)
+        let bytes = bytes_of(self.device.submit(read)?, spec)?;
+        let mut images = unpack_output(spec, &self.program.config, &bytes)?;
+        images.truncate(self.images.max(1));
+        Ok(images)
     }
 
     /// The device.
@@ -357,11 +334,6 @@ impl Session {
             total.add(set.queue.counters());
         }
         total
-    }
-
-    /// The first set of buffers.
-    pub(crate) fn set(&mut self) -> &mut BufferSet {
-        &mut self.sets[0]
     }
 }
 
@@ -383,7 +355,7 @@ impl BufferSet {
 }
 
 /// What each input takes of images that hold the values of all inputs, one behind the other.
-pub(crate) fn by_input<'i>(
+fn by_input<'i>(
     specs: &[&TensorSpec],
     images: &[&'i [i8]],
 ) -> Result<Vec<Vec<&'i [i8]>>, DriverError> {
@@ -407,8 +379,36 @@ pub(crate) fn by_input<'i>(
     Ok(rows.collect())
 }
 
+/// The reports and outputs of a run of some images, with the tensor of each read.
+fn outputs<'p>(
+    done: Vec<WorkDone>,
+    tensors: impl Iterator<Item = Result<(&'p TensorSpec, &'p Config), ProgramError>>,
+    images: usize,
+) -> Result<RunOutput, DriverError> {
+    let (reports, data) = WorkDone::sort(done);
+    let unpacked = tensors.zip(&data).map(|(tensor, bytes)| {
+        let (spec, config) = tensor?;
+        let mut unpacked = unpack_output(spec, config, bytes)?;
+        unpacked.truncate(images);
+        Ok(unpacked)
+    });
+    let outputs = unpacked.collect::<Result<_, DriverError>>()?;
+    Ok(RunOutput { outputs, reports })
+}
+
+/// What was read of a tensor.
+fn bytes_of(ticket: Box<dyn Ticket>, spec: &TensorSpec) -> Result<Vec<u8>, DriverError> {
+    match ticket.wait()? {
+        WorkDone::Data(bytes) => Ok(bytes),
+        WorkDone::Written | WorkDone::Ran(_) => {
+            let text = format!("tensor {} was not read", spec.name);
+            Err(DriverError::Input(text))
+        }
+    }
+}
+
 /// Unpacks what was read of a tensor, one entry for each batch row.
-pub(crate) fn unpack_output(
+fn unpack_output(
     spec: &TensorSpec,
     config: &Config,
     bytes: &[u8],

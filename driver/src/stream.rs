@@ -8,7 +8,7 @@ use std::thread::{Builder, JoinHandle};
 
 use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
 
-use self::timeline::{Node, Waited};
+use self::timeline::Node;
 pub use self::timeline::{Point, Promise, Timeline};
 use crate::{Device, DriverError, Lane, Ticket, TimelineError, Work, WorkDone};
 
@@ -146,24 +146,9 @@ impl Stream {
         waits: &[Point],
         signals: Vec<Promise>,
     ) -> Result<Box<dyn Ticket>, DriverError> {
-        let accepted = self.accept(Box::new(make), waits, signals);
-        accepted.map_err(|(error, signals)| {
-            for signal in signals {
-                signal.fail(root(&error));
-            }
-            error
-        })
-    }
-
-    fn accept(
-        &self,
-        make: Make,
-        waits: &[Point],
-        signals: Vec<Promise>,
-    ) -> Result<Box<dyn Ticket>, (DriverError, Vec<Promise>)> {
         for wait in waits {
             if let Err(error) = wait.timeline.check(wait.value) {
-                return Err((error.into(), signals));
+                return Err(refuse(signals, error.into()));
             }
         }
         // Held until the work is in the queue: the order of nodes is the order of the queue.
@@ -172,10 +157,12 @@ impl Stream {
         for signal in &signals {
             signal.hand_to(&node);
         }
-        let dependence = node.dependence();
-        if let Some(Point { timeline, value }) = dependence.cycle {
+        if let Some(Point { timeline, value }) = node.dependence().cycle {
             let timeline = timeline.name().to_owned();
-            return Err((TimelineError::Cycle { timeline, value }.into(), signals));
+            return Err(refuse(
+                signals,
+                TimelineError::Cycle { timeline, value }.into(),
+            ));
         }
         let (reply, receiver) = bounded(1);
         let rest = Rest {
@@ -183,8 +170,8 @@ impl Stream {
             signals,
             reply,
         };
-        self.send(Item { make, rest })
-            .map_err(|(error, item)| (error, item.rest.signals))?;
+        let make = Box::new(make);
+        self.send(Item { make, rest })?;
         *last = Some(node);
         let lost = self.shared.lost();
         // The reply's sender is dropped when the stream stops, so this can't hang.
@@ -192,22 +179,31 @@ impl Stream {
     }
 
     /// Blocks on a full queue unless only the host could empty it.
-    fn send(&self, item: Item) -> Result<(), (DriverError, Box<Item>)> {
+    fn send(&self, item: Item) -> Result<(), DriverError> {
+        let lost = |item: Item| refuse(item.rest.signals, self.shared.lost());
         let Some(sender) = &self.sender else {
-            return Err((self.shared.lost(), Box::new(item)));
+            return Err(lost(item));
         };
-        let lost = |item: Item| (self.shared.lost(), Box::new(item));
         match sender.try_send(item) {
             Ok(()) => Ok(()),
             Err(TrySendError::Disconnected(item)) => Err(lost(item)),
             Err(TrySendError::Full(item)) if item.rest.node.dependence().on_host => {
                 let stream = self.shared.name.clone();
                 let depth = QUEUE_DEPTH;
-                Err((TimelineError::Full { stream, depth }.into(), Box::new(item)))
+                let full = TimelineError::Full { stream, depth };
+                Err(refuse(item.rest.signals, full.into()))
             }
             Err(TrySendError::Full(item)) => sender.send(item).map_err(|e| lost(e.into_inner())),
         }
     }
+}
+
+/// Fails the promises of work that isn't accepted; why it isn't.
+fn refuse(signals: Vec<Promise>, error: DriverError) -> DriverError {
+    for signal in signals {
+        signal.fail(root(&error));
+    }
+    error
 }
 
 impl Drop for Stream {
@@ -247,7 +243,7 @@ impl Shared {
             *self.waiting_for() = Some(wait.timeline.clone());
             let waited = wait.timeline.block(wait.value, None, &closed);
             *self.waiting_for() = None;
-            if waited? == Waited::Reached {
+            if waited? {
                 continue;
             }
             if node.dependence().on_host {

@@ -2,11 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-use crate::error::{Aftermath, BoardError};
+use crate::error::BoardError;
 use crate::file::{BoardFile, ResetFile};
 use crate::layout::Layout;
 use crate::registers::MappedRegisters;
-use crate::uio::{Completion, Interrupt};
+use crate::uio::Interrupt;
 
 /// Written to launch; read while a run goes on.
 const LAUNCH: u32 = 1;
@@ -27,7 +27,8 @@ const RESET_TIME: Duration = Duration::from_millis(100);
 pub struct Control {
     registers: MappedRegisters,
     layout: Layout,
-    completion: Completion,
+    /// What a run ends with; without one the host polls.
+    interrupt: Option<Interrupt>,
     /// Of one run.
     deadline: Duration,
     /// The accelerator's clock, by which its counter is judged; `None` leaves that out.
@@ -42,14 +43,14 @@ impl Control {
     /// Maps a board's registers and looks whether something answers.
     ///
     /// # Errors
-    /// Files that can't be opened or mapped, [`BoardError::NoAnswer`].
+    /// Files that can't be opened or mapped, registers that don't answer.
     pub fn open(file: &BoardFile) -> Result<Self, BoardError> {
         let mut control = Self {
             registers: MappedRegisters::open(&file.registers)?,
             layout: file.registers.address_bits,
-            completion: match &file.interrupt {
-                Some(interrupt) => Completion::Interrupt(Interrupt::open(&interrupt.path)?),
-                None => Completion::Poll,
+            interrupt: match &file.interrupt {
+                Some(interrupt) => Some(Interrupt::open(&interrupt.path)?),
+                None => None,
             },
             deadline: Duration::from_millis(file.deadline_ms),
             clock_mhz: file.clock_mhz,
@@ -68,7 +69,9 @@ impl Control {
     pub fn run(&mut self, address: u64, insns: usize) -> Result<u32, BoardError> {
         let state = self.state()?;
         if self.lost && state & DONE == 0 && state & LAUNCH != 0 {
-            return Err(BoardError::Busy);
+            let text = "the accelerator is still busy with a run that missed its deadline: reset the board, or give \
+                        its file a [reset]";
+            return Err(BoardError(text.to_owned()));
         }
         self.lost = false;
         self.registers.write(Layout::CYCLES, 0);
@@ -79,18 +82,16 @@ impl Control {
                 self.registers.write(offset, word);
             }
         }
-        if let Completion::Interrupt(interrupt) = &mut self.completion {
+        if let Some(interrupt) = &mut self.interrupt {
             interrupt.enable()?;
         }
         let start = Instant::now();
         self.registers.write(Layout::CONTROL, LAUNCH);
         if !self.ended(start + self.deadline)? {
-            return Err(BoardError::Deadline {
-                insns,
-                address,
-                deadline: self.deadline,
-                after: self.reset_block()?,
-            });
+            let (time, after) = (seconds(self.deadline), self.reset_block()?);
+            return Err(BoardError(format!(
+                "{insns} instructions at {address:#x} didn't end in {time}: {after}"
+            )));
         }
         let wall = start.elapsed();
         let cycles = self.registers.read(Layout::CYCLES);
@@ -101,10 +102,10 @@ impl Control {
     /// The control register.
     fn state(&mut self) -> Result<u32, BoardError> {
         match self.registers.read(Layout::CONTROL) {
-            NOTHING => Err(BoardError::NoAnswer {
-                offset: Layout::CONTROL,
-                value: NOTHING,
-            }),
+            NOTHING => Err(BoardError(format!(
+                "the registers answer {NOTHING:#x} at {:#x}: nothing is on the bus there, or the design isn't loaded",
+                Layout::CONTROL
+            ))),
             value => Ok(value),
         }
     }
@@ -119,11 +120,11 @@ impl Control {
             if Instant::now() >= until {
                 return Ok(false);
             }
-            match &mut self.completion {
-                Completion::Poll if looks < SPINS => std::hint::spin_loop(),
-                Completion::Poll => std::thread::sleep(PAUSE),
+            match &mut self.interrupt {
+                None if looks < SPINS => std::hint::spin_loop(),
+                None => std::thread::sleep(PAUSE),
                 // One that isn't ours, or came too early, is none: the next one is let through before the next look.
-                Completion::Interrupt(interrupt) => {
+                Some(interrupt) => {
                     if interrupt.wait(until)? {
                         interrupt.enable()?;
                     }
@@ -133,10 +134,11 @@ impl Control {
         }
     }
 
-    fn reset_block(&mut self) -> Result<Aftermath, BoardError> {
+    /// Resets a block that missed its deadline, where that can be; what became of it.
+    fn reset_block(&mut self) -> Result<&'static str, BoardError> {
         let Some(reset) = self.reset else {
             self.lost = true;
-            return Ok(Aftermath::NoReset);
+            return Ok("the board's file has no [reset]");
         };
         self.registers.write(reset.offset, reset.assert);
         std::thread::sleep(RESET_HELD);
@@ -145,11 +147,11 @@ impl Control {
         while self.state()? & LAUNCH != 0 {
             if Instant::now() >= until {
                 self.lost = true;
-                return Ok(Aftermath::StillBusy);
+                return Ok("it is still busy after a reset");
             }
             std::thread::sleep(PAUSE);
         }
-        Ok(Aftermath::Reset)
+        Ok("the accelerator was reset")
     }
 
     /// A counter that can't be says that the results can't be trusted either.
@@ -169,12 +171,14 @@ impl Control {
         if most > f64::from(u32::MAX) {
             Ok(())
         } else {
-            Err(BoardError::Counter {
-                cycles,
-                wall,
-                clock_mhz,
-                limit,
-            })
+            let time = seconds(wall);
+            Err(BoardError(format!(
+                "the cycle counter says {cycles} after {time} at {clock_mhz} MHz, {limit}"
+            )))
         }
     }
+}
+
+fn seconds(time: Duration) -> String {
+    format!("{:.3} s", time.as_secs_f64())
 }

@@ -11,7 +11,7 @@ use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use vta_driver::{
     AllocError, Allocator, Batch, Device, DeviceInfo, DriverError, MarkReport, PhysAddr, RunReport,
-    Ticket, Traffic, Work, WorkDone, mark_reports,
+    Ticket, Work, WorkDone,
 };
 use vta_isa::{Config, check};
 
@@ -124,9 +124,10 @@ fn claim(file: &BoardFile) -> Result<File, BoardError> {
     let opened = File::open(path).map_err(BoardError::io(path, "can't be opened"))?;
     match flock(&opened, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(opened),
-        Err(Errno::WOULDBLOCK) => Err(BoardError::Taken {
-            path: path.to_owned(),
-        }),
+        Err(Errno::WOULDBLOCK) => {
+            let text = "the board is in use: another device has its memory";
+            Err(BoardError::at(path, text))
+        }
         Err(error) => Err(BoardError::io(path, "can't be locked")(error.into())),
     }
 }
@@ -327,18 +328,16 @@ impl Worker {
 
     /// The wall time is the layers' by their instructions' bytes and steps, since the hardware tells no more.
     fn report(&self, batch: &Batch, cycles: u32, wall: Duration) -> RunReport {
-        let mut marks = mark_reports(&batch.insns, &batch.marks, &self.config, &[]);
+        let mut report = RunReport::of(&batch.insns, &batch.marks, &self.config);
         let weight = |mark: &MarkReport| mark.traffic.total_bytes() + mark.traffic.gemm_steps;
-        let all = marks.iter().map(weight).sum::<u64>().max(1);
-        for mark in &mut marks {
+        let all = report.marks.iter().map(weight).sum::<u64>().max(1);
+        for mark in &mut report.marks {
             mark.wall = wall.mul_f64(weight(mark) as f64 / all as f64);
         }
         RunReport {
-            traffic: Traffic::of(&batch.insns, &self.config),
             wall,
             cycles: Some(u64::from(cycles)),
-            marks,
-            leftover_tokens: [0; 4],
+            ..report
         }
     }
 }

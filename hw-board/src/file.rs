@@ -133,10 +133,10 @@ impl BoardFile {
             {
                 Self::read(Path::new(name))
             }
-            _ => Err(BoardError::Preset {
-                name: name.to_owned(),
-                presets: Self::PRESETS,
-            }),
+            _ => Err(BoardError(format!(
+                "there is no board '{name}' (there are {}, or a file in TOML)",
+                Self::PRESETS.join(", ")
+            ))),
         }
     }
 
@@ -155,50 +155,47 @@ impl BoardFile {
     /// # Errors
     /// What is wrong, and where.
     pub fn from_toml(file: &str, text: &str) -> Result<Self, BoardError> {
-        let wrong = |message: String| BoardError::File {
-            file: file.to_owned(),
-            message,
-        };
+        let wrong = |message: String| BoardError(format!("{file}: {message}"));
         let board: Self = toml::from_str(text).map_err(|error| {
             let at = error.span().map(|span| span.start);
             wrong(toml_message(text, error.message(), at))
         })?;
-        let registers = &board.registers;
-        let needed = registers.address_bits.bytes();
-        let offset = registers.offset;
-        if !offset.is_multiple_of(4) {
-            let text = format!("registers.offset {offset:#x} is no multiple of 4");
-            return Err(wrong(text));
+        match board.fault() {
+            None => Ok(board),
+            Some(text) => Err(wrong(text)),
         }
-        let bytes = registers.bytes;
-        if !(needed..=1 << 24).contains(&bytes) {
-            let range = format!("{needed} to {}", 1 << 24);
-            let text = format!("registers.bytes is {bytes}, but it must be {range}");
-            return Err(wrong(text));
-        }
-        let deadline = board.deadline_ms;
-        if !(1..=3_600_000).contains(&deadline) {
-            let text = format!("deadline_ms is {deadline}, but it must be 1 to 3600000");
-            return Err(wrong(text));
-        }
-        if let Some(clock) = board.clock_mhz
+    }
+
+    /// What the file says that no board can have.
+    fn fault(&self) -> Option<String> {
+        let RegisterFile { offset, bytes, .. } = self.registers;
+        let needed = self.registers.address_bits.bytes();
+        let memory = &self.memory;
+        // Registers are words, and an access that isn't aligned would end the process.
+        let text = if !offset.is_multiple_of(4) {
+            format!("registers.offset {offset:#x} is no multiple of 4")
+        } else if !(needed..=1 << 24).contains(&bytes) {
+            let most = 1 << 24;
+            format!("registers.bytes is {bytes}, but it must be {needed} to {most}")
+        } else if !(1..=3_600_000).contains(&self.deadline_ms) {
+            let deadline = self.deadline_ms;
+            format!("deadline_ms is {deadline}, but it must be 1 to 3600000")
+        } else if let Some(clock) = self.clock_mhz
             && !(clock.is_finite() && (0.001..=100_000.0).contains(&clock))
         {
-            let text = format!("clock_mhz is {clock}, but it must be 0.001 to 100000");
-            return Err(wrong(text));
-        }
-        if let Some(ResetFile { offset, .. }) = board.reset
+            format!("clock_mhz is {clock}, but it must be 0.001 to 100000")
+        } else if let Some(ResetFile { offset, .. }) = self.reset
             && (!offset.is_multiple_of(4) || offset + 4 > bytes)
         {
-            let text = format!("reset.offset {offset:#x} is no register of {bytes:#x} bytes");
-            return Err(wrong(text));
-        }
-        let memory = &board.memory;
-        if memory.attributes.is_none() && (memory.address.is_none() || memory.bytes.is_none()) {
-            let text = "memory has neither `attributes` nor both `address` and `bytes`";
-            return Err(wrong(text.to_owned()));
-        }
-        Ok(board)
+            format!("reset.offset {offset:#x} is no register of {bytes:#x} bytes")
+        } else if memory.attributes.is_none()
+            && (memory.address.is_none() || memory.bytes.is_none())
+        {
+            "memory has neither `attributes` nor both `address` and `bytes`".to_owned()
+        } else {
+            return None;
+        };
+        Some(text)
     }
 }
 

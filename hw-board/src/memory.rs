@@ -38,7 +38,10 @@ impl MappedMemory {
         let address = physical.wrapping_add(file.bus_offset);
         let fits = address.checked_add(bytes).is_some_and(|end| end <= 1 << 32);
         if bytes == 0 || !fits || !address.is_multiple_of(PAGE_BYTES) {
-            return Err(BoardError::Window { address, bytes });
+            return Err(BoardError(format!(
+                "memory of {bytes} bytes at {address:#x}: it must begin at a page of {PAGE_BYTES} bytes and end \
+                 within 32 bits"
+            )));
         }
         let caches = match file.attributes {
             Some(_) => Caches::Kept,
@@ -114,8 +117,8 @@ fn number(path: &Path) -> Result<u64, BoardError> {
         Some(digits) => u64::from_str_radix(digits, 16),
         None => text.parse(),
     };
-    found.map_err(|_| BoardError::Attribute {
-        path: path.to_owned(),
-        text: text.chars().take(40).collect(),
+    found.map_err(|_| {
+        let text: String = text.chars().take(40).collect();
+        BoardError::at(path, format_args!("'{text}' is no number"))
     })
 }

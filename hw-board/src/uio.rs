@@ -9,14 +9,6 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::error::BoardError;
 
-/// How the host waits.
-pub enum Completion {
-    /// It reads the control register again and again.
-    Poll,
-    /// It sleeps until the block's interrupt.
-    Interrupt(Interrupt),
-}
-
 /// An interrupt of a UIO device.
 pub struct Interrupt {
     path: PathBuf,

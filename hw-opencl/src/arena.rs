@@ -1,6 +1,7 @@
 //! Device memory: one buffer that spans the allocations and grows with them.
 
 use std::collections::BTreeMap;
+use std::fmt::Display;
 
 use vta_driver::PAGE_BYTES;
 
@@ -89,18 +90,13 @@ impl Arena {
     fn grow(&mut self, ctx: &Ctx, queue: &Queue, first: u64, last: u64) -> Result<(), EngineError> {
         let need = last - first;
         if need > self.max_bytes {
-            return Err(EngineError::TooLarge {
-                requested_bytes: need,
-                limit: format!("the largest buffer has {} bytes", self.max_bytes),
-            });
+            let limit = format_args!("the largest buffer has {} bytes", self.max_bytes);
+            return Err(too_large(need, limit));
         }
         // Half as much again, so that a row of allocations doesn't copy each time.
         let roomy = (need + need / 2).next_multiple_of(PAGE_BYTES);
         let size = roomy.min(self.max_bytes).min((1 << 32) - first).max(need);
-        let mut new = ctx.buffer(size).map_err(|fault| EngineError::TooLarge {
-            requested_bytes: size,
-            limit: fault.to_string(),
-        })?;
+        let mut new = ctx.buffer(size).map_err(|fault| too_large(size, fault))?;
         if let Some(old) = &self.buffer {
             let start = self.base.max(first);
             let end = (self.base + old.size_bytes()).min(first + size);
@@ -117,4 +113,10 @@ impl Arena {
         self.buffer = Some(new);
         Ok(())
     }
+}
+
+fn too_large(bytes: u64, limit: impl Display) -> EngineError {
+    EngineError::refused(format_args!(
+        "{bytes} bytes of device memory can't be had ({limit})"
+    ))
 }

@@ -4,22 +4,25 @@
 //! micro-ops, so the host keeps what the micro-op scratchpad holds, reading the loads of micro-ops
 //! from a mirror of device memory.
 
+use std::fmt::Display;
 use std::ops::Range;
 
-use vta_driver::{Batch, Budget, DeviceMemory};
-use vta_isa::check::Finding;
+use vta_driver::{Batch, DeviceMemory, StepBudget};
 use vta_isa::resolve::{LoadAccess, Resolved, Rows, StoreAccess, UopScratchpad};
 use vta_isa::tokens::At;
 use vta_isa::{Config, Insn, MemType};
 
-use crate::error::BatchError;
+use crate::error::EngineError;
 use crate::mirror::Mirror;
 
 /// What becomes of the instructions: operations of the throughput structure, or a stream for
 /// the core. FINISH doesn't come here.
 pub(crate) trait Sink {
     /// Takes the next instruction, whose bounds and memory are checked.
-    fn take(&mut self, resolved: &Resolved<'_>);
+    ///
+    /// # Errors
+    /// An instruction that it can't pass on.
+    fn take(&mut self, at: &At, resolved: &Resolved<'_>) -> Result<(), EngineError>;
 }
 
 /// Where a walk stopped.
@@ -41,8 +44,7 @@ pub(crate) struct Walk<'a> {
     pub batch: &'a Batch,
     pub order: &'a [u32],
     pub uops: &'a mut UopScratchpad,
-    /// GEMM and ALU steps left, and the limit they started from.
-    pub steps: [u64; 2],
+    pub steps: StepBudget,
     /// DRAM that was read as micro-ops: address and length.
     pub uop_sources: Vec<(u32, u32)>,
 }
@@ -56,19 +58,17 @@ impl Walk<'_> {
         from: usize,
         fresh: Option<usize>,
         sink: &mut dyn Sink,
-    ) -> Result<Stop, BatchError> {
+    ) -> Result<Stop, EngineError> {
         for position in from..self.order.len() {
             let index = self.order[position] as usize;
             let at = At {
                 index,
                 insn: self.batch.insns[index],
             };
-            self.spend(&at)?;
+            let spent = self.steps.spend(index, &at.insn);
+            spent.map_err(EngineError::refused)?;
             let resolved = self.uops.resolve(self.config, &at.insn);
-            let resolved = resolved.map_err(|fault| {
-                let at = Box::new(at.clone());
-                Finding::Fault { at, fault }
-            })?;
+            let resolved = resolved.map_err(|fault| refused(&at, fault))?;
             match resolved {
                 Resolved::Load(access) => {
                     check_load(&at, &access, mirror.memory())?;
@@ -79,39 +79,19 @@ impl Walk<'_> {
                         }
                         self.load_uops(&access, mirror.memory());
                     }
-                    sink.take(&Resolved::Load(access));
+                    sink.take(&at, &Resolved::Load(access))?;
                 }
                 Resolved::Store(access) => {
                     check_store(&at, &access, mirror)?;
-                    sink.take(&Resolved::Store(access));
+                    sink.take(&at, &Resolved::Store(access))?;
                 }
                 Resolved::Sync if matches!(at.insn, Insn::Finish(_)) => {}
                 other @ (Resolved::Sync | Resolved::Gemm(_) | Resolved::Alu(_)) => {
-                    sink.take(&other);
+                    sink.take(&at, &other)?;
                 }
             }
         }
         Ok(Stop::End)
-    }
-
-    fn spend(&mut self, at: &At) -> Result<(), BatchError> {
-        let steps = match &at.insn {
-            Insn::Gemm(gemm) => gemm.steps(),
-            Insn::Alu(alu) => alu.steps(),
-            Insn::Load(_) | Insn::Store(_) | Insn::Finish(_) => return Ok(()),
-        };
-        let [left, limit] = &mut self.steps;
-        match left.checked_sub(steps) {
-            Some(rest) => *left = rest,
-            None => {
-                let budget = Budget {
-                    steps: *limit,
-                    ..Budget::default()
-                };
-                return Err(budget.over_steps(at.clone()).into());
-            }
-        }
-        Ok(())
     }
 
     /// A LOAD UOP whose rows are checked.
@@ -129,7 +109,7 @@ fn is_within_one(rows: &Rows, memory: &DeviceMemory) -> bool {
     memory.read(start, end - start).is_ok()
 }
 
-fn check_load(at: &At, access: &LoadAccess, memory: &DeviceMemory) -> Result<(), BatchError> {
+fn check_load(at: &At, access: &LoadAccess, memory: &DeviceMemory) -> Result<(), EngineError> {
     if is_within_one(&access.rows, memory) {
         return Ok(());
     }
@@ -138,16 +118,16 @@ fn check_load(at: &At, access: &LoadAccess, memory: &DeviceMemory) -> Result<(),
     let rows = access.rows.iter();
     for row in rows.take(if once { 1 } else { usize::MAX }) {
         let read = memory.read(row.start, row.end - row.start);
-        read.map_err(|source| dram(at, source))?;
+        read.map_err(|source| refused(at, source))?;
     }
     Ok(())
 }
 
-fn check_store(at: &At, access: &StoreAccess, mirror: &mut Mirror) -> Result<(), BatchError> {
+fn check_store(at: &At, access: &StoreAccess, mirror: &mut Mirror) -> Result<(), EngineError> {
     if !is_within_one(&access.rows, mirror.memory()) {
         for row in access.rows.iter() {
             let read = mirror.memory().read(row.start, row.end - row.start);
-            read.map_err(|source| dram(at, source))?;
+            read.map_err(|source| refused(at, source))?;
         }
     }
     for row in access.rows.apart() {
@@ -164,9 +144,7 @@ fn stale_rows(access: &LoadAccess, mirror: &Mirror) -> Vec<(u32, u64)> {
         .collect()
 }
 
-fn dram(at: &At, source: vta_driver::MemoryError) -> BatchError {
-    BatchError::Dram {
-        at: Box::new(at.clone()),
-        source,
-    }
+/// Of an instruction.
+pub(crate) fn refused(at: &At, why: impl Display) -> EngineError {
+    EngineError::refused(format_args!("{at}: {why}"))
 }

@@ -1,12 +1,10 @@
 //! What can go wrong between a program and an OpenCL device.
 
-use std::time::Duration;
+use std::fmt::Display;
 
 use thiserror::Error;
 use vta_driver::MemoryError;
 use vta_files::output::FileError;
-use vta_isa::check::Finding;
-use vta_isa::tokens::{At, TokenError};
 
 /// An OpenCL call that failed: which one, and what the runtime answered.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -18,6 +16,16 @@ pub struct ClFault {
     pub code: i32,
     /// The code's name in the specification.
     pub name: String,
+}
+
+impl ClFault {
+    /// The error of a device whose call it was.
+    pub(crate) fn of(self, device: &str) -> OpenClError {
+        OpenClError::Call {
+            device: device.to_owned(),
+            fault: self,
+        }
+    }
 }
 
 /// Why a device can't be opened or used.
@@ -36,37 +44,9 @@ pub enum OpenClError {
          at a folder of .icd files"
     )]
     NoPlatform,
-    /// No device matches a selector.
-    #[error("no OpenCL device matches '{selector}' (there are: {available})")]
-    NoDevice {
-        /// The selector's text.
-        selector: String,
-        /// What could have been selected.
-        available: String,
-    },
-    /// A selector that can't be read.
-    #[error(
-        "'{text}' selects no OpenCL device: {reason} (opencl, opencl:cpu, opencl:gpu, opencl:fpga, \
-         opencl:accelerator, opencl:NAME or opencl:NAME:INDEX, then +core, +channels or \
-         +throughput)"
-    )]
-    Selector {
-        /// The text.
-        text: String,
-        /// What is wrong with it.
-        reason: &'static str,
-    },
-    /// Scopes that can't be read.
-    #[error(
-        "'{text}' names no memory scopes: {reason} (weights=SCOPE,activations=SCOPE, of buffer, \
-         constant, image, image2d)"
-    )]
-    ScopeText {
-        /// The text.
-        text: String,
-        /// What is wrong with it.
-        reason: String,
-    },
+    /// A selector or scopes that can't be read, or a selector that no device matches.
+    #[error("{0}")]
+    Text(String),
     /// Memory scopes that the device can't have.
     #[error("device {device} can't have the memory scopes {scopes}: {reason}")]
     Scope {
@@ -87,7 +67,7 @@ pub enum OpenClError {
         /// The compiler's log, whole.
         log: String,
     },
-    /// A bitstream that the device doesn't take.
+    /// A bitstream that the device doesn't take, or that was built for another VTA instance.
     #[error("device {device}: {path} can't be loaded: {reason}")]
     Bitstream {
         /// The device.
@@ -100,18 +80,6 @@ pub enum OpenClError {
     /// A bitstream that can't be written.
     #[error("{0}")]
     File(#[from] FileError),
-    /// A bitstream for another VTA instance.
-    #[error("{path} was built for another VTA: its {what} is {found}, not {expected}")]
-    WrongBitstream {
-        /// The file.
-        path: String,
-        /// Which number differs.
-        what: &'static str,
-        /// What the bitstream says of itself.
-        found: u32,
-        /// What the configuration says.
-        expected: u32,
-    },
     /// A structure that the device can't run.
     #[error("device {device} can't run the {structure} structure: {reason}")]
     Structure {
@@ -122,16 +90,6 @@ pub enum OpenClError {
         /// Why not.
         reason: String,
     },
-    /// Device memory can't be had.
-    #[error("device {device}: {requested_bytes} bytes of device memory can't be had ({limit})")]
-    OutOfMemory {
-        /// The device.
-        device: String,
-        /// Size asked for.
-        requested_bytes: u64,
-        /// What the device or the runtime says.
-        limit: String,
-    },
     /// A call failed.
     #[error("device {device}: {fault}")]
     Call {
@@ -140,76 +98,27 @@ pub enum OpenClError {
         /// What the runtime answered.
         fault: ClFault,
     },
-    /// Nothing was finished for too long: a kernel hangs or the device is gone.
-    #[error(
-        "device {device}: nothing was finished for {} s; it is given up as hung \
-         (VTA_OPENCL_TIMEOUT_S sets the limit)",
-        .limit.as_secs_f32()
-    )]
-    Hung {
-        /// The device.
-        device: String,
-        /// The limit.
-        limit: Duration,
-    },
-    /// A batch that no device may run.
-    #[error(transparent)]
-    Batch(#[from] BatchError),
-}
-
-/// Why a batch is refused before anything of it runs.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[non_exhaustive]
-pub enum BatchError {
-    /// An index, a range or an address is out of bounds.
-    #[error(transparent)]
-    Bounds(Box<Finding>),
-    /// Tokens or the end of the run are wrong, deadlocks among them.
-    #[error(transparent)]
-    Token(#[from] TokenError),
-    /// A DRAM access is outside the allocations.
-    #[error("{at}: {source}")]
-    Dram {
-        /// Where.
-        at: Box<At>,
-        /// The access.
-        source: MemoryError,
-    },
-    /// The run takes more GEMM and ALU steps than it may.
-    #[error(transparent)]
-    Budget(#[from] vta_driver::OverBudget),
-    /// An instruction whose word can't be encoded.
-    #[error("{at}: {reason}")]
-    Encode {
-        /// Where.
-        at: Box<At>,
-        /// What is wrong.
-        reason: String,
-    },
-}
-
-impl From<Finding> for BatchError {
-    fn from(finding: Finding) -> Self {
-        match finding {
-            Finding::Token(token) => Self::Token(token),
-            other => Self::Bounds(Box::new(other)),
-        }
-    }
 }
 
 /// Why a piece of work failed.
 #[derive(Debug, Error)]
 pub(crate) enum EngineError {
+    /// The host's own access.
     #[error(transparent)]
     Memory(#[from] MemoryError),
-    /// The buffer can't be as large as the allocations need.
-    #[error("{requested_bytes} bytes of device memory can't be had ({limit})")]
-    TooLarge { requested_bytes: u64, limit: String },
     #[error(transparent)]
     Call(#[from] ClFault),
-    #[error(transparent)]
-    Batch(#[from] BatchError),
+    /// A batch that no device may run, or memory that can't be had.
+    #[error("{0}")]
+    Refused(String),
     /// Something that can't happen, in words: a fault of this crate.
     #[error("internal error: {0}")]
     Internal(&'static str),
+}
+
+impl EngineError {
+    /// Of what is refused before anything of it runs.
+    pub fn refused(reason: impl Display) -> Self {
+        Self::Refused(reason.to_string())
+    }
 }

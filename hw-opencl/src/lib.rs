@@ -20,7 +20,7 @@
 //!
 //! let selector: Selector = "opencl:cpu".parse()?;
 //! match OpenClDevice::open(&selector, Config::default(), Options::from_env()) {
-//!     Ok(device) => println!("{} runs {}", device.entry().name(), device.structure()),
+//!     Ok(device) => println!("{} runs {}", device.entry().facts.name, device.structure()),
 //!     Err(error) => println!("{error}"),
 //! }
 //! # Ok::<(), vta_hw_opencl::OpenClError>(())
@@ -47,10 +47,10 @@ mod words;
 
 pub use build::measured::{remember_scopes, remembered_scopes};
 pub use build::program::{config_macros, save_bitstream};
+pub use cl::{DeviceFacts, ImageLimits};
 pub use device::OpenClDevice;
-pub use error::{BatchError, ClFault, OpenClError};
+pub use error::{ClFault, OpenClError};
 pub use options::{Cache, Math, Options};
 pub use scopes::{Scope, Scopes};
 pub use select::{DeviceEntry, DeviceKind, Selector, Structure, devices};
 pub use sources::{CORE_SOURCE, PACK_SOURCE, THROUGHPUT_SOURCE};
-pub use stats::Stats;

@@ -13,7 +13,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::cl::{ImageLimits, RawDevice};
+use crate::cl::{DeviceFacts, ImageLimits};
 use crate::error::OpenClError;
 use crate::plan::versions::Scratchpad;
 use crate::words::{SCOPES, TEXEL_BYTES, TEXTURE_WIDTH};
@@ -46,7 +46,7 @@ impl Scope {
     }
 
     /// The most bytes that a device can hold so beside the largest buffer, or why it can't.
-    fn limit(self, device: &RawDevice) -> Result<(u64, &'static str), &'static str> {
+    fn limit(self, device: &DeviceFacts) -> Result<(u64, &'static str), &'static str> {
         let images = || -> Result<ImageLimits, _> {
             device.images.ok_or("CL_DEVICE_IMAGE_SUPPORT is false")
         };
@@ -99,11 +99,13 @@ impl FromStr for Scopes {
     /// Reads `weights=SCOPE,activations=SCOPE`, either of which may be missing: a buffer then.
     ///
     /// # Errors
-    /// [`OpenClError::ScopeText`]: a name that is none, or that comes twice.
+    /// [`OpenClError::Text`]: a name that is none, or that comes twice.
     fn from_str(text: &str) -> Result<Self, OpenClError> {
-        let refuse = |reason: String| OpenClError::ScopeText {
-            text: text.to_owned(),
-            reason,
+        let refuse = |reason: String| {
+            OpenClError::Text(format!(
+                "'{text}' names no memory scopes: {reason} (weights=SCOPE,activations=SCOPE, of {})",
+                SCOPES.join(", ")
+            ))
         };
         let (mut weights, mut activations) = (None, None);
         for part in text.split(',') {
@@ -183,9 +185,10 @@ impl Scopes {
     /// Why the device can't hold them so, with the limit's name.
     pub(crate) fn limits(
         self,
-        device: &RawDevice,
+        device: &DeviceFacts,
         least_bytes: [u64; 3],
     ) -> Result<[u64; 3], String> {
+        // Kernels write accumulators, so that these are always a buffer.
         let mut limits = [device.max_alloc_bytes; 3];
         for (scratchpad, what) in [
             (Scratchpad::Inp, "activations"),

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::cl::{self, RawDevice};
+use crate::cl::{self, DeviceFacts};
 use crate::error::OpenClError;
 
 /// How a device runs batches.
@@ -70,12 +70,6 @@ impl DeviceKind {
     }
 }
 
-impl fmt::Display for DeviceKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
-    }
-}
-
 /// One device of this machine with what it can do.
 #[derive(Clone, Debug)]
 pub struct DeviceEntry {
@@ -87,76 +81,27 @@ pub struct DeviceEntry {
     pub selector: String,
     /// The structure that it gets unless a selector asks for another.
     pub structure: Structure,
-    pub(crate) raw: RawDevice,
+    /// What its platform says of it.
+    pub facts: DeviceFacts,
 }
 
 impl DeviceEntry {
-    /// The device's name.
-    pub fn name(&self) -> &str {
-        &self.raw.name
-    }
-
-    /// The platform's name.
-    pub fn platform(&self) -> &str {
-        &self.raw.platform
-    }
-
-    /// The OpenCL version that the device states.
-    pub fn version(&self) -> &str {
-        &self.raw.version
-    }
-
-    /// The driver's version.
-    pub fn driver(&self) -> &str {
-        &self.raw.driver
-    }
-
-    /// Parallel compute units.
-    pub fn compute_units(&self) -> u32 {
-        self.raw.compute_units
-    }
-
-    /// Bytes of device memory.
-    pub fn global_bytes(&self) -> u64 {
-        self.raw.global_bytes
-    }
-
-    /// The largest buffer in bytes: how far device memory can grow.
-    pub fn max_alloc_bytes(&self) -> u64 {
-        self.raw.max_alloc_bytes
-    }
-
-    /// Bytes of the largest constant buffer.
-    pub fn constant_bytes(&self) -> u64 {
-        self.raw.constant_bytes
-    }
-
-    /// Bytes of a work-group's local memory.
-    pub fn local_bytes(&self) -> u64 {
-        self.raw.local_bytes
-    }
-
-    /// Whether it builds kernels from source; if not, it needs a bitstream.
-    pub fn compiles(&self) -> bool {
-        self.raw.compiler
-    }
-
     /// The structures that it can run.
     pub fn structures(&self) -> Vec<Structure> {
         let can = |s: &Structure| match s {
             Structure::Core => true,
             Structure::Channels => self.has_channels(),
             // Emulators of FPGAs compile for hardware, and one dies on these kernels.
-            Structure::Throughput => self.compiles() && !self.fpga,
+            Structure::Throughput => self.facts.takes_source && !self.fpga,
         };
         Structure::ALL.into_iter().filter(can).collect()
     }
 
     /// Whether kernels can be joined by channels.
     pub fn has_channels(&self) -> bool {
-        self.raw.extensions.contains("cl_intel_channels")
+        self.facts.extensions.contains("cl_intel_channels")
             // The emulator takes them without listing them.
-            || (self.fpga && self.raw.platform.contains("Intel"))
+            || (self.fpga && self.facts.platform.contains("Intel"))
     }
 }
 
@@ -166,23 +111,26 @@ impl DeviceEntry {
 /// [`OpenClError::NoLoader`] and [`OpenClError::NoPlatform`] where OpenCL isn't installed.
 pub fn devices() -> Result<Vec<DeviceEntry>, OpenClError> {
     let mut entries: Vec<DeviceEntry> = Vec::new();
-    for raw in cl::devices()?.into_iter().filter(|d| d.available) {
-        let kind = DeviceKind::of(raw.type_bits);
-        let text = format!("{} {} {}", raw.platform, raw.platform_version, raw.name);
+    for facts in cl::devices()?.into_iter().filter(|d| d.available) {
+        let kind = DeviceKind::of(facts.type_bits);
+        let text = format!(
+            "{} {} {}",
+            facts.platform, facts.platform_version, facts.name
+        );
         let fpga = kind == DeviceKind::Accelerator
             && ["fpga", "xilinx"].iter().any(|word| contains(&text, word));
         let structure = match kind {
             DeviceKind::Cpu | DeviceKind::Gpu => Structure::Throughput,
             DeviceKind::Accelerator => Structure::Core,
         };
-        let word = platform_word(&raw.platform, fpga);
+        let word = platform_word(&facts.platform, fpga);
         let index = entries.iter().filter(|e| e.matches(&word)).count();
         entries.push(DeviceEntry {
             kind,
             fpga,
             selector: format!("opencl:{word}:{index}"),
             structure,
-            raw,
+            facts,
         });
     }
     Ok(entries)
@@ -199,11 +147,11 @@ fn platform_word(platform: &str, fpga: bool) -> String {
     if let Some((_, word)) = known.iter().find(|(name, _)| platform.contains(name)) {
         return (*word).to_owned();
     }
-    match (platform.contains("Intel"), fpga) {
-        (true, true) => "intel-fpga".to_owned(),
-        (true, false) => "intel".to_owned(),
-        _ => platform.replace([':', '+'], " "),
+    if !platform.contains("Intel") {
+        return platform.replace([':', '+'], " ");
     }
+    // The emulator's platform and that of processors are both Intel's.
+    if fpga { "intel-fpga" } else { "intel" }.to_owned()
 }
 
 fn contains(text: &str, word: &str) -> bool {
@@ -212,14 +160,23 @@ fn contains(text: &str, word: &str) -> bool {
 }
 
 impl DeviceEntry {
-    /// Whether a word of a selector means this device: its short name, or a part of the names of
-    /// the device, its platform or its vendor.
+    /// Whether a word of a selector means this device: its kind, or a [name](Self::matches).
+    fn is_meant(&self, word: &str) -> bool {
+        match word {
+            "cpu" | "gpu" | "accelerator" => self.kind.name() == word,
+            "fpga" => self.fpga,
+            name => self.matches(name),
+        }
+    }
+
+    /// Whether a name is this device's short one, or a part of the names of the device, its
+    /// platform or its vendor.
     fn matches(&self, word: &str) -> bool {
-        let short = platform_word(&self.raw.platform, self.fpga);
+        let short = platform_word(&self.facts.platform, self.fpga);
         if ["pocl", "nvidia", "xilinx", "amd", "intel", "intel-fpga"].contains(&word) {
             return short == word;
         }
-        let names = [&self.raw.name, &self.raw.platform, &self.raw.vendor];
+        let names = [&self.facts.name, &self.facts.platform, &self.facts.vendor];
         short == word || names.iter().any(|name| contains(name, word))
     }
 }
@@ -240,27 +197,22 @@ impl DeviceEntry {
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Selector {
-    which: Which,
+    /// What it names, if anything.
+    word: Option<String>,
     index: usize,
     structure: Option<Structure>,
     text: String,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Which {
-    Any,
-    Kind(DeviceKind),
-    Fpga,
-    Named(String),
 }
 
 impl std::str::FromStr for Selector {
     type Err = OpenClError;
 
     fn from_str(text: &str) -> Result<Self, OpenClError> {
-        let refuse = |reason| OpenClError::Selector {
-            text: text.to_owned(),
-            reason,
+        let refuse = |reason| {
+            OpenClError::Text(format!(
+                "'{text}' selects no OpenCL device: {reason} (opencl, opencl:cpu, opencl:gpu, opencl:fpga, \
+                 opencl:accelerator, opencl:NAME or opencl:NAME:INDEX, then +core, +channels or +throughput)"
+            ))
         };
         let (device, structure) = match text.split_once('+') {
             None => (text, None),
@@ -274,15 +226,10 @@ impl std::str::FromStr for Selector {
         if parts.next() != Some("opencl") {
             return Err(refuse("it doesn't start with opencl"));
         }
-        let which = match parts.next() {
-            None => Which::Any,
-            Some("") => return Err(refuse("the name is empty")),
-            Some("cpu") => Which::Kind(DeviceKind::Cpu),
-            Some("gpu") => Which::Kind(DeviceKind::Gpu),
-            Some("accelerator") => Which::Kind(DeviceKind::Accelerator),
-            Some("fpga") => Which::Fpga,
-            Some(name) => Which::Named(name.to_owned()),
-        };
+        let word = parts.next();
+        if word == Some("") {
+            return Err(refuse("the name is empty"));
+        }
         let index = match parts.next() {
             None => 0,
             Some(index) => index
@@ -293,7 +240,7 @@ impl std::str::FromStr for Selector {
             return Err(refuse("there is something behind the index"));
         }
         Ok(Self {
-            which,
+            word: word.map(str::to_owned),
             index,
             structure,
             text: text.to_owned(),
@@ -317,7 +264,7 @@ impl Selector {
     /// fastest kind there is: a GPU, else a CPU, else anything.
     ///
     /// # Errors
-    /// [`OpenClError::NoDevice`], naming what there is; what [`devices`] reports.
+    /// [`OpenClError::Text`], naming what there is; what [`devices`] reports.
     pub fn find(&self) -> Result<DeviceEntry, OpenClError> {
         self.choose(&devices()?)
     }
@@ -330,24 +277,19 @@ impl Selector {
         };
         let mut fitting: Vec<&DeviceEntry> = entries
             .iter()
-            .filter(|e| match &self.which {
-                Which::Any => true,
-                Which::Kind(kind) => e.kind == *kind,
-                Which::Fpga => e.fpga,
-                Which::Named(name) => e.matches(name),
-            })
+            .filter(|e| self.word.as_ref().is_none_or(|word| e.is_meant(word)))
             .collect();
-        if self.which == Which::Any {
+        if self.word.is_none() {
             fitting.sort_by_key(rank);
         }
         let found = fitting.get(self.index).map(|e| (*e).clone());
-        found.ok_or_else(|| OpenClError::NoDevice {
-            selector: self.text.clone(),
-            available: entries
-                .iter()
-                .map(|e| format!("{} ({})", e.selector, e.name()))
-                .collect::<Vec<_>>()
-                .join(", "),
+        found.ok_or_else(|| {
+            let each = |e: &DeviceEntry| format!("{} ({})", e.selector, e.facts.name);
+            let available = entries.iter().map(each).collect::<Vec<_>>().join(", ");
+            OpenClError::Text(format!(
+                "no OpenCL device matches '{}' (there are: {available})",
+                self.text
+            ))
         })
     }
 }
@@ -369,7 +311,7 @@ mod tests {
             assert_eq!(selector.to_string(), text);
         }
         let selector: Selector = "opencl:pocl:2+core".parse().unwrap();
-        assert_eq!(selector.which, Which::Named("pocl".into()));
+        assert_eq!(selector.word.as_deref(), Some("pocl"));
         assert_eq!(
             (selector.index, selector.structure),
             (2, Some(Structure::Core))

@@ -1,12 +1,13 @@
 //! What a device's threads and tickets share: counts, and the watch for a hung device.
 
+use std::fmt::Display;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use vta_driver::DriverError;
 
-use crate::error::{EngineError, OpenClError};
+use crate::error::EngineError;
 use crate::options::Options;
 use crate::stats::Counts;
 
@@ -73,47 +74,33 @@ impl Shared {
     }
 
     pub fn hung_error(&self) -> DriverError {
-        self.error(&OpenClError::Hung {
-            device: self.device.clone(),
-            limit: self.limit,
-        })
+        self.failed(format_args!(
+            "nothing was finished for {} s; it is given up as hung \
+             (VTA_OPENCL_TIMEOUT_S sets the limit)",
+            self.limit.as_secs_f32()
+        ))
     }
 
     pub fn lost(&self) -> DriverError {
-        DriverError::Lost {
-            device: self.device.clone(),
-        }
+        DriverError::lost(&self.device)
     }
 
-    pub fn error(&self, error: &OpenClError) -> DriverError {
-        let text = error.to_string();
-        // The driver's error names the device itself.
-        let prefix = format!("device {}: ", self.device);
+    /// A fault of the device.
+    pub fn failed(&self, fault: impl Display) -> DriverError {
         DriverError::Device {
             device: self.device.clone(),
-            message: text.strip_prefix(&prefix).unwrap_or(&text).to_owned(),
+            message: fault.to_string(),
         }
     }
 
     /// A fault of the enqueuing thread, in the driver's words.
     pub fn engine_error(&self, error: EngineError) -> DriverError {
-        let device = self.device.clone();
         match error {
-            EngineError::Memory(source) => DriverError::Memory { device, source },
-            EngineError::Call(fault) => self.error(&OpenClError::Call { device, fault }),
-            EngineError::TooLarge {
-                requested_bytes,
-                limit,
-            } => self.error(&OpenClError::OutOfMemory {
-                device,
-                requested_bytes,
-                limit,
-            }),
-            EngineError::Batch(error) => self.error(&OpenClError::Batch(error)),
-            EngineError::Internal(_) => DriverError::Device {
-                message: error.to_string(),
-                device,
+            EngineError::Memory(source) => DriverError::Memory {
+                device: self.device.clone(),
+                source,
             },
+            other => self.failed(other),
         }
     }
 }

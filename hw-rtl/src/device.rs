@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Instant;
 
 use vta_driver::{
-    Batch, Budget, DeviceInfo, DeviceMemory, RunReport, Runner, Traffic, WorkerDevice, mark_reports,
+    Batch, Budget, DeviceInfo, DeviceMemory, RunReport, Runner, Traffic, WorkerDevice,
 };
 use vta_isa::{Config, Insn, MemType, tokens};
 
@@ -110,12 +110,11 @@ pub fn run(
     // A program that the design has finished, though no order of its instructions does.
     let leftover = tokens::order(&batch.insns).map_or([0; 4], |order| order.leftover);
     let report = RunReport {
-        traffic: Traffic::of(&batch.insns, config),
         wall: started.elapsed(),
         cycles: Some(ran.cycles),
-        // A design says nothing of its layers.
-        marks: mark_reports(&batch.insns, &batch.marks, config, &[]),
         leftover_tokens: leftover,
+        // A design says nothing of its layers.
+        ..RunReport::of(&batch.insns, &batch.marks, config)
     };
     Ok((report, ran.moved))
 }

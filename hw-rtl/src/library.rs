@@ -74,9 +74,8 @@ impl Library {
         // SAFETY: loading runs the library's initialisers, which is what opening a design means: whoever
         // names a library trusts its code as that of a program.
         let loaded = unsafe { load(path) };
-        let loaded = loaded.map_err(|error| RtlError::Load {
-            path: path.to_owned(),
-            reason: error.to_string(),
+        let loaded = loaded.map_err(|error| {
+            RtlError::library(path, format_args!("it can't be loaded: {error}"))
         })?;
         let runtime = "the runtime of the simulator must be linked into the library";
         let dpi = "a design has the interface of the original's simulation";
@@ -163,16 +162,13 @@ unsafe fn load(path: &Path) -> Result<libloading::Library, libloading::Error> {
 unsafe fn find<T: Copy>(
     loaded: &libloading::Library,
     path: &Path,
-    symbol: &'static str,
-    needed: &'static str,
+    symbol: &str,
+    needed: &str,
 ) -> Result<T, RtlError> {
     // SAFETY: the type is the caller's promise.
     let found = unsafe { loaded.get::<T>(symbol.as_bytes()) };
-    found.map(|f| *f).map_err(|_| RtlError::Symbol {
-        path: path.to_owned(),
-        symbol,
-        needed,
-    })
+    let missing = |_| RtlError::library(path, format_args!("it has no {symbol}: {needed}"));
+    found.map(|f| *f).map_err(missing)
 }
 
 impl Arrays {

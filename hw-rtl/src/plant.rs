@@ -63,15 +63,6 @@ pub struct Ran {
     pub moved: Moved,
 }
 
-/// When a run is given up.
-#[derive(Clone, Copy, Debug)]
-pub struct Deadline {
-    /// Clocks of the run.
-    pub clocks: u64,
-    /// Without a clock.
-    pub silence: Duration,
-}
-
 impl Plant {
     fn lock(&self) -> MutexGuard<'_, State> {
         // A callback that panicked has left a fault behind.
@@ -159,7 +150,8 @@ impl Plant {
         state.left.is_some()
     }
 
-    /// Runs instructions that lie in memory, which comes back however it ends.
+    /// Runs instructions that lie in memory, which comes back however it ends, for so many clocks and so long
+    /// without one at most.
     ///
     /// # Errors
     /// A design that stands still, doesn't finish, leaves or does what it may not.
@@ -167,7 +159,8 @@ impl Plant {
         &self,
         host: Host,
         memory: &mut DeviceMemory,
-        deadline: Deadline,
+        max_clocks: u64,
+        silence: Duration,
     ) -> Result<Ran, RtlError> {
         let first = self.clocks.load(Ordering::Relaxed);
         let mut state = self.lock();
@@ -178,6 +171,7 @@ impl Plant {
         self.running.store(true, Ordering::Release);
         self.changed.notify_all();
         let (mut last, mut since) = (first, Instant::now());
+        let misbehaved = |text| Err(RtlError::Misbehaved(text));
         let ended = loop {
             let clocks = self.clocks.load(Ordering::Relaxed);
             let passed = clocks - first;
@@ -195,26 +189,30 @@ impl Plant {
                 });
             }
             if let Some((code, why)) = &state.left {
-                let (code, clocks) = (*code, passed);
-                break Err(match why.clone() {
-                    Some(text) => RtlError::Ended { text, clocks },
-                    None => RtlError::Left { code, clocks },
+                break misbehaved(match why {
+                    Some(text) => {
+                        format!("the design ended itself after {passed} clocks of the run: {text}")
+                    }
+                    None => format!(
+                        "VTADPISim returned {code} after {passed} clocks of the run, though nobody told it to leave"
+                    ),
                 });
             }
             if self.aborted.load(Ordering::Acquire) {
-                break Err(RtlError::Aborted { clocks: passed });
+                break misbehaved(format!(
+                    "the design's library called abort after {passed} clocks of the run, as Verilator's own $stop \
+                     and $fatal do; it printed why"
+                ));
             }
-            if passed > deadline.clocks {
-                break Err(RtlError::Clocks {
-                    clocks: passed,
-                    limit: deadline.clocks,
-                });
+            if passed > max_clocks {
+                break misbehaved(format!(
+                    "the design hasn't finished after {passed} clocks; a run of these instructions has {max_clocks} at most"
+                ));
             }
-            if since.elapsed() > deadline.silence {
-                break Err(RtlError::Silent {
-                    silent: deadline.silence,
-                    clocks: passed,
-                });
+            if since.elapsed() > silence {
+                break misbehaved(format!(
+                    "the design stands still: no clock for {silence:?}, after {passed} of the run"
+                ));
             }
             let waited = self.changed.wait_timeout(state, LOOK);
             (state, _) = waited.unwrap_or_else(PoisonError::into_inner);

@@ -14,7 +14,7 @@ use crate::RtlError;
 use crate::abort;
 use crate::host::Host;
 use crate::library::{Context, Library};
-use crate::plant::{Deadline, Ran};
+use crate::plant::Ran;
 
 /// How long a design may take to leave.
 const LEAVING: Duration = Duration::from_secs(2);
@@ -60,15 +60,13 @@ struct Claim(PathBuf);
 
 impl Claim {
     fn on(path: &Path) -> Result<Self, RtlError> {
-        let whole = path
-            .canonicalize()
-            .map_err(|error| unreadable(path, &error))?;
+        let whole = path.canonicalize();
+        let whole = whole.map_err(|error| RtlError::library(path, error))?;
         if open().insert(whole.clone()) {
             Ok(Self(whole))
         } else {
-            Err(RtlError::Busy {
-                path: path.to_owned(),
-            })
+            let reason = "it is open already: a library holds one design";
+            Err(RtlError::library(path, reason))
         }
     }
 }
@@ -81,13 +79,6 @@ impl Drop for Claim {
 
 fn open() -> MutexGuard<'static, BTreeSet<PathBuf>> {
     OPEN.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn unreadable(path: &Path, error: &std::io::Error) -> RtlError {
-    RtlError::Unreadable {
-        path: path.to_owned(),
-        reason: error.to_string(),
-    }
 }
 
 impl Rtl {
@@ -142,12 +133,8 @@ impl Rtl {
         }
         let count = u32::try_from(insns);
         let count = count.map_err(|_| RtlError::Misbehaved(format!("{insns} instructions")))?;
-        let deadline = Deadline {
-            clocks: max_clocks,
-            silence: self.silence,
-        };
-        let host = Host::launch(insn_addr.0, count);
-        let ran = self.context.plant.run(host, memory, deadline);
+        let (host, plant) = (Host::launch(insn_addr.0, count), &self.context.plant);
+        let ran = plant.run(host, memory, max_clocks, self.silence);
         ran.inspect_err(|error| self.broken = Some(error.to_string()))
     }
 }
@@ -172,22 +159,20 @@ impl Drop for Rtl {
 /// Asks for a waveform.
 fn trace(library: &Library, path: &Path, wave: &Path) -> Result<(), RtlError> {
     let name = CString::new(wave.as_os_str().as_encoded_bytes());
-    let name = name.map_err(|error| RtlError::Unreadable {
-        path: wave.to_owned(),
-        reason: error.to_string(),
-    })?;
+    let name = name.map_err(|error| RtlError::library(wave, error))?;
     match library.trace(&name) {
         Some(0) => Ok(()),
-        Some(code) => Err(RtlError::Wave {
-            path: path.to_owned(),
-            wave: wave.to_owned(),
-            code,
-        }),
-        None => Err(RtlError::Symbol {
-            path: path.to_owned(),
-            symbol: "VTADPITrace",
-            needed: "it writes no waveform",
-        }),
+        Some(code) => Err(RtlError::library(
+            path,
+            format_args!(
+                "it can't write the waveform {}: VTADPITrace gave {code}",
+                wave.display()
+            ),
+        )),
+        None => {
+            let reason = "it has no VTADPITrace: it writes no waveform";
+            Err(RtlError::library(path, reason))
+        }
     }
 }
 
@@ -197,18 +182,19 @@ fn machine(path: &Path) -> Result<(), RtlError> {
     use std::io::Read;
     const MACHINES: [(&str, u16); 3] = [("x86_64", 62), ("aarch64", 183), ("riscv", 243)];
     let foreign = |reason: String| {
-        let path = path.to_owned();
-        Err(RtlError::Foreign { path, reason })
+        let reason = format_args!("no library of this machine: {reason}");
+        Err(RtlError::library(path, reason))
     };
-    let kind = path.metadata().map_err(|error| unreadable(path, &error))?;
+    let unreadable = |error| RtlError::library(path, error);
+    let kind = path.metadata().map_err(unreadable)?;
     if !kind.is_file() {
         // A FIFO would wait for whoever writes it.
         return foreign("it is no regular file".to_owned());
     }
     let mut head = Vec::new();
-    let file = std::fs::File::open(path).map_err(|error| unreadable(path, &error))?;
+    let file = std::fs::File::open(path).map_err(unreadable)?;
     let read = file.take(20).read_to_end(&mut head);
-    read.map_err(|error| unreadable(path, &error))?;
+    read.map_err(unreadable)?;
     if !cfg!(target_os = "linux") {
         return Ok(());
     }

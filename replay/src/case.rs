@@ -1,10 +1,12 @@
 //! A recorded run, and what reading its files shares.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
+use std::fmt::Display;
+use std::fs::DirEntry;
 use std::path::Path;
 
 use thiserror::Error;
-use vta_isa::{Config, ConfigError, DecodeError, INSN_BYTES, Insn};
+use vta_isa::{Config, INSN_BYTES, Insn};
 
 use vta_driver::PhysAddr;
 
@@ -12,75 +14,33 @@ use vta_driver::PhysAddr;
 pub(super) const MAX_FILE_BYTES: u64 = 1 << 28;
 /// The largest case, all files together, and the largest sum of its allocations.
 pub(super) const MAX_CASE_BYTES: u64 = 1 << 30;
-/// A case that can't be read.
-#[derive(Debug, Error)]
-#[non_exhaustive]
-pub enum ReplayError {
-    /// A file can't be read.
-    #[error("{path}: {source}")]
-    Io {
-        /// The file.
-        path: String,
-        /// What the system said.
-        source: std::io::Error,
-    },
-    /// The path holds no case.
-    #[error("{path}: no recorded run here ({expected})")]
-    NoCase {
-        /// The path.
-        path: String,
-        /// What was looked for.
-        expected: &'static str,
-    },
-    /// A file or archive is too large.
-    #[error("{path}: larger than {limit} bytes")]
-    TooLarge {
-        /// The file.
-        path: String,
-        /// The limit.
-        limit: u64,
-    },
-    /// A file contradicts itself or another.
-    #[error("{path}: {reason}")]
-    Invalid {
-        /// The file.
-        path: String,
-        /// What is wrong.
-        reason: String,
-    },
-    /// The configuration can't be used.
-    #[error("{path}: {source}")]
-    Config {
-        /// The file.
-        path: String,
-        /// The cause.
-        source: ConfigError,
-    },
-    /// A word is no instruction.
-    #[error("{path}: instruction {index}: {source}")]
-    Decode {
-        /// The file.
-        path: String,
-        /// Which instruction.
-        index: usize,
-        /// The cause.
-        source: DecodeError,
-    },
+
+/// A case that can't be read: which file, and what is wrong with it.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("{path}: {reason}")]
+pub struct ReplayError {
+    /// The file, folder or archive.
+    pub path: String,
+    /// What is wrong with it.
+    pub reason: String,
 }
 
 impl ReplayError {
-    /// Of a file or folder that can't be read.
-    pub(super) fn io(path: &Path) -> impl Fn(std::io::Error) -> Self + Copy {
-        move |source| Self::Io {
-            path: path.display().to_string(),
-            source,
+    pub(super) fn new(path: impl AsRef<Path>, reason: impl Display) -> Self {
+        Self {
+            path: path.as_ref().display().to_string(),
+            reason: reason.to_string(),
         }
     }
 
-    /// Of a file that contradicts itself or another.
-    pub(super) fn invalid(path: &Path, reason: String) -> Self {
-        let path = path.display().to_string();
-        Self::Invalid { path, reason }
+    /// Of a file that is larger than so many bytes.
+    pub(super) fn too_large(path: impl AsRef<Path>, limit: u64) -> Self {
+        Self::new(path, format_args!("larger than {limit} bytes"))
+    }
+
+    /// Of a path that holds no case, with what was looked for.
+    pub(super) fn no_case(path: &Path, expected: &str) -> Self {
+        Self::new(path, format_args!("no recorded run here ({expected})"))
     }
 }
 
@@ -138,25 +98,20 @@ impl Case {
     }
 }
 
-/// File names and sizes of a folder, bounded.
-pub(super) fn list(path: &Path) -> Result<BTreeMap<String, u64>, ReplayError> {
-    let io = ReplayError::io(path);
-    let mut files = BTreeMap::new();
-    for entry in std::fs::read_dir(path).map_err(io)? {
-        let entry = entry.map_err(io)?;
-        let meta = entry.metadata().map_err(io)?;
-        files.insert(entry.file_name().to_string_lossy().into_owned(), meta.len());
-    }
-    Ok(files)
+/// The names of what is in a folder.
+pub(super) fn list(path: &Path) -> Result<BTreeSet<String>, ReplayError> {
+    let io = |error| ReplayError::new(path, error);
+    let name = |entry: std::io::Result<DirEntry>| {
+        let name = entry.map_err(io)?.file_name();
+        Ok(name.to_string_lossy().into_owned())
+    };
+    std::fs::read_dir(path).map_err(io)?.map(name).collect()
 }
 
 pub(super) fn read(path: &Path) -> Result<Vec<u8>, ReplayError> {
-    let io = ReplayError::io(path);
+    let io = |error| ReplayError::new(path, error);
     if std::fs::metadata(path).map_err(io)?.len() > MAX_FILE_BYTES {
-        return Err(ReplayError::TooLarge {
-            path: path.display().to_string(),
-            limit: MAX_FILE_BYTES,
-        });
+        return Err(ReplayError::too_large(path, MAX_FILE_BYTES));
     }
     std::fs::read(path).map_err(io)
 }
@@ -165,17 +120,13 @@ pub(super) fn read(path: &Path) -> Result<Vec<u8>, ReplayError> {
 pub(super) fn decode(path: &str, bytes: &[u8]) -> Result<(Vec<u128>, Vec<Insn>), ReplayError> {
     if !bytes.len().is_multiple_of(INSN_BYTES) {
         let reason = format!("{} bytes, not a multiple of {INSN_BYTES}", bytes.len());
-        return Err(ReplayError::invalid(path.as_ref(), reason));
+        return Err(ReplayError::new(path, reason));
     }
     let words = bytes.as_chunks::<INSN_BYTES>().0.iter();
     let words: Vec<u128> = words.map(|word| u128::from_le_bytes(*word)).collect();
     let insn = |(index, word): (usize, &u128)| {
-        let path = path.to_owned();
-        Insn::decode(*word).map_err(|source| ReplayError::Decode {
-            path,
-            index,
-            source,
-        })
+        let wrong = |e| ReplayError::new(path, format_args!("instruction {index}: {e}"));
+        Insn::decode(*word).map_err(wrong)
     };
     let insns = words
         .iter()

@@ -55,21 +55,16 @@ pub struct CaseReport {
 /// # Errors
 /// [`ReplayError`] naming the file and what is wrong with it.
 pub fn load(path: &Path) -> Result<Vec<Case>, ReplayError> {
-    let name = path.display().to_string();
-    let text = name.to_ascii_lowercase();
+    let text = path.display().to_string().to_ascii_lowercase();
     if text.ends_with(".tar.gz") || text.ends_with(".tgz") {
         return traced::from_archive(path);
     }
     if path.is_file() {
-        let expected = "a .tar.gz or a folder";
-        return Err(ReplayError::NoCase {
-            path: name,
-            expected,
-        });
+        return Err(ReplayError::no_case(path, "a .tar.gz or a folder"));
     }
     let files = list(path)?;
     if files
-        .keys()
+        .iter()
         .any(|f| f.starts_with("instructions") && f.ends_with(".bin"))
     {
         standalone::load(path, &files)

@@ -1,6 +1,6 @@
 //! Raw binaries of the standalone toolchain: one address space for each memory type.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::path::Path;
 
@@ -22,11 +22,11 @@ const BASES: [(MemType, &str, u64); 4] = [
 type Placed = Vec<(MemType, String, u64)>;
 
 /// The cases of a folder: one, or one for each layer.
-pub(super) fn load(path: &Path, files: &BTreeMap<String, u64>) -> Result<Vec<Case>, ReplayError> {
-    if files.contains_key("instructions.bin") {
+pub(super) fn load(path: &Path, files: &BTreeSet<String>) -> Result<Vec<Case>, ReplayError> {
+    if files.contains("instructions.bin") {
         let placed: Placed = BASES
             .iter()
-            .filter(|(_, f, _)| files.contains_key(*f))
+            .filter(|(_, f, _)| files.contains(*f))
             .map(|(m, f, b)| (*m, (*f).to_owned(), *b))
             .collect();
         return Ok(vec![case(
@@ -42,7 +42,7 @@ pub(super) fn load(path: &Path, files: &BTreeMap<String, u64>) -> Result<Vec<Cas
             .parse::<usize>()
             .ok()
     };
-    let mut layers: Vec<usize> = files.keys().filter_map(layer).collect();
+    let mut layers: Vec<usize> = files.iter().filter_map(layer).collect();
     layers.sort_unstable();
     layers
         .into_iter()
@@ -50,11 +50,11 @@ pub(super) fn load(path: &Path, files: &BTreeMap<String, u64>) -> Result<Vec<Cas
         .collect()
 }
 
-fn layer_case(path: &Path, files: &BTreeMap<String, u64>, n: usize) -> Result<Case, ReplayError> {
+fn layer_case(path: &Path, files: &BTreeSet<String>, n: usize) -> Result<Case, ReplayError> {
     let csv = format!("base_addr_L{n}.csv");
     let bases = bases(path, &csv)?;
     let base = |key: &str| {
-        let missing = || ReplayError::invalid(&path.join(&csv), format!("no line '{key},0x...'"));
+        let missing = || ReplayError::new(&path.join(&csv), format!("no line '{key},0x...'"));
         bases.get(key).copied().ok_or_else(missing)
     };
     // A layer reads its own input file, or what the layer before it left.
@@ -64,10 +64,9 @@ fn layer_case(path: &Path, files: &BTreeMap<String, u64>, n: usize) -> Result<Ca
         format!("outL{previous}.bin"),
         "input.bin".to_owned(),
     ];
-    let first = |list: &[String]| list.iter().find(|f| files.contains_key(*f)).cloned();
-    let missing = |what: &[String]| {
-        ReplayError::invalid(path, format!("none of {} is there", what.join(", ")))
-    };
+    let first = |list: &[String]| list.iter().find(|f| files.contains(*f)).cloned();
+    let missing =
+        |what: &[String]| ReplayError::new(path, format!("none of {} is there", what.join(", ")));
     let input = first(&candidates).ok_or_else(|| missing(&candidates))?;
     let expected = [format!("outL{n}_test.bin"), format!("outL{n}.bin")];
     let expected = first(&expected).ok_or_else(|| missing(&expected))?;
@@ -77,7 +76,7 @@ fn layer_case(path: &Path, files: &BTreeMap<String, u64>, n: usize) -> Result<Ca
         (MemType::Uop, format!("uop_L{n}.bin"), base("uop")?),
     ];
     let acc = format!("accumulator_L{n}.bin");
-    if files.contains_key(&acc) {
+    if files.contains(&acc) {
         placed.push((MemType::Acc, acc, base("acc")?));
     }
     case(path, &format!("instructions_L{n}.bin"), &placed, &expected)
@@ -99,7 +98,7 @@ fn bases(path: &Path, csv: &str) -> Result<BTreeMap<String, u64>, ReplayError> {
         });
         let (key, value) = parsed.ok_or_else(|| {
             let reason = format!("line {}: '{line}' is not 'key,0x...'", number + 1);
-            ReplayError::invalid(&path, reason)
+            ReplayError::new(&path, reason)
         })?;
         bases.insert(key, value);
     }
@@ -123,7 +122,7 @@ fn case(path: &Path, insns: &str, placed: &Placed, expected: &str) -> Result<Cas
     }
     move_all(&name, &mut decoded, &config)?;
     let words = decoded.iter().map(Insn::encode).collect::<Result<_, _>>();
-    let words = words.map_err(|error| ReplayError::invalid(&file, error.to_string()))?;
+    let words = words.map_err(|error| ReplayError::new(&file, error))?;
     let after = expectations(&path.join(expected), &stores(&decoded, &config))?;
     let allocations = MemType::ALL
         .map(|mem| (address(mem, 0), SPACE_BYTES))
@@ -147,7 +146,7 @@ fn inside(path: &Path, base: u64, len: u64) -> Result<(), ReplayError> {
         return Ok(());
     }
     let reason = format!("{len} bytes at {base:#x} leave the {SPACE_BYTES}-byte space");
-    Err(ReplayError::invalid(path, reason))
+    Err(ReplayError::new(path, reason))
 }
 
 /// Moves instructions into the spaces of their memory types.
@@ -158,7 +157,7 @@ fn move_all(name: &str, insns: &mut [Insn], config: &Config) -> Result<(), Repla
         {
             let reason =
                 format!("instruction {index} reaches byte {end:#x} of a space of {SPACE_BYTES:#x}");
-            return Err(ReplayError::invalid(name.as_ref(), reason));
+            return Err(ReplayError::new(name, reason));
         }
         *insn = moved(*insn, config);
     }
@@ -182,7 +181,7 @@ fn expectations(path: &Path, stored: &[Range<u64>]) -> Result<Vec<DramBytes>, Re
         let [from, to] = [row.start, row.end].map(|byte| (byte - lowest) as usize);
         let part = bytes.get(from..to).ok_or_else(|| {
             let reason = format!("{} bytes, but the program stores up to {to}", bytes.len());
-            ReplayError::invalid(path, reason)
+            ReplayError::new(path, reason)
         })?;
         Ok(DramBytes {
             // Inside the space of what is stored.

@@ -43,7 +43,7 @@ type Files = BTreeMap<&'static str, Vec<u8>>;
 /// Every run of an archive, read in memory.
 pub(super) fn from_archive(path: &Path) -> Result<Vec<Case>, ReplayError> {
     let name = path.display().to_string();
-    let io = ReplayError::io(path);
+    let io = |error| ReplayError::new(path, error);
     let file = File::open(path).map_err(io)?;
     // A bound on what is unpacked keeps a small file from filling the memory.
     let mut archive = tar::Archive::new(GzDecoder::new(file).take(MAX_CASE_BYTES));
@@ -63,10 +63,7 @@ pub(super) fn from_archive(path: &Path) -> Result<Vec<Case>, ReplayError> {
         };
         if entry.size() > MAX_FILE_BYTES {
             let path = format!("{name}: {}", inside.display());
-            return Err(ReplayError::TooLarge {
-                path,
-                limit: MAX_FILE_BYTES,
-            });
+            return Err(ReplayError::too_large(path, MAX_FILE_BYTES));
         }
         let mut bytes = Vec::new();
         entry.read_to_end(&mut bytes).map_err(io)?;
@@ -74,10 +71,7 @@ pub(super) fn from_archive(path: &Path) -> Result<Vec<Case>, ReplayError> {
     }
     if runs.is_empty() {
         let expected = "an archive with run folders that hold insns.bin and dram_map.json";
-        return Err(ReplayError::NoCase {
-            path: name,
-            expected,
-        });
+        return Err(ReplayError::no_case(path, expected));
     }
     runs.into_iter()
         .map(|(folder, files)| case(&folder, &files))
@@ -87,20 +81,17 @@ pub(super) fn from_archive(path: &Path) -> Result<Vec<Case>, ReplayError> {
 /// A run's folder, or a folder of such folders.
 pub(super) fn from_folder(path: &Path) -> Result<Vec<Case>, ReplayError> {
     let files = list(path)?;
-    if files.contains_key("insns.bin") {
+    if files.contains("insns.bin") {
         return Ok(vec![one(path)?]);
     }
     let runs = files
-        .keys()
+        .iter()
         .map(|f| path.join(f))
         .filter(|p| p.join("insns.bin").is_file());
     let cases: Vec<Case> = runs.map(|p| one(&p)).collect::<Result<_, _>>()?;
     if cases.is_empty() {
         let expected = "insns.bin, folders with insns.bin, or instructions*.bin";
-        return Err(ReplayError::NoCase {
-            path: path.display().to_string(),
-            expected,
-        });
+        return Err(ReplayError::no_case(path, expected));
     }
     Ok(cases)
 }
@@ -115,7 +106,7 @@ fn one(path: &Path) -> Result<Case, ReplayError> {
 
 fn case(name: &str, files: &Files) -> Result<Case, ReplayError> {
     let path = |file: &str| format!("{name}/{file}");
-    let invalid = |file: &str, reason| ReplayError::invalid(path(file).as_ref(), reason);
+    let invalid = |file: &str, reason: String| ReplayError::new(path(file), reason);
     let get = |file: &'static str| {
         files
             .get(file)
@@ -124,10 +115,7 @@ fn case(name: &str, files: &Files) -> Result<Case, ReplayError> {
     let map: DramMap = serde_json::from_slice(get("dram_map.json")?)
         .map_err(|e| invalid("dram_map.json", e.to_string()))?;
     let text = String::from_utf8_lossy(get("config.json")?);
-    let config = Config::from_json(&text).map_err(|source| ReplayError::Config {
-        path: path("config.json"),
-        source,
-    })?;
+    let config = Config::from_json(&text).map_err(|e| invalid("config.json", e.to_string()))?;
     let (words, insns) = decode(&path("insns.bin"), get("insns.bin")?)?;
     if words.len() != map.insn_count {
         let reason = format!(
@@ -143,10 +131,7 @@ fn case(name: &str, files: &Files) -> Result<Case, ReplayError> {
         .try_fold(0u64, |n, (_, size)| n.checked_add(*size));
     if total.is_none_or(|n| n > MAX_CASE_BYTES) {
         let path = path("dram_map.json: allocations");
-        return Err(ReplayError::TooLarge {
-            path,
-            limit: MAX_CASE_BYTES,
-        });
+        return Err(ReplayError::too_large(path, MAX_CASE_BYTES));
     }
     let regions = |list: &[MapRegion], file: &'static str| -> Result<Vec<DramBytes>, ReplayError> {
         let data = get(file)?;

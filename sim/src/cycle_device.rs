@@ -8,15 +8,14 @@ use std::thread;
 use std::time::Instant;
 
 use vta_driver::{
-    Batch, Budget, DeviceInfo, DeviceMemory, LayerMark, PhysAddr, RunReport, Runner, Traffic,
-    WorkerDevice,
+    Batch, Budget, DeviceInfo, DeviceMemory, LayerMark, PhysAddr, RunReport, Runner, WorkerDevice,
 };
 use vta_isa::Config;
 
 use crate::cycle::{CycleError, CycleReport, Run, TimingConfig, simulate_within};
 use crate::hazards::{self, UopSource};
 use crate::views::{Buckets, LayerCycles, LayerTotals, Timeline, TraceWriter};
-use crate::{Board, BoardError, Core, Executor, Functional, SimDevice, mark_reports};
+use crate::{Board, BoardError, Core, Executor, Functional, SimDevice};
 
 /// Buckets of a [`TimedRun`]'s timeline.
 const TIMELINE_BUCKETS: usize = 2048;
@@ -264,10 +263,8 @@ impl CycleMachine {
         let computed = computed.transpose().map_err(|e| e.to_string())?;
         let timed = timed.map_err(|e| e.to_string())?;
         let report = computed.unwrap_or_else(|| RunReport {
-            traffic: Traffic::of(&batch.insns, config),
-            marks: mark_reports(&batch.insns, &batch.marks, config, &[]),
             leftover_tokens: timed.report.leftover_tokens,
-            ..RunReport::default()
+            ..RunReport::of(&batch.insns, &batch.marks, config)
         });
         Ok(RunReport {
             cycles: Some(timed.report.cycles),

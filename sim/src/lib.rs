@@ -40,9 +40,8 @@ pub mod views;
 
 use std::sync::Arc;
 
-use vta_driver::{Batch, Budget, DeviceMemory, LayerMark, RunReport, mark_reports};
+use vta_driver::{Batch, DeviceMemory, LayerMark, RunReport};
 use vta_isa::Insn;
-use vta_isa::tokens::At;
 
 pub use board::{Board, BoardError, Core};
 pub use cycle_device::{CycleLog, CycleMachine, Execution, TimedRun};
@@ -77,39 +76,5 @@ pub trait Executor {
         memory: &mut DeviceMemory,
     ) -> Result<RunReport, SimError> {
         self.run(&batch.insns, &batch.marks, memory)
-    }
-}
-
-/// What is left of a run's GEMM and ALU steps.
-struct StepBudget {
-    limit: u64,
-    left: u64,
-}
-
-impl StepBudget {
-    fn new(limit: u64) -> Self {
-        Self { limit, left: limit }
-    }
-
-    fn spend(&mut self, index: usize, insn: &Insn) -> Result<(), SimError> {
-        let steps = match insn {
-            Insn::Gemm(gemm) => gemm.steps(),
-            Insn::Alu(alu) => alu.steps(),
-            Insn::Load(_) | Insn::Store(_) | Insn::Finish(_) => return Ok(()),
-        };
-        match self.left.checked_sub(steps) {
-            Some(left) => {
-                self.left = left;
-                Ok(())
-            }
-            None => {
-                let budget = Budget {
-                    steps: self.limit,
-                    ..Budget::default()
-                };
-                let insn = *insn;
-                Err(budget.over_steps(At { index, insn }).into())
-            }
-        }
     }
 }

@@ -3,7 +3,7 @@
 
 use std::time::Instant;
 
-use vta_driver::{Budget, DeviceMemory, LayerMark, RunReport, Traffic};
+use vta_driver::{Budget, DeviceMemory, LayerMark, RunReport, StepBudget};
 use vta_isa::tokens::{self, At};
 use vta_isa::{Alu, AluOperand, Config, Gemm, Insn, Load, MemType, Store, Uop};
 
@@ -184,7 +184,7 @@ impl Executor for Oracle {
         memory: &mut DeviceMemory,
     ) -> Result<RunReport, SimError> {
         let start = Instant::now();
-        let mut steps = crate::StepBudget::new(self.max_steps);
+        let mut steps = StepBudget::new(self.max_steps);
         let leftover_tokens = tokens::run_in_token_order(insns, |i, insn| {
             let at = At {
                 index: i,
@@ -199,15 +199,10 @@ impl Executor for Oracle {
                 Insn::Finish(_) => Ok(()),
             }
         })?;
-        let wall = start.elapsed();
-        let marks = crate::mark_reports(insns, marks, &self.config, &[]);
-        let traffic = Traffic::of(insns, &self.config);
         Ok(RunReport {
-            traffic,
-            wall,
-            cycles: None,
-            marks,
+            wall: start.elapsed(),
             leftover_tokens,
+            ..RunReport::of(insns, marks, &self.config)
         })
     }
 }

@@ -73,17 +73,17 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                 best = best.min(start.elapsed().as_secs_f64());
             }
             let processor = (processor_seconds() - processor) * 1e3 / f64::from(runs);
-            let stats = device.stats();
+            let stats = device.counters().unwrap_or_default();
             println!(
                 "{:28} {math:?}: {:.1} ms, {:.2} GMAC/s (first {first:.0} ms, planned in \
-                 {:.1} ms), processor {processor:.0} ms, {} launches, {} stalls, plan {} bytes",
+                 {:.1} ms), processor {processor:.0} ms, {} launches, {} stalls, {} bytes to the device",
                 backend.name(),
                 best * 1e3,
                 macs as f64 / best / 1e9,
                 stats.plan_ns as f64 / 1e6,
                 stats.launches / stats.batches,
                 stats.stalls,
-                stats.plan_bytes,
+                stats.bytes_to_device,
             );
         }
     }

@@ -3,7 +3,6 @@
 pub mod cifar;
 pub mod convolutions;
 pub mod fuzzing;
-pub mod imports;
 pub mod opencl;
 pub mod programs;
 pub mod repeats;

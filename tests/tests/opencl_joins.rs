@@ -30,7 +30,7 @@ fn read(device: &OpenClDevice, addr: u32, size_bytes: usize) -> Vec<u8> {
 
 /// Launches of a batch.
 fn run(device: &OpenClDevice, insns: &[Insn]) -> u64 {
-    let before = device.stats().launches;
+    let before = device.counters().unwrap().launches;
     let batch = Batch {
         words: insns.iter().map(|i| i.encode().unwrap()).collect(),
         insns: insns.to_vec(),
@@ -38,7 +38,7 @@ fn run(device: &OpenClDevice, insns: &[Insn]) -> u64 {
         marks: vec![],
     };
     submit(device, Work::Run(Arc::new(batch)));
-    device.stats().launches - before
+    device.counters().unwrap().launches - before
 }
 
 fn throughput(what: &str) -> Vec<Backend> {

@@ -100,7 +100,7 @@ fn work_on_the_same_bytes_keeps_its_order_over_both_lanes() {
 fn a_copy_ends_while_a_batch_runs() {
     for backend in backends("overlap") {
         // Two kernels at a time need two of the processor's cores.
-        if backend.structure != Structure::Throughput || backend.entry.compute_units() < 2 {
+        if backend.structure != Structure::Throughput || backend.entry.facts.compute_units < 2 {
             continue;
         }
         let device = backend.open(&Config::default());
@@ -275,9 +275,9 @@ fn a_batch_in_one_launch_is_the_oracles() {
                 insn_addr: PhysAddr(0),
                 marks: vec![],
             }));
-            let launches = device.stats().launches;
+            let launches = device.counters().unwrap().launches;
             device.submit(run).unwrap().wait().unwrap();
-            assert!(device.stats().launches <= launches + 1);
+            assert!(device.counters().unwrap().launches <= launches + 1);
             let mut got = Vec::new();
             for (addr, data) in program.regions() {
                 got.extend(bytes(device.submit(read(*addr, data.len())).unwrap()));

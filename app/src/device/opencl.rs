@@ -58,13 +58,14 @@ pub(crate) fn found() -> Result<(Vec<DeviceEntry>, Option<String>)> {
 
 /// A device of `vta devices --json`.
 pub(crate) fn object(e: &DeviceEntry) -> Value {
+    let facts = &e.facts;
     let structures: Vec<&str> = e.structures().into_iter().map(Structure::name).collect();
     json!({
-        "device": e.selector, "name": e.name(), "platform": e.platform(), "type": e.kind.name(),
-        "fpga": e.fpga, "version": e.version(), "driver": e.driver(),
+        "device": e.selector, "name": facts.name, "platform": facts.platform, "type": e.kind.name(),
+        "fpga": e.fpga, "version": facts.version, "driver": facts.driver,
         "structure": e.structure.name(), "structures": structures,
-        "takes_source": e.compiles(), "compute_units": e.compute_units(),
-        "memory_bytes": e.global_bytes(), "max_buffer_bytes": e.max_alloc_bytes(),
-        "local_bytes": e.local_bytes(),
+        "takes_source": facts.takes_source, "compute_units": facts.compute_units,
+        "memory_bytes": facts.global_bytes, "max_buffer_bytes": facts.max_alloc_bytes,
+        "local_bytes": facts.local_bytes,
     })
 }

@@ -129,7 +129,7 @@ fn one(
     }
     Ok(Figures {
         device: entry.selector.clone(),
-        name: entry.name().to_owned(),
+        name: entry.facts.name.clone(),
         model: network.to_owned(),
         batch: config.batch(),
         rows,

@@ -35,11 +35,11 @@ pub fn help(args: &DevicesArgs) -> Result<bool> {
 pub fn cells(entry: &DeviceEntry) -> [String; 6] {
     [
         entry.selector.clone(),
-        format!("{} ({})", entry.name(), entry.platform()),
+        format!("{} ({})", entry.facts.name, entry.facts.platform),
         kind(entry),
         structures(entry),
-        format!("{:.1} GB", entry.global_bytes() as f64 / 1e9),
-        format!("{}, {}", entry.version(), entry.driver()),
+        format!("{:.1} GB", entry.facts.global_bytes as f64 / 1e9),
+        format!("{}, {}", entry.facts.version, entry.facts.driver),
     ]
 }
 
@@ -53,7 +53,7 @@ fn structures(entry: &DeviceEntry) -> String {
     let others = entry.structures().into_iter();
     let others = others.filter(|s| *s != entry.structure);
     let others: Vec<String> = others.map(|s| format!("+{s}")).collect();
-    let source = if entry.compiles() {
+    let source = if entry.facts.takes_source {
         ""
     } else {
         ", from a bitstream"

@@ -340,7 +340,7 @@ impl<'l, 'a> Emitter<'l, 'a> {
             if op.kind == LaneKind::Mul && !self.has(Extension::Mul) {
                 self.multiply(imm, tiles, copy)?;
             } else {
-                self.immediate(op.kind.alu(), imm, tiles)?;
+                self.immediate(op.kind, imm, tiles)?;
             }
         }
         Ok(())

@@ -63,11 +63,10 @@ pub(super) fn clip(min: f32, max: f32) -> Facts<'static> {
 }
 
 pub(super) fn leaky_relu(alpha: f32) -> Facts<'static> {
-    Facts::same("LeakyRelu", move |reading, node| reading.leaky(node, alpha)).fields([float(
-        "alpha",
-        alpha,
-        "slope below 0",
-    )])
+    Facts::same("LeakyRelu", move |reading, node| {
+        reading.slopes(node, vec![alpha.into()])
+    })
+    .fields([float("alpha", alpha, "slope below 0")])
 }
 
 pub(super) fn prelu() -> Facts<'static> {

@@ -210,7 +210,8 @@ pub(crate) struct Facts<'a> {
 }
 
 pub(crate) type Shape<'a> = Box<dyn Fn(&Inputs<'_>) -> Result<Vec<usize>, String> + 'a>;
-pub(crate) type Device<'a> = Box<dyn Fn(&mut Reading<'_>, &Node) -> Result<Val, PassError> + 'a>;
+pub(crate) type Device<'a> =
+    Box<dyn for<'g> Fn(&mut Reading<'g>, &Node) -> Result<Val<'g>, PassError> + 'a>;
 pub(crate) type Write<'a> = Box<dyn Fn(&mut Written) + 'a>;
 
 /// Where the steps of an operator's output come from.
@@ -228,7 +229,7 @@ impl<'a> Facts<'a> {
     pub fn new(
         kind: &'static str,
         shape: impl Fn(&Inputs<'_>) -> Result<Vec<usize>, String> + 'a,
-        device: impl Fn(&mut Reading<'_>, &Node) -> Result<Val, PassError> + 'a,
+        device: impl for<'g> Fn(&mut Reading<'g>, &Node) -> Result<Val<'g>, PassError> + 'a,
     ) -> Self {
         Self {
             kind,
@@ -245,7 +246,7 @@ impl<'a> Facts<'a> {
     /// Those of an operator whose output has the shape of its first input.
     pub fn same(
         kind: &'static str,
-        device: impl Fn(&mut Reading<'_>, &Node) -> Result<Val, PassError> + 'a,
+        device: impl for<'g> Fn(&mut Reading<'g>, &Node) -> Result<Val<'g>, PassError> + 'a,
     ) -> Self {
         Self::new(
             kind,

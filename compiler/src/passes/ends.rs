@@ -50,22 +50,14 @@ impl NetEnds {
             (None, [read]) => plain.insert(*read),
             _ => false,
         };
-        let of_exit = |output: &NetOutput| match output {
-            NetOutput::Value { reads, .. } => {
-                reads.iter().any(|read| matches!(read, NetRead::Input(_)))
-            }
-            NetOutput::Tensor(_) => false,
-        };
-        !self.entries.iter().all(just) || self.outputs.iter().any(of_exit)
+        let mut reads = self.outputs.iter().flat_map(NetOutput::reads);
+        !self.entries.iter().all(just) || reads.any(|read| matches!(read, NetRead::Input(_)))
     }
 
     /// The model's inputs that something reads.
     fn read(&self) -> BTreeSet<ValueId> {
         let entries = self.entries.iter().flat_map(|entry| &entry.reads).copied();
-        let exits = self.outputs.iter().flat_map(|output| match output {
-            NetOutput::Value { reads, .. } => &reads[..],
-            NetOutput::Tensor(_) => &[],
-        });
+        let exits = self.outputs.iter().flat_map(NetOutput::reads);
         let exits = exits.filter_map(|read| match read {
             NetRead::Input(id) => Some(*id),
             NetRead::Tensor(_) | NetRead::Sum(_) => None,
@@ -96,7 +88,7 @@ fn entry(net: &Net, inputs: &[Input<'_>]) -> Result<EndModel, PassError> {
         let reads: Option<Vec<ValueId>> = reads.collect();
         let reads = reads.ok_or_else(|| error(name, "it reads no input of the model"))?;
         let real = match part {
-            Some(part) => model.part(name, part, reads, 0)?,
+            Some(part) => model.part(name, part, &reads)?,
             None => reads[0],
         };
         if model.graph.values[real.0].element != Element::F32 {
@@ -119,7 +111,6 @@ fn exit(net: &Net, inputs: &[Input<'_>]) -> Result<((EndModel, Reads), Vec<EndOu
     let mut model = Model::new(net);
     let (mut reads, mut outputs) = (Vec::new(), Vec::new());
     let mut raws: BTreeMap<ValueId, ValueId> = BTreeMap::new();
-    let mut known: BTreeSet<TensorId> = BTreeSet::new();
     let number = |id: TensorId| net.outputs.iter().position(|output| *output == id);
     for output in &net.ends.outputs {
         let (name, part, parts_reads) = match output {
@@ -134,7 +125,7 @@ fn exit(net: &Net, inputs: &[Input<'_>]) -> Result<((EndModel, Reads), Vec<EndOu
         let mut values = Vec::with_capacity(parts_reads.len());
         for read in parts_reads {
             for &id in net.ends.tensors(read) {
-                if known.insert(id) {
+                if !model.reads(id) {
                     model.input(id);
                     reads.push(Read::Tensor(number(id).ok_or_else(lost)?));
                 }
@@ -155,7 +146,7 @@ fn exit(net: &Net, inputs: &[Input<'_>]) -> Result<((EndModel, Reads), Vec<EndOu
                 },
             });
         }
-        let value = model.part(name, part, values, 0)?;
+        let value = model.part(name, part, &values)?;
         let at = model.graph.outputs.iter().position(|other| *other == value);
         let index = at.unwrap_or(model.graph.outputs.len());
         if at.is_none() {

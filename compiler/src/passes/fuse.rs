@@ -3,10 +3,9 @@
 //! Each walks the nodes once, in time linear in their number: [`Nodes`] knows who writes each
 //! tensor and how often it is read, and a node that goes leaves an empty place until the end.
 
-use super::error::PassError;
-use super::net::{Net, NetConv, NetNode, NetOp, NetTensor};
+use super::net::{Net, NetConv, NetNode, NetOp};
 use crate::qgraph::{ChannelOf, Spread, TensorId};
-use crate::semantics::{self, Requant};
+use crate::semantics::{self, Join, Requant};
 
 /// The most that roundings of the model that are left out may move a value, in steps of its tensor. Half a step
 /// by them and the rounding that stays differ from the model by at most one.
@@ -14,9 +13,8 @@ const MOST_LOST: f64 = 0.5;
 
 /// The nodes of a net while they are rewritten.
 struct Nodes<'n> {
-    tensors: &'n [NetTensor],
-    requant: Requant,
-    wide_sums: bool,
+    /// Without its nodes.
+    net: &'n mut Net,
     /// In execution order; `None` where one was.
     nodes: Vec<Option<NetNode>>,
     /// The place of the node that writes each tensor.
@@ -28,33 +26,27 @@ struct Nodes<'n> {
 impl<'n> Nodes<'n> {
     /// Applies a pass to each place in turn.
     fn rewrite(net: &mut Net, pass: fn(&mut Nodes<'_>, usize)) {
-        let mut writer = vec![None; net.tensors.len()];
-        for (index, node) in net.nodes.iter().enumerate() {
-            writer[node.output.0] = Some(index);
-        }
         let mut nodes = Nodes {
             uses: net.uses(),
-            requant: net.requant,
-            wide_sums: net.wide_sums,
+            writer: net.writers(),
             nodes: std::mem::take(&mut net.nodes)
                 .into_iter()
                 .map(Some)
                 .collect(),
-            tensors: &net.tensors,
-            writer,
+            net,
         };
         for index in 0..nodes.nodes.len() {
             pass(&mut nodes, index);
         }
-        net.nodes = nodes.nodes.into_iter().flatten().collect();
+        nodes.net.nodes = nodes.nodes.into_iter().flatten().collect();
     }
 
     fn scale(&self, id: TensorId) -> f64 {
-        self.tensors[id.0].scale
+        self.net.tensors[id.0].scale
     }
 
     fn zero(&self, id: TensorId) -> i32 {
-        self.tensors[id.0].zero
+        self.net.tensors[id.0].zero
     }
 
     /// A tensor's smallest and largest value.
@@ -101,13 +93,12 @@ impl<'n> Nodes<'n> {
 /// reads what lies between. Rounding once instead of twice is closer to the real result, but not
 /// what the model says: a precise network keeps changes of scale, a fast one those to finer steps, of which
 /// one of the model's is several.
-pub(super) fn merge_clamps(net: &mut Net) -> Result<(), PassError> {
+pub(super) fn merge_clamps(net: &mut Net) {
     Nodes::rewrite(net, |nodes, index| {
         if let Some(producer) = mergeable(nodes, index) {
             merge(nodes, producer, index);
         }
     });
-    Ok(())
 }
 
 /// The producer that an element-wise node can join.
@@ -121,7 +112,7 @@ fn mergeable(nodes: &Nodes<'_>, index: usize) -> Option<usize> {
         return Some(producer);
     }
     let lost = node.lost + nodes.lost(nodes.nodes[producer].as_ref()?, node.output);
-    (nodes.requant == Requant::Fast && lost <= MOST_LOST).then_some(producer)
+    (nodes.net.requant == Requant::Fast && lost <= MOST_LOST).then_some(producer)
 }
 
 fn merge(nodes: &mut Nodes<'_>, producer: usize, eltwise: usize) {
@@ -144,8 +135,8 @@ fn merge(nodes: &mut Nodes<'_>, producer: usize, eltwise: usize) {
 }
 
 /// Rows, columns and channels that are taken of what nothing else reads are taken of what that was taken of: a Slice,
-/// and what cuts or pads its channels, are one node.
-pub(super) fn join_channels(net: &mut Net) -> Result<(), PassError> {
+/// and what cuts or pads its channels, are one node. Those of a convolution are all that it computes.
+pub(super) fn join_channels(net: &mut Net) {
     Nodes::rewrite(net, |nodes, index| {
         let joined = joinable(nodes, index);
         if let Some((producer, op)) = joined
@@ -155,23 +146,47 @@ pub(super) fn join_channels(net: &mut Net) -> Result<(), PassError> {
             nodes.put(index, node);
         }
     });
-    Ok(())
+    // Files often have a Slice for each dimension, which are one node now.
+    Nodes::rewrite(net, |nodes, index| {
+        stride(nodes, index);
+    });
+}
+
+/// Gives a convolution the steps and pads with which it computes the rows and columns alone that a node takes of
+/// all its channels; `None` where it stays, as where something else reads others. The node keeps its rounding.
+fn stride(nodes: &mut Nodes<'_>, index: usize) -> Option<()> {
+    let node = nodes.nodes[index].as_ref()?;
+    let (between, _, spread) = node.op.of_one()?;
+    let channels = 0..nodes.net.tensors[between.0].chw[0];
+    let all = node.op == NetOp::channels_of(between, channels, spread);
+    if !all || spread.up != [1, 1] || spread == Spread::NONE {
+        return None;
+    }
+    let chw @ [_, rows, columns] = nodes.net.tensors[node.output.0].chw;
+    let producer = nodes.only_reader_of(between)?;
+    let NetOp::Conv(NetConv {
+        input,
+        window,
+        residual: None,
+        dense: false,
+        ..
+    }) = &mut nodes.nodes[producer].as_mut()?.op
+    else {
+        return None;
+    };
+    let [_, h, w] = nodes.net.tensors[input.0].chw;
+    *window = window.every([spread.skip, spread.step], [h, w], [rows, columns])?;
+    // It is no tensor of the model any more.
+    nodes.net.tensors[between.0].chw = chw;
+    nodes.net.tensors[between.0].name.push_str(".taken");
+    // What is left of the node is its rounding, which the next pass gives the convolution where it may.
+    nodes.nodes[index].as_mut()?.op = NetOp::Eltwise { input: between };
+    Some(())
 }
 
 /// The node that takes rows or columns for another one alone, and what the other is without it.
 fn joinable(nodes: &Nodes<'_>, index: usize) -> Option<(usize, NetOp)> {
-    let node = nodes.nodes[index].as_ref()?;
-    let NetOp::Channels {
-        inputs,
-        map,
-        spread,
-    } = &node.op
-    else {
-        return None;
-    };
-    let &[between] = &inputs[..] else {
-        return None;
-    };
+    let (between, map, spread) = nodes.nodes[index].as_ref()?.op.of_one()?;
     let producer = nodes.only_reader_of(between)?;
     let made = nodes.nodes[producer].as_ref()?;
     let NetOp::Channels {
@@ -212,12 +227,18 @@ fn joinable(nodes: &Nodes<'_>, index: usize) -> Option<(usize, NetOp)> {
 /// takes the other as its residual, whatever their order in the model. The convolution's own
 /// rounding and bounds are lost by that: a precise network keeps its sums, a fast one those whose values
 /// more than a step would change.
-pub(super) fn fuse_residuals(net: &mut Net) -> Result<(), PassError> {
+pub(super) fn fuse_residuals(net: &mut Net) {
     if net.requant == Requant::Precise {
-        return Ok(());
+        return;
     }
     Nodes::rewrite(net, |nodes, index| {
-        let Some(NetOp::Add { a, b }) = nodes.nodes[index].as_ref().map(|n| &n.op) else {
+        let node = nodes.nodes[index].as_ref();
+        let Some(NetOp::Pair {
+            join: Join::Sum,
+            a,
+            b,
+        }) = node.map(|node| &node.op)
+        else {
             return;
         };
         let options = [(*a, *b), (*b, *a)].into_iter();
@@ -228,12 +249,11 @@ pub(super) fn fuse_residuals(net: &mut Net) -> Result<(), PassError> {
             fuse(nodes, producer, shortcut, index);
         }
     });
-    Ok(())
 }
 
 /// The convolution that makes `conv`, if the sum at `add` can join it.
 fn fusable(nodes: &Nodes<'_>, add: usize, conv: TensorId, shortcut: TensorId) -> Option<usize> {
-    let chw = |id: TensorId| nodes.tensors[id.0].chw;
+    let chw = |id: TensorId| nodes.net.tensors[id.0].chw;
     if chw(conv) != chw(shortcut) {
         return None;
     }
@@ -243,9 +263,10 @@ fn fusable(nodes: &Nodes<'_>, add: usize, conv: TensorId, shortcut: TensorId) ->
         return None;
     };
     let sum = nodes.nodes[add].as_ref()?;
-    let fits = match nodes.wide_sums {
-        true => node.clamp == (-128, 127),
-        false => sum.lost + nodes.lost(node, sum.output) <= MOST_LOST,
+    let fits = if nodes.net.wide_sums {
+        node.clamp == (-128, 127)
+    } else {
+        sum.lost + nodes.lost(node, sum.output) <= MOST_LOST
     };
     if !fits {
         return None;
@@ -258,7 +279,8 @@ fn fusable(nodes: &Nodes<'_>, add: usize, conv: TensorId, shortcut: TensorId) ->
     let ratio: Vec<f64> = ratio.collect();
     let steps: Vec<f64> = steps.map(|step| step / nodes.scale(sum.output)).collect();
     semantics::plan_residual(&ratio, &steps)?;
-    let free = nodes.wide_sums || !bounded(nodes, node, shortcut, sum);
+    // A wide sum takes the convolution's values as they are, so that there are no bounds to lose.
+    let free = nodes.net.wide_sums || !bounded(nodes, node, shortcut, sum);
     free.then_some(producer)
 }
 
@@ -292,7 +314,7 @@ fn extremes(nodes: &Nodes<'_>, conv: &NetNode) -> Option<(f64, f64)> {
     let NetOp::Conv(of) = &conv.op else {
         return None;
     };
-    let (sums, offsets) = of.sums(&nodes.tensors[of.input.0]).ok()?;
+    let (sums, offsets) = of.sums(&nodes.net.tensors[of.input.0]).ok()?;
     let range = super::plan::wider(nodes.range(of.input), nodes.zero(of.input));
     let mut all = (f64::INFINITY, f64::NEG_INFINITY);
     for (c, (sums, offset)) in sums.iter().zip(offsets).enumerate() {
@@ -314,9 +336,10 @@ fn fuse(nodes: &mut Nodes<'_>, producer: usize, shortcut: TensorId, add: usize) 
     if let NetOp::Conv(conv) = &mut conv.op {
         conv.residual = Some(shortcut);
     }
-    conv.lost = match nodes.wide_sums {
-        true => sum.lost,
-        false => sum.lost + nodes.lost(&conv, sum.output),
+    conv.lost = if nodes.net.wide_sums {
+        sum.lost
+    } else {
+        sum.lost + nodes.lost(&conv, sum.output)
     };
     (conv.output, conv.clamp) = (sum.output, sum.clamp);
     nodes.put(add, conv);

@@ -115,21 +115,18 @@ impl Reading<'_> {
         let mut named: HashSet<TensorId> = self.net.inputs.iter().copied().collect();
         for id in &graph.outputs {
             let output = self.output(*id)?;
-            match &output {
-                NetOutput::Tensor(tensor) => {
-                    // The model's name for it, not that of the value before its QuantizeLinear.
-                    if named.insert(*tensor) {
-                        let name = &graph.values[id.0].name;
-                        self.net.tensors[tensor.0].name.clone_from(name);
-                    }
-                    self.net.outputs.push(*tensor);
+            if let NetOutput::Tensor(tensor) = output {
+                // The model's name for it, not that of the value before its QuantizeLinear.
+                if named.insert(tensor) {
+                    let name = &graph.values[id.0].name;
+                    self.net.tensors[tensor.0].name.clone_from(name);
                 }
-                NetOutput::Value { reads, .. } => {
-                    for tensor in reads.iter().flat_map(|read| self.net.ends.tensors(read)) {
-                        if !self.net.outputs.contains(tensor) {
-                            self.net.outputs.push(*tensor);
-                        }
-                    }
+                self.net.outputs.push(tensor);
+            }
+            let reads = output.reads().iter();
+            for tensor in reads.flat_map(|read| self.net.ends.tensors(read)) {
+                if !self.net.outputs.contains(tensor) {
+                    self.net.outputs.push(*tensor);
                 }
             }
             self.net.ends.outputs.push(output);

@@ -8,9 +8,9 @@ use super::error::PassError;
 use crate::graph::{Graph, ValueId};
 use crate::onnx::Port;
 use crate::qgraph::window::Window;
-use crate::qgraph::{ChannelOf, Spread, TensorId, Weights, listed_ids};
+use crate::qgraph::{ChannelOf, Spread, TensorId, Weights, listed_ids, listed_zero};
 use crate::reflect::{Reflect, listed};
-use crate::semantics::{Curve, Requant, SemanticsError, Sign, WeightSums, zero_sums};
+use crate::semantics::{Curve, Join, Requant, SemanticsError, WeightSums};
 
 /// An int8 tensor: `real = scale * (int8 - zero)`.
 #[derive(Clone, Debug, PartialEq)]
@@ -47,43 +47,23 @@ pub struct NetNode {
 pub enum NetOp {
     /// Convolution or dense layer, with an optional tensor that is added.
     Conv(NetConv),
-    /// Sum of two tensors. Of a sum, difference or product one operand may be `[C, 1, 1]`: its value of a
-    /// channel meets all of the other's.
-    Add {
+    /// Two tensors, of which one may be `[C, 1, 1]`: its value of a channel meets all of the other's.
+    Pair {
+        /// How they are joined.
+        join: Join,
         /// One.
         a: TensorId,
         /// The other.
         b: TensorId,
     },
-    /// Difference of two tensors.
-    Sub {
-        /// One.
-        a: TensorId,
-        /// What is taken off it.
-        b: TensorId,
-    },
-    /// Sum with constants, or their difference to the input, which differ from position to position.
-    Offsets {
-        /// Input.
-        input: TensorId,
-        /// Whether the input is added to the constants, or taken off them.
-        sign: Sign,
-        /// For each value, `[C][H][W]`, or for each position of all channels, `[H][W]`.
-        offsets: Arc<[f64]>,
-    },
-    /// Product with constants, which differ from position to position.
-    Factors {
+    /// A tensor and constants that differ from position to position.
+    Constants {
+        /// How they are joined; for a difference the input is taken off the constants.
+        join: Join,
         /// Input.
         input: TensorId,
         /// For each value, `[C][H][W]`, or for each position of all channels, `[H][W]`.
-        factors: Arc<[f64]>,
-    },
-    /// Product of two tensors.
-    Mul {
-        /// One.
-        a: TensorId,
-        /// The other.
-        b: TensorId,
+        constants: Arc<[f64]>,
     },
     /// A function of one tensor.
     Curve {
@@ -125,13 +105,10 @@ pub enum NetOp {
     },
     /// What only the host computes.
     Host {
-        /// Float nodes with the model's shapes. Its inputs are `inputs`, in order; nodes that give
-        /// several of its outputs share it.
+        /// Float nodes with the model's shapes, and one output. Its inputs are `inputs`, in order.
         part: Arc<Graph>,
         /// What it reads.
         inputs: Vec<TensorId>,
-        /// Which of the part's outputs.
-        output: usize,
     },
 }
 
@@ -185,7 +162,7 @@ impl NetConv {
     /// What bounds each output channel's sums, and what its input's zero point adds to them.
     ///
     /// # Errors
-    /// Those of [`zero_sums`].
+    /// Those of [`WeightSums::at_zero`].
     pub(super) fn sums(
         &self,
         input: &NetTensor,
@@ -193,22 +170,69 @@ impl NetConv {
         let channels = self.weight_scale.len();
         let count = channels * self.row(input.chw[0]);
         let sums = WeightSums::of(&self.weights, channels, count);
-        let zeros = zero_sums(&sums, input.zero)?;
+        let zero = |(channel, sums): (usize, &WeightSums)| sums.at_zero(channel, input.zero);
+        let zeros = sums
+            .iter()
+            .enumerate()
+            .map(zero)
+            .collect::<Result<_, _>>()?;
         Ok((sums, zeros))
     }
 }
 
+impl NetNode {
+    /// One that may give every int8 value.
+    pub(super) fn new(name: impl Into<String>, op: NetOp, output: TensorId) -> Self {
+        Self {
+            name: name.into(),
+            op,
+            output,
+            clamp: (-128, 127),
+            digit: None,
+            lost: 0.0,
+        }
+    }
+}
+
 impl NetOp {
+    /// Channels of one tensor, for each phase of `spread`.
+    pub(super) fn channels_of(
+        input: TensorId,
+        channels: impl IntoIterator<Item = usize>,
+        spread: Spread,
+    ) -> Self {
+        let of = |channel: usize| Some(ChannelOf { input: 0, channel });
+        Self::Channels {
+            inputs: vec![input],
+            map: channels.into_iter().map(of).collect(),
+            spread,
+        }
+    }
+
+    /// Where channels of one tensor alone come from.
+    pub(super) fn of_one(&self) -> Option<(TensorId, &[Option<ChannelOf>], Spread)> {
+        match self {
+            Self::Channels {
+                inputs,
+                map,
+                spread,
+            } => match inputs[..] {
+                [input] => Some((input, map, *spread)),
+                _ => None,
+            },
+            _ => None,
+        }
+    }
+
     /// The tensors that the node reads.
     pub fn inputs(&self) -> Vec<TensorId> {
         match self {
             Self::Conv(conv) => std::iter::once(conv.input).chain(conv.residual).collect(),
-            Self::Add { a, b } | Self::Sub { a, b } | Self::Mul { a, b } => vec![*a, *b],
+            Self::Pair { a, b, .. } => vec![*a, *b],
             Self::Host { inputs, .. } | Self::Channels { inputs, .. } => inputs.clone(),
             Self::Eltwise { input }
             | Self::Curve { input, .. }
-            | Self::Offsets { input, .. }
-            | Self::Factors { input, .. }
+            | Self::Constants { input, .. }
             | Self::MaxPool { input, .. }
             | Self::AvgPool { input, .. } => vec![*input],
         }
@@ -219,11 +243,15 @@ impl NetOp {
         match self {
             Self::Conv(conv) if conv.dense => "dense",
             Self::Conv(_) => "conv",
-            Self::Add { .. } => "add",
-            Self::Sub { .. } => "sub",
-            Self::Mul { .. } => "mul",
-            Self::Offsets { .. } => "offsets",
-            Self::Factors { .. } => "factors",
+            Self::Pair { join, .. } => match join {
+                Join::Sum => "add",
+                Join::Difference => "sub",
+                Join::Product => "mul",
+            },
+            Self::Constants { join, .. } => match join {
+                Join::Sum | Join::Difference => "offsets",
+                Join::Product => "factors",
+            },
             Self::Curve { curve, .. } => curve.kind(),
             Self::Eltwise { .. } => "eltwise",
             Self::MaxPool { .. } => "maxpool",
@@ -258,6 +286,16 @@ pub enum NetOutput {
         /// Tensors, and inputs of the model as they are.
         reads: Vec<NetRead>,
     },
+}
+
+impl NetOutput {
+    /// What the host reads for it.
+    pub(super) fn reads(&self) -> &[NetRead] {
+        match self {
+            Self::Tensor(_) => &[],
+            Self::Value { reads, .. } => reads,
+        }
+    }
 }
 
 /// What the host reads for an output of the model.
@@ -335,6 +373,7 @@ impl Net {
 
     /// How often each tensor is read, network outputs counted.
     pub fn uses(&self) -> Vec<usize> {
+        // An output has a reader outside, so that what one node reads besides isn't that node's alone.
         let mut uses = vec![0; self.tensors.len()];
         for id in self
             .nodes
@@ -347,6 +386,15 @@ impl Net {
         uses
     }
 
+    /// The place of the node that writes each tensor; none of the network's inputs.
+    pub(super) fn writers(&self) -> Vec<Option<usize>> {
+        let mut writers = vec![None; self.tensors.len()];
+        for (index, node) in self.nodes.iter().enumerate() {
+            writers[node.output.0] = Some(index);
+        }
+        writers
+    }
+
     /// Every tensor is written once, before it is read.
     ///
     /// # Errors
@@ -356,27 +404,21 @@ impl Net {
         for id in &self.inputs {
             written[id.0] = true;
         }
+        let wrong = |id: TensorId, what: String| {
+            let tensor = &self.tensors[id.0].name;
+            Err(PassError::Graph(format!("tensor {tensor} is {what}")))
+        };
         for node in &self.nodes {
             if let Some(id) = node.op.inputs().into_iter().find(|id| !written[id.0]) {
-                let (tensor, node) = (&self.tensors[id.0].name, &node.name);
-                let text = format!("tensor {tensor} is read by {node} before it is written");
-                return Err(PassError::Graph(text));
+                return wrong(id, format!("read by {} before it is written", node.name));
             }
             if std::mem::replace(&mut written[node.output.0], true) {
-                let tensor = &self.tensors[node.output.0].name;
-                return Err(PassError::Graph(format!(
-                    "tensor {tensor} is written twice"
-                )));
+                return wrong(node.output, "written twice".to_owned());
             }
         }
         match self.outputs.iter().find(|id| !written[id.0]) {
             None => Ok(()),
-            Some(id) => {
-                let tensor = &self.tensors[id.0].name;
-                Err(PassError::Graph(format!(
-                    "output {tensor} is never written"
-                )))
-            }
+            Some(id) => wrong(*id, "an output and never written".to_owned()),
         }
     }
 }
@@ -386,11 +428,7 @@ impl fmt::Display for Net {
         let tensor = |id: TensorId| {
             let t = &self.tensors[id.0];
             let [c, h, w] = t.chw;
-            let zero = if t.zero == 0 {
-                String::new()
-            } else {
-                format!(" zero {}", t.zero)
-            };
+            let zero = listed_zero(t.zero);
             format!("%{} {c}x{h}x{w} scale {:.6e}{zero}", id.0, t.scale)
         };
         for id in &self.inputs {
@@ -404,8 +442,8 @@ impl fmt::Display for Net {
                 (Some(place), _) => write!(f, "digit {place}")?,
                 (None, (low, high)) => write!(f, "clamp {low}..{high}")?,
             }
-            write!(f, "{}", listed(&node.op.attributes()))?;
-            writeln!(f, " \"{}\"", node.name)?;
+            let attributes = listed(&node.op.attributes());
+            writeln!(f, "{attributes} \"{}\"", node.name)?;
         }
         for id in &self.outputs {
             writeln!(f, "output %{}", id.0)?;

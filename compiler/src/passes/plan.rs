@@ -1,19 +1,17 @@
 //! The last step: real scales become lane operations.
 
 mod average;
-mod constants;
 
 use std::sync::Arc;
 
 use super::ends;
 use super::error::PassError;
-use super::net::{Net, NetConv, NetNode, NetOp};
-use super::segments::{self, Unit};
+use super::net::{Net, NetConv, NetNode, NetOp, NetTensor};
+use super::segments;
 use crate::qgraph::lane::LaneOp;
 use crate::qgraph::{ChannelOf, QConv, QGraph, QNode, QOp, QPair, QTensor, Spread, TensorId};
 use crate::semantics::{
-    self, AddPlan, Addition, CurvePlan, Function, Interval, Multiplication, Requantize, Rescale,
-    SemanticsError, Sign,
+    self, Interval, Operand, Output, PairPlan, Requantize, SemanticsError, plan_scale,
 };
 
 /// What channels of several ratios are multiplied by first: a power of two, so that the ratio
@@ -34,19 +32,18 @@ pub(super) fn plan(net: &Net) -> Result<QGraph, PassError> {
     }
     let mut faults = Vec::new();
     for unit in segments::units(net) {
-        match unit {
-            Unit::Node(index) => {
-                let node = &net.nodes[index];
-                match plan.op(node) {
-                    Ok(op) => plan.push(node, op),
-                    // The nodes behind it are planned, so that all that are at fault are told.
-                    Err(error) => {
-                        plan.tensor(node.output, node.clamp);
-                        faults.push(error);
-                    }
-                }
+        let node = &net.nodes[unit[0]];
+        if let NetOp::Host { .. } = node.op {
+            plan.host(&unit)?;
+            continue;
+        }
+        match plan.op(node) {
+            Ok(op) => plan.push(node, op),
+            // The nodes behind it are planned, so that all that are at fault are told.
+            Err(error) => {
+                plan.tensor(node.output, node.clamp);
+                faults.push(error);
             }
-            Unit::Host(nodes) => plan.host(&nodes)?,
         }
     }
     if let Some(error) = PassError::of(faults) {
@@ -139,16 +136,22 @@ impl Plan<'_> {
         })
     }
 
-    fn range(&self, id: TensorId) -> Result<(i8, i8), PassError> {
-        Ok(self.graph.tensors[self.id(id)?.0].range)
+    /// A tensor that is read.
+    fn operand(&self, id: TensorId) -> Result<Operand, PassError> {
+        let NetTensor { scale, zero, .. } = self.net.tensors[id.0];
+        let range = self.graph.tensors[self.id(id)?.0].range;
+        Ok(Operand { scale, zero, range })
     }
 
-    fn scale(&self, id: TensorId) -> f64 {
-        self.net.tensors[id.0].scale
-    }
-
-    fn zero(&self, id: TensorId) -> i32 {
-        self.net.tensors[id.0].zero
+    /// What a node's results are rounded to.
+    fn output(&self, node: &NetNode) -> Output {
+        let NetTensor { scale, zero, .. } = self.net.tensors[node.output.0];
+        Output {
+            scale,
+            zero,
+            clamp: node.clamp,
+            requant: self.net.requant,
+        }
     }
 
     fn op(&self, node: &NetNode) -> Result<QOp, PassError> {
@@ -156,53 +159,35 @@ impl Plan<'_> {
         if node.digit.is_some() && !is_sum {
             return Err(internal(node, "it gives a digit of what is no sum"));
         }
-        let out = self.scale(node.output);
+        let to = self.output(node);
         // The values that a tensor has, rescaled.
         let rescaled = |id: TensorId| -> Result<Vec<LaneOp>, PassError> {
-            let (low, high) = self.range(id)?;
-            self.rescale(
-                node,
-                self.scale(id) / out,
-                (low.into(), high.into()),
-                self.zero(id).into(),
-            )
+            let x = self.operand(id)?;
+            plan_scale(x.scale / to.scale, x.interval(), x.zero.into(), &to).map_err(of(node))
         };
         Ok(match &node.op {
             NetOp::Conv(conv) => QOp::Conv(self.conv(node, conv)?),
-            NetOp::Add { a, b } | NetOp::Sub { a, b } => {
-                let sign = match node.op {
-                    NetOp::Sub { .. } => Sign::Minus,
-                    _ => Sign::Plus,
-                };
-                let plan = semantics::plan_add(&Addition {
-                    sign,
-                    ratios: [self.scale(*a) / out, self.scale(*b) / out],
-                    ranges: [self.range(*a)?, self.range(*b)?],
-                    zeros: [self.zero(*a), self.zero(*b)],
-                    zero: self.zero(node.output),
-                    clamp: node.clamp,
-                    requant: self.net.requant,
-                });
-                QOp::Add(self.pair([*a, *b], plan.map_err(of(node))?)?)
+            NetOp::Pair { join, a, b } => {
+                let operands = [self.operand(*a)?, self.operand(*b)?];
+                let plan = semantics::plan_pair(*join, operands, &to);
+                self.pair([*a, *b], plan.map_err(of(node))?)?
             }
-            NetOp::Mul { a, b } => {
-                let plan = semantics::plan_mul(&Multiplication {
-                    ratio: self.scale(*a) * self.scale(*b) / out,
-                    ranges: [self.range(*a)?, self.range(*b)?],
-                    zeros: [self.zero(*a), self.zero(*b)],
-                    zero: self.zero(node.output),
-                    clamp: node.clamp,
-                    requant: self.net.requant,
-                });
-                QOp::Mul(self.pair([*a, *b], plan.map_err(of(node))?)?)
-            }
-            NetOp::Offsets { .. } | NetOp::Factors { .. } => self.constants(node)?,
-            NetOp::Curve { input, curve } => {
-                let plan = curve.plan(&self.function(node, *input)?);
-                match plan.map_err(of(node))? {
-                    CurvePlan::Sum(plan) => QOp::Add(self.pair([*input; 2], plan)?),
-                    CurvePlan::Product(plan) => QOp::Mul(self.pair([*input; 2], plan)?),
+            NetOp::Constants {
+                join,
+                input,
+                constants,
+            } => {
+                let channels = self.net.tensors[node.output.0].chw[0];
+                let x = self.operand(*input)?;
+                let ops = semantics::plan_constants(*join, constants, channels, &x, &to);
+                QOp::Eltwise {
+                    input: self.id(*input)?,
+                    ops: ops.map_err(of(node))?,
                 }
+            }
+            NetOp::Curve { input, curve } => {
+                let plan = curve.plan(&self.operand(*input)?, &to);
+                self.pair([*input; 2], plan.map_err(of(node))?)?
             }
             NetOp::Eltwise { input } => QOp::Eltwise {
                 input: self.id(*input)?,
@@ -214,7 +199,11 @@ impl Plan<'_> {
                 ops: rescaled(*input)?,
             },
             NetOp::Host { .. } => return Err(internal(node, "the host's are planned together")),
-            NetOp::AvgPool { .. } => self.average(node)?,
+            NetOp::AvgPool {
+                input,
+                window,
+                count_include_pad,
+            } => self.average(node, *input, window, *count_include_pad)?,
             NetOp::Channels {
                 inputs,
                 map,
@@ -224,26 +213,18 @@ impl Plan<'_> {
     }
 
     /// Operands with the operations that were planned for them.
-    fn pair(&self, [a, b]: [TensorId; 2], plan: AddPlan) -> Result<QPair, PassError> {
-        Ok(QPair {
+    fn pair(&self, [a, b]: [TensorId; 2], plan: PairPlan) -> Result<QOp, PassError> {
+        let pair = QPair {
             a: self.id(a)?,
             a_ops: plan.a,
             b: self.id(b)?,
             b_ops: plan.b,
             epilogue: plan.epilogue,
-        })
-    }
-
-    /// What a function of one tensor starts from.
-    fn function(&self, node: &NetNode, input: TensorId) -> Result<Function<'static>, PassError> {
-        Ok(Function {
-            scale: self.scale(input),
-            out: self.scale(node.output),
-            range: self.range(input)?,
-            zeros: [self.zero(input), self.zero(node.output)],
-            slopes: &[],
-            clamp: node.clamp,
-            requant: self.net.requant,
+        };
+        Ok(if plan.is_product {
+            QOp::Mul(pair)
+        } else {
+            QOp::Add(pair)
         })
     }
 
@@ -255,14 +236,13 @@ impl Plan<'_> {
         map: &[Option<ChannelOf>],
         spread: Spread,
     ) -> Result<QOp, PassError> {
-        let out = self.scale(node.output);
+        let to = self.output(node);
         // Ratio, zero point and bounds of what a channel is.
         let taken = |from: &ChannelOf| -> Result<(f64, i64, Interval), PassError> {
             let id = inputs.get(from.input);
-            let id = *id.ok_or_else(|| internal(node, "it takes channels of no input"))?;
-            let (low, high) = self.range(id)?;
-            let ratio = self.scale(id) / out;
-            Ok((ratio, self.zero(id).into(), (low.into(), high.into())))
+            let id = id.ok_or_else(|| internal(node, "it takes channels of no input"))?;
+            let x = self.operand(*id)?;
+            Ok((x.scale / to.scale, x.zero.into(), x.interval()))
         };
         let [channels, ..] = self.net.tensors[node.output.0].chw;
         let taken = map.iter().map(|from| from.as_ref().map(taken).transpose());
@@ -283,7 +263,7 @@ impl Plan<'_> {
             let (ratio, zero, _) = *first;
             let all = taken.iter().flatten().map(|t| t.2);
             let range = all.fold((zero, zero), |a, b| (a.0.min(b.0), a.1.max(b.1)));
-            let mut ops = self.rescale(node, ratio, range, zero)?;
+            let mut ops = plan_scale(ratio, range, zero, &to).map_err(of(node))?;
             if zero != 0 && taken.contains(&None) {
                 let lane = |t: &Option<_>| if t.is_none() { zero as i32 } else { 0 };
                 let lanes: Vec<i32> = taken.iter().map(lane).collect();
@@ -300,9 +280,7 @@ impl Plan<'_> {
                 ratio: &ratio,
                 bias: &bias,
                 sum: &sum.collect::<Vec<Interval>>(),
-                zero: self.zero(node.output),
-                clamp: node.clamp,
-                requant: self.net.requant,
+                to,
             };
             let ops = semantics::plan_requantize(&given);
             (CHANNEL_GAIN, ops.map_err(of(node))?)
@@ -317,51 +295,24 @@ impl Plan<'_> {
         })
     }
 
-    /// The operations on values within `range`, of which `from` stands for 0.
-    fn rescale(
-        &self,
-        node: &NetNode,
-        ratio: f64,
-        range: Interval,
-        from: i64,
-    ) -> Result<Vec<LaneOp>, PassError> {
-        let plan = semantics::plan_scale(&Rescale {
-            ratio,
-            range,
-            zeros: [from, self.zero(node.output).into()],
-            clamp: node.clamp,
-            requant: self.net.requant,
-        });
-        plan.map_err(of(node))
-    }
-
-    /// The operations that give a digit of a sum.
-    fn digit(
-        &self,
-        node: &NetNode,
-        place: usize,
-        bias: &[i64],
-        sums: &[Interval],
-    ) -> Result<Vec<LaneOp>, PassError> {
-        let zero = self.zero(node.output);
-        semantics::plan_digit(place, zero, bias, sums).map_err(of(node))
-    }
-
     fn conv(&self, node: &NetNode, conv: &NetConv) -> Result<QConv, PassError> {
-        let (scale_x, out) = (self.scale(conv.input), self.scale(node.output));
-        let steps: Vec<f64> = conv.weight_scale.iter().map(|w| scale_x * w).collect();
-        let ratio: Vec<f64> = steps.iter().map(|step| step / out).collect();
-        let input = &self.net.tensors[conv.input.0];
-        let (sums, offsets) = conv.sums(input).map_err(of(node))?;
+        let (x, to) = (self.operand(conv.input)?, self.output(node));
+        let steps: Vec<f64> = conv.weight_scale.iter().map(|w| x.scale * w).collect();
+        let ratio: Vec<f64> = steps.iter().map(|step| step / to.scale).collect();
+        let sums = conv.sums(&self.net.tensors[conv.input.0]);
+        let (sums, offsets) = sums.map_err(of(node))?;
         let bias = conv.bias.iter().zip(&steps).zip(offsets);
         let bias = bias.map(|((b, step), offset)| b / step - offset as f64);
         let mut bias: Vec<f64> = bias.collect();
-        let padded = wider(self.range(conv.input)?, input.zero);
+        let padded = wider(x.range, x.zero);
         let mut sum: Vec<Interval> = sums.iter().map(|sums| sums.bounds(padded)).collect();
         let residual = match &conv.residual {
             None => None,
             Some(id) => {
-                let prologue = self.aligned(node, *id, [&steps, &ratio])?;
+                let scale = self.net.tensors[id.0].scale;
+                let aligned: Vec<f64> = steps.iter().map(|step| scale / step).collect();
+                let bad = || of(node)(SemanticsError::ratio(format!("{aligned:?}")));
+                let prologue = semantics::plan_residual(&aligned, &ratio).ok_or_else(bad)?;
                 self.join(node, *id, &prologue, (&mut bias, &mut sum))?;
                 Some((self.id(*id)?, prologue))
             }
@@ -369,19 +320,14 @@ impl Plan<'_> {
         let epilogue = match node.digit {
             Some(place) => {
                 let bias: Vec<i64> = bias.iter().map(|b| b.round() as i64).collect();
-                self.digit(node, place, &bias, &sum)?
+                semantics::plan_digit(place, to.zero, &bias, &sum)
             }
-            None => {
-                let given = Requantize {
-                    ratio: &ratio,
-                    bias: &bias,
-                    sum: &sum,
-                    zero: self.zero(node.output),
-                    clamp: node.clamp,
-                    requant: self.net.requant,
-                };
-                semantics::plan_requantize(&given).map_err(of(node))?
-            }
+            None => semantics::plan_requantize(&Requantize {
+                ratio: &ratio,
+                bias: &bias,
+                sum: &sum,
+                to,
+            }),
         };
         Ok(QConv {
             input: self.id(conv.input)?,
@@ -389,24 +335,8 @@ impl Plan<'_> {
             weights: conv.weights.clone(),
             group: conv.group,
             residual,
-            epilogue,
+            epilogue: epilogue.map_err(of(node))?,
             dense: conv.dense,
-        })
-    }
-
-    /// The operations that bring a residual to a sum's steps, which `ratio` has in the output's.
-    fn aligned(
-        &self,
-        node: &NetNode,
-        residual: TensorId,
-        [steps, ratio]: [&[f64]; 2],
-    ) -> Result<Vec<LaneOp>, PassError> {
-        let scale = self.scale(residual);
-        let aligned: Vec<f64> = steps.iter().map(|step| scale / step).collect();
-        let prologue = semantics::plan_residual(&aligned, ratio);
-        prologue.ok_or_else(|| {
-            let ratio = format!("{aligned:?}");
-            of(node)(SemanticsError::Ratio { ratio })
         })
     }
 
@@ -418,14 +348,14 @@ impl Plan<'_> {
         prologue: &[LaneOp],
         (bias, sum): (&mut [f64], &mut [Interval]),
     ) -> Result<(), PassError> {
-        let (low, high) = self.range(residual)?;
+        let residual = self.operand(residual)?;
         for (c, (bias, sum)) in bias.iter_mut().zip(sum).enumerate() {
-            let mut zero = [self.zero(residual)];
+            let mut zero = [residual.zero];
             for op in prologue {
                 semantics::apply(op, c, &mut zero).map_err(of(node))?;
             }
             *bias -= f64::from(zero[0]);
-            let range = semantics::range(prologue, c, (low.into(), high.into()));
+            let range = semantics::range(prologue, c, residual.interval());
             let (lo, hi) = range.map_err(of(node))?;
             *sum = (sum.0 + lo.min(0), sum.1 + hi.max(0));
         }

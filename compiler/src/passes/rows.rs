@@ -4,22 +4,17 @@
 //! that lie far apart, a product for each block that one of them is in. Where a convolution alone makes them,
 //! and nothing else reads them, its rows may have any order: those of one position, one behind the other.
 
-use super::error::PassError;
 use super::net::{Net, NetNode, NetOp};
-use crate::qgraph::{ChannelOf, Spread, TensorId};
+use crate::qgraph::{Spread, TensorId};
 
 /// What the names of tensors end with that aren't the model's.
 const PHASES: &str = ".phases";
 
 /// Orders the rows of every convolution whose channels only become positions.
-pub(super) fn order_rows(net: &mut Net) -> Result<(), PassError> {
-    let uses = net.uses();
-    let mut writer = vec![None; net.tensors.len()];
-    for (index, node) in net.nodes.iter().enumerate() {
-        writer[node.output.0] = Some(index);
-    }
+pub(super) fn order_rows(net: &mut Net) {
+    let (uses, writer) = (net.uses(), net.writers());
     for reader in 0..net.nodes.len() {
-        let Some((input, order)) = order(&net.nodes[reader].op) else {
+        let Some((input, order, spread)) = order(&net.nodes[reader].op) else {
             continue;
         };
         let alone = uses[input.0] == 1 && !order.is_sorted();
@@ -36,36 +31,22 @@ pub(super) fn order_rows(net: &mut Net) -> Result<(), PassError> {
         if !name.ends_with(PHASES) {
             name.push_str(PHASES);
         }
-        if let NetOp::Channels { map, .. } = &mut net.nodes[reader].op {
-            let of = |channel: usize| Some(ChannelOf { input: 0, channel });
-            *map = (0..order.len()).map(of).collect();
-        }
+        net.nodes[reader].op = NetOp::channels_of(input, 0..order.len(), spread);
     }
-    Ok(())
 }
 
 /// The one tensor of which an operator makes positions of every channel, each once, and in which order it
 /// takes these; `None` for any other.
-fn order(op: &NetOp) -> Option<(TensorId, Vec<usize>)> {
-    let NetOp::Channels {
-        inputs,
-        map,
-        spread,
-    } = op
-    else {
-        return None;
-    };
-    let &[input] = &inputs[..] else {
-        return None;
-    };
+fn order(op: &NetOp) -> Option<(TensorId, Vec<usize>, Spread)> {
+    let (input, map, spread) = op.of_one()?;
     let order: Option<Vec<usize>> = map.iter().map(|of| of.map(|of| of.channel)).collect();
-    let order = order.filter(|_| *spread != Spread::NONE)?;
+    let order = order.filter(|_| spread != Spread::NONE)?;
     let mut seen = vec![false; order.len()];
     let once = |&channel: &usize| {
         let seen = seen.get_mut(channel);
         seen.is_some_and(|seen| !std::mem::replace(seen, true))
     };
-    order.iter().all(once).then_some((input, order))
+    order.iter().all(once).then_some((input, order, spread))
 }
 
 /// Gives the channels of a convolution of `inputs` channels another order; whether it has as many, and they may

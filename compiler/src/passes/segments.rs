@@ -4,24 +4,15 @@
 //! one part. No way leads from such a part through a device and back into it, since what comes after a
 //! device has one part more before it; and no network has fewer parts than that way.
 
-use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::error::PassError;
 use super::net::{Net, NetNode, NetOp, NetTensor};
 use crate::graph::{Data, Element, Graph, OnnxOp, Op, Value, ValueId};
 use crate::host::Segment;
-use crate::qgraph::TensorId;
+use crate::qgraph::{TensorId, ordered};
 use crate::reflect::Reflect;
-
-/// What is planned at once.
-pub(super) enum Unit {
-    /// A node of the device, by its index.
-    Node(usize),
-    /// Nodes of the host, in execution order.
-    Host(Vec<usize>),
-}
 
 /// A part of the host with what it reads and writes.
 pub(super) struct HostPart {
@@ -31,85 +22,43 @@ pub(super) struct HostPart {
     pub outputs: Vec<(TensorId, usize)>,
 }
 
-/// The nodes in an execution order in which each part of the host stands together; that of the net where
-/// the host computes nothing.
-pub(super) fn units(net: &Net) -> Vec<Unit> {
+/// What is planned at once, in execution order: a node of the device, or nodes of the host that are a part. Each
+/// comes after those that it reads from; of several, the first of the net.
+pub(super) fn units(net: &Net) -> Vec<Vec<usize>> {
     // By tensor: parts of the host before it, and whether one of them computes it.
     let mut before = vec![(0usize, false); net.tensors.len()];
-    let mut units: Vec<Unit> = Vec::new();
+    let mut units: Vec<Vec<usize>> = Vec::new();
+    let mut needs: Vec<BTreeSet<usize>> = Vec::new();
     let mut parts: BTreeMap<usize, usize> = BTreeMap::new();
-    let mut unit_of = Vec::with_capacity(net.nodes.len());
+    let mut writer = vec![None; net.tensors.len()];
     for (index, node) in net.nodes.iter().enumerate() {
         let is_host = matches!(node.op, NetOp::Host { .. });
-        let inputs = node.op.inputs().into_iter().map(|id| before[id.0]);
-        let count = |(count, of_host): (usize, bool)| count + usize::from(is_host && !of_host);
-        let level = inputs.map(count).max().unwrap_or(usize::from(is_host));
-        before[node.output.0] = (level, is_host);
-        let unit = match (is_host, parts.get(&level)) {
-            (true, Some(&unit)) => {
-                if let Unit::Host(nodes) = &mut units[unit] {
-                    nodes.push(index);
-                }
-                unit
-            }
-            (true, None) => {
-                parts.insert(level, units.len());
-                units.push(Unit::Host(vec![index]));
-                units.len() - 1
-            }
-            (false, _) => {
-                units.push(Unit::Node(index));
-                units.len() - 1
-            }
+        let inputs = node.op.inputs();
+        let count = |id: &TensorId| {
+            let (count, of_host) = before[id.0];
+            count + usize::from(is_host && !of_host)
         };
-        unit_of.push(unit);
-    }
-    if parts.is_empty() {
-        units
-    } else {
-        ordered(net, units, &unit_of)
-    }
-}
-
-/// Units so that each comes after those that it reads from; of several, the first of the net.
-fn ordered(net: &Net, units: Vec<Unit>, unit_of: &[usize]) -> Vec<Unit> {
-    let mut writer = vec![None; net.tensors.len()];
-    for (node, unit) in net.nodes.iter().zip(unit_of) {
-        writer[node.output.0] = Some(*unit);
-    }
-    let mut readers = vec![BTreeSet::new(); units.len()];
-    let mut missing = vec![0usize; units.len()];
-    for (node, &unit) in net.nodes.iter().zip(unit_of) {
-        for id in node.op.inputs() {
-            if let Some(from) = writer[id.0]
-                && from != unit
-                && readers[from].insert(unit)
-            {
-                missing[unit] += 1;
-            }
+        // Behind a device it is of a later part, since it would else wait for itself.
+        let level = inputs.iter().map(count).max();
+        let level = level.unwrap_or(usize::from(is_host));
+        before[node.output.0] = (level, is_host);
+        let unit = if is_host {
+            *parts.entry(level).or_insert(units.len())
+        } else {
+            units.len()
+        };
+        if unit == units.len() {
+            units.push(Vec::new());
+            needs.push(BTreeSet::new());
         }
+        units[unit].push(index);
+        needs[unit].extend(inputs.iter().filter_map(|id| writer[id.0]));
+        needs[unit].remove(&unit);
+        writer[node.output.0] = Some(unit);
     }
-    let first = |unit: usize| match &units[unit] {
-        Unit::Node(index) => *index,
-        Unit::Host(nodes) => nodes.first().copied().unwrap_or_default(),
-    };
-    let free = (0..units.len()).filter(|&unit| missing[unit] == 0);
-    let mut ready: BinaryHeap<_> = free.map(|unit| Reverse((first(unit), unit))).collect();
-    let mut order = Vec::with_capacity(units.len());
-    while let Some(Reverse((_, unit))) = ready.pop() {
-        order.push(unit);
-        for &reader in &readers[unit] {
-            missing[reader] -= 1;
-            if missing[reader] == 0 {
-                ready.push(Reverse((first(reader), reader)));
-            }
-        }
-    }
-    let mut units: Vec<Option<Unit>> = units.into_iter().map(Some).collect();
-    order
-        .into_iter()
-        .filter_map(|unit| units[unit].take())
-        .collect()
+    let order = ordered(&needs, |ready| ready.first().copied());
+    let take = |unit: usize| std::mem::take(&mut units[unit]);
+    order.into_iter().map(take).collect()
 }
 
 /// Makes a part of the host of some nodes, `None` when nothing reads what they compute.
@@ -172,8 +121,6 @@ pub(super) struct Model<'n> {
     pub listed: Vec<(String, String)>,
     /// The int8 value of each tensor.
     quantized: BTreeMap<TensorId, ValueId>,
-    /// Values of each part's outputs: nodes with several are copied once.
-    parts: BTreeMap<(*const Graph, Vec<ValueId>), Vec<ValueId>>,
     /// The real value of each tensor that was read, in the tensor's shape.
     reals: BTreeMap<TensorId, ValueId>,
     /// Those of the net's sums that were read.
@@ -195,7 +142,6 @@ impl<'n> Model<'n> {
             graph,
             listed: Vec::new(),
             quantized: BTreeMap::new(),
-            parts: BTreeMap::new(),
             reals: BTreeMap::new(),
             sums: BTreeMap::new(),
             constants: BTreeMap::new(),
@@ -207,6 +153,11 @@ impl<'n> Model<'n> {
     pub(super) fn input(&mut self, id: TensorId) {
         let value = self.tensor(id);
         self.graph.inputs.push(value);
+    }
+
+    /// Whether it reads or makes a tensor.
+    pub(super) fn reads(&self, id: TensorId) -> bool {
+        self.quantized.contains_key(&id)
     }
 
     pub(super) fn value(&mut self, what: &str, shape: Vec<usize>, data: Option<Data>) -> ValueId {
@@ -257,19 +208,15 @@ impl<'n> Model<'n> {
     /// A node between DequantizeLinear and QuantizeLinear.
     fn node(&mut self, node: &NetNode) -> Result<(), PassError> {
         let name = &node.name;
-        let NetOp::Host {
-            part,
-            inputs,
-            output,
-        } = &node.op
-        else {
+        let NetOp::Host { part, inputs } = &node.op else {
             return Err(error(name, "it is none of the host's"));
         };
         let reals = inputs.iter().map(|id| self.real(name, *id));
         let reals: Vec<ValueId> = reals.collect::<Result<_, _>>()?;
-        let made = self.part(name, part, reals, *output)?;
+        let made = self.part(name, part, &reals)?;
         let [c, h, w] = self.net.tensors[node.output.0].chw;
         let mut real = self.reshaped(made, &[1, c, h, w]);
+        // QuantizeLinear saturates at int8's bounds itself.
         if node.clamp != (-128, 127) {
             let NetTensor { scale, zero, .. } = self.net.tensors[node.output.0];
             let bound = |q: i8| (i32::from(q) - zero) as f32 * scale as f32;
@@ -296,24 +243,6 @@ impl<'n> Model<'n> {
         let op = Op::QuantizeLinear { axis: 1 };
         self.push(op, vec![real, scale, zero], output);
         Ok(output)
-    }
-
-    /// An output of a part that reads some values, which is copied once.
-    pub(super) fn part(
-        &mut self,
-        node: &str,
-        part: &Arc<Graph>,
-        reads: Vec<ValueId>,
-        output: usize,
-    ) -> Result<ValueId, PassError> {
-        let key = (Arc::as_ptr(part), reads);
-        if !self.parts.contains_key(&key) {
-            let made = self.copy(node, part, &key.1)?;
-            self.parts.insert(key.clone(), made);
-        }
-        let made = self.parts.get(&key).and_then(|made| made.get(output));
-        made.copied()
-            .ok_or_else(|| error(node, "it has no such output"))
     }
 
     /// A tensor's real value.
@@ -382,14 +311,14 @@ impl<'n> Model<'n> {
         id
     }
 
-    /// The nodes of a part, which read some values; those of its outputs. Nodes that another part
-    /// has, too, aren't copied again; new ones are listed.
-    fn copy(
+    /// The output of a part that reads some values. Nodes that another part has, too, aren't copied again;
+    /// new ones are listed.
+    pub(super) fn part(
         &mut self,
         node: &str,
         part: &Graph,
         inputs: &[ValueId],
-    ) -> Result<Vec<ValueId>, PassError> {
+    ) -> Result<ValueId, PassError> {
         let mut ids = vec![None; part.values.len()];
         if part.inputs.len() != inputs.len() {
             return Err(error(node, "its inputs aren't those of its part"));
@@ -433,10 +362,7 @@ impl<'n> Model<'n> {
             };
             *ids.get_mut(inner.output.0).ok_or_else(missing)? = Some(output);
         }
-        let outputs = part
-            .outputs
-            .iter()
-            .map(|id| ids.get(id.0).copied().flatten());
-        outputs.collect::<Option<_>>().ok_or_else(missing)
+        let output = part.outputs.first().and_then(|id| ids.get(id.0));
+        output.copied().flatten().ok_or_else(missing)
     }
 }

@@ -9,25 +9,22 @@
 use std::collections::VecDeque;
 
 use super::target::TargetId;
-use super::uses::{Annotation, Uses};
+use super::uses::Uses;
 use crate::qgraph::NodeId;
 
 /// Edges that no minimum cut contains.
 const TIED: u128 = 1 << 120;
 
-/// The target of every node. `targets` is how many there are.
-pub(super) fn propagate(annotations: &[Annotation], uses: &Uses, targets: usize) -> Vec<TargetId> {
-    let first = |a: &Annotation| match a {
-        Annotation::Fixed(target) => *target,
-        Annotation::Free { first, .. } => *first,
-    };
-    let mut placed: Vec<TargetId> = annotations.iter().map(first).collect();
+/// The target of every node, of those that it `can` run on: at least one, on the first of which it starts.
+/// `targets` is how many there are.
+pub(super) fn propagate(can: &[Vec<TargetId>], uses: &Uses, targets: usize) -> Vec<TargetId> {
+    let mut placed: Vec<TargetId> = can.iter().map(|can| can[0]).collect();
     // Each round makes it cheaper, so this ends.
     loop {
         let before = uses.cost(&placed);
         for a in 0..targets {
             for b in a + 1..targets {
-                let swapped = swap(annotations, uses, &placed, [a, b].map(TargetId));
+                let swapped = swap(can, uses, &placed, [a, b].map(TargetId));
                 if uses.cost(&swapped) <= uses.cost(&placed) {
                     placed = swapped;
                 }
@@ -41,7 +38,7 @@ pub(super) fn propagate(annotations: &[Annotation], uses: &Uses, targets: usize)
 
 /// The best placement that moves free nodes of two devices between these.
 fn swap(
-    annotations: &[Annotation],
+    can: &[Vec<TargetId>],
     uses: &Uses,
     placed: &[TargetId],
     [a, b]: [TargetId; 2],
@@ -49,15 +46,11 @@ fn swap(
     let nodes = placed.len();
     let mut flow = Flow::new(nodes);
     let mut moves = false;
-    for (node, annotation) in annotations.iter().enumerate() {
-        let can = |target: &TargetId| match annotation {
-            Annotation::Fixed(_) => false,
-            Annotation::Free { first, others } => first == target || others.contains(target),
-        };
-        let movable = can(&a) && can(&b);
+    for (node, can) in can.iter().enumerate() {
+        let movable = can.contains(&a) && can.contains(&b);
         match placed[node] {
-            at if at == a && !movable => flow.edge(Flow::SOURCE, node, TIED),
-            at if at == b && !movable => flow.edge(node, Flow::SINK, TIED),
+            at if at == a && !movable => flow.edge(Flow::SOURCE, Flow::of(node), TIED),
+            at if at == b && !movable => flow.edge(Flow::of(node), Flow::SINK, TIED),
             at => moves |= at == a || at == b,
         }
     }
@@ -77,7 +70,7 @@ fn swap(
         // written by the host, to one device for free: a second side costs, or either if a
         // third device has it already.
         let (from_a, from_b) = match writer.filter(here) {
-            Some(writer) => (writer.0, writer.0),
+            Some(writer) => (Flow::of(writer.0), Flow::of(writer.0)),
             None if writer.is_none() && !elsewhere => {
                 let host = flow.vertex();
                 (host, host)
@@ -88,37 +81,41 @@ fn swap(
         flow.edge(from_a, to_b, uses.cost[tensor]);
         flow.edge(to_a, from_b, uses.cost[tensor]);
         for reader in readers {
-            flow.edge(to_b, reader.0, TIED);
-            flow.edge(reader.0, to_a, TIED);
+            flow.edge(to_b, Flow::of(reader.0), TIED);
+            flow.edge(Flow::of(reader.0), to_a, TIED);
         }
     }
     let on_b = flow.sink_side();
     let side = |node: usize| match placed[node] {
         at if at != a && at != b => at,
-        _ if on_b[node] => b,
+        _ if on_b[Flow::of(node)] => b,
         _ => a,
     };
     (0..nodes).map(side).collect()
 }
 
-/// A flow network.
+/// A flow network between a source and a sink.
 struct Flow {
     /// By vertex, indices into `edges`.
     out: Vec<Vec<usize>>,
     /// Head and what is left; an edge and its reverse are neighbours.
     edges: Vec<(usize, u128)>,
-    nodes: usize,
 }
 
 impl Flow {
-    const SOURCE: usize = usize::MAX;
-    const SINK: usize = usize::MAX - 1;
+    const SOURCE: usize = 0;
+    const SINK: usize = 1;
 
+    /// The vertex of a node.
+    const fn of(node: usize) -> usize {
+        node + 2
+    }
+
+    /// That of so many nodes.
     fn new(nodes: usize) -> Self {
         Self {
-            out: vec![Vec::new(); nodes + 2],
+            out: vec![Vec::new(); Self::of(nodes)],
             edges: Vec::new(),
-            nodes,
         }
     }
 
@@ -127,16 +124,7 @@ impl Flow {
         self.out.len() - 1
     }
 
-    fn index(&self, vertex: usize) -> usize {
-        match vertex {
-            Self::SOURCE => self.nodes,
-            Self::SINK => self.nodes + 1,
-            other => other,
-        }
-    }
-
     fn edge(&mut self, from: usize, to: usize, capacity: u128) {
-        let (from, to) = (self.index(from), self.index(to));
         for (tail, head, capacity) in [(from, to, capacity), (to, from, 0)] {
             self.out[tail].push(self.edges.len());
             self.edges.push((head, capacity));
@@ -146,54 +134,45 @@ impl Flow {
     /// Fills the network; whether each vertex is on the sink's side of the minimum cut with the
     /// smallest such side. That side is unique, so the order of edges doesn't matter.
     fn sink_side(mut self) -> Vec<bool> {
-        while let Some(levels) = self.levels() {
+        loop {
+            let levels = self.distances(Self::SOURCE, |edge| edge);
+            if levels[Self::SINK] == usize::MAX {
+                break;
+            }
             self.block(&levels);
         }
-        let sink = self.index(Self::SINK);
-        let mut reaches = vec![false; self.out.len()];
-        reaches[sink] = true;
-        let mut queue = VecDeque::from([sink]);
-        while let Some(vertex) = queue.pop_front() {
-            for &edge in &self.out[vertex] {
-                // The reverse of an edge leads here from its head.
-                let (tail, back) = (self.edges[edge].0, edge ^ 1);
-                if self.edges[back].1 > 0 && !reaches[tail] {
-                    reaches[tail] = true;
-                    queue.push_back(tail);
-                }
-            }
-        }
-        reaches
+        // The reverse of an edge leads here from its head.
+        let distances = self.distances(Self::SINK, |edge| edge ^ 1);
+        distances.into_iter().map(|d| d < usize::MAX).collect()
     }
 
-    /// How many edges with room each vertex is from the source; `None` if the sink isn't reached.
-    fn levels(&self) -> Option<Vec<usize>> {
-        let (source, sink) = (self.index(Self::SOURCE), self.index(Self::SINK));
-        let mut levels = vec![usize::MAX; self.out.len()];
-        levels[source] = 0;
-        let mut queue = VecDeque::from([source]);
+    /// How many edges each vertex is from one, by edges of which `way` has room; the largest number for
+    /// vertices that none leads to.
+    fn distances(&self, from: usize, way: impl Fn(usize) -> usize) -> Vec<usize> {
+        let mut distances = vec![usize::MAX; self.out.len()];
+        distances[from] = 0;
+        let mut queue = VecDeque::from([from]);
         while let Some(vertex) = queue.pop_front() {
             for &edge in &self.out[vertex] {
-                let (head, left) = self.edges[edge];
-                if left > 0 && levels[head] == usize::MAX {
-                    levels[head] = levels[vertex] + 1;
+                let head = self.edges[edge].0;
+                if self.edges[way(edge)].1 > 0 && distances[head] == usize::MAX {
+                    distances[head] = distances[vertex] + 1;
                     queue.push_back(head);
                 }
             }
         }
-        (levels[sink] != usize::MAX).then_some(levels)
+        distances
     }
 
     /// Fills every shortest path: all at once, so that a network of many short paths, which is
     /// what networks of many nodes are, takes a few rounds and not one for each path.
     fn block(&mut self, levels: &[usize]) {
-        let (source, sink) = (self.index(Self::SOURCE), self.index(Self::SINK));
         // Edges before these are full or lead nowhere.
         let mut next = vec![0; self.out.len()];
         let mut path: Vec<usize> = Vec::new();
         loop {
-            let at = path.last().map_or(source, |&edge| self.edges[edge].0);
-            if at == sink {
+            let at = path.last().map_or(Self::SOURCE, |&edge| self.edges[edge].0);
+            if at == Self::SINK {
                 // Source and sink differ, so that there is an edge, and one of least room is full
                 // afterwards.
                 let room = path.iter().map(|&edge| self.edges[edge].1);

@@ -12,7 +12,7 @@ use vta_program::{HostKernel, HostOutput, HostStep, MultiProgram, Part, Place, S
 use super::{Placement, PlacementError, Target, TargetId, TensorCopy, Uses};
 use crate::host::Segment;
 use crate::lower::{self, LowerError, LowerOptions, Tiles};
-use crate::qgraph::{NodeId, QGraph, QNode, QOp, TensorId};
+use crate::qgraph::{NodeId, QGraph, QNode, QOp, TensorId, ordered};
 
 /// Lowers a placed network: each device's nodes become one program, and layers of one device
 /// stand together as far as their inputs allow.
@@ -93,23 +93,17 @@ pub fn compile_with(
 }
 
 fn check_batches(targets: &[Target], placement: &Placement) -> Result<(), PlacementError> {
-    let used = |t: &&Target| {
-        placement
-            .targets
-            .iter()
-            .any(|p| !t.host && targets.get(p.0) == Some(*t))
-    };
-    let mut used = targets.iter().filter(used);
-    let Some(first) = used.next() else {
-        return Ok(());
-    };
-    match used.find(|t| t.config.batch() != first.config.batch()) {
+    let used: BTreeSet<TargetId> = placement.targets.iter().copied().collect();
+    let used = used.iter().filter_map(|id| targets.get(id.0));
+    let used: Vec<&Target> = used.filter(|target| !target.host).collect();
+    let differ = |pair: &&[&Target]| pair[0].config.batch() != pair[1].config.batch();
+    match used.windows(2).find(differ) {
         None => Ok(()),
-        Some(other) => Err(PlacementError::Batch {
-            a: first.name.clone(),
-            batch_a: first.config.batch(),
-            b: other.name.clone(),
-            batch_b: other.config.batch(),
+        Some(pair) => Err(PlacementError::Batch {
+            a: pair[0].name.clone(),
+            batch_a: pair[0].config.batch(),
+            b: pair[1].name.clone(),
+            batch_b: pair[1].config.batch(),
         }),
     }
 }
@@ -117,37 +111,21 @@ fn check_batches(targets: &[Target], placement: &Placement) -> Result<(), Placem
 /// Nodes in an order that stays on a device while it has nodes whose inputs are there: the
 /// earliest such node, else the earliest of all.
 fn schedule(graph: &QGraph, uses: &Uses, placed: &[TargetId]) -> Vec<NodeId> {
-    let writers = |node: &QNode| -> Vec<NodeId> {
+    let writers = |node: &QNode| {
         let inputs = node.op.inputs();
-        let mut all: Vec<NodeId> = inputs.iter().filter_map(|i| uses.writer[i.0]).collect();
-        all.sort_unstable();
-        all.dedup();
-        all
+        let writers = inputs.iter().filter_map(|id| uses.writer[id.0]);
+        writers.map(|node| node.0).collect::<BTreeSet<usize>>()
     };
-    let mut missing: Vec<usize> = graph.nodes.iter().map(|n| writers(n).len()).collect();
-    // By target and node, so that the first of a target is the earliest.
-    let mut ready: BTreeSet<(TargetId, NodeId)> = (graph.ids().map(|(id, _)| id))
-        .filter(|n| missing[n.0] == 0)
-        .map(|n| (placed[n.0], n))
-        .collect();
-    let mut order = Vec::with_capacity(graph.nodes.len());
+    let needs: Vec<_> = graph.nodes.iter().map(writers).collect();
     let mut at = None;
-    loop {
-        let same = at.and_then(|t| ready.range((t, NodeId(0))..=(t, NodeId(usize::MAX))).next());
-        let next = same.or_else(|| ready.iter().min_by_key(|(_, node)| *node));
-        let Some(&(target, node)) = next else {
-            return order;
-        };
-        ready.remove(&(target, node));
-        order.push(node);
-        at = Some(target);
-        for &reader in &uses.readers[graph.nodes[node.0].output.0] {
-            missing[reader.0] -= 1;
-            if missing[reader.0] == 0 {
-                ready.insert((placed[reader.0], reader));
-            }
-        }
-    }
+    let order = ordered(&needs, |ready| {
+        let mut ready = ready.iter().copied();
+        let first = ready.clone().next();
+        let next = ready.find(|&node| at == Some(placed[node])).or(first)?;
+        at = Some(placed[next]);
+        Some(next)
+    });
+    order.into_iter().map(NodeId).collect()
 }
 
 struct Split<'a> {
@@ -314,9 +292,6 @@ impl Split<'_> {
     /// Runs of layers on one part, each followed by the copies of what it computed, and layers of
     /// the host.
     fn steps(&mut self) -> Result<(), PlacementError> {
-        let part_of: BTreeMap<TargetId, usize> = (self.multi.parts.iter().enumerate())
-            .map(|(part, p)| (TargetId(p.target), part))
-            .collect();
         let mut next = vec![0; self.multi.parts.len()];
         let same = |a: &NodeId, b: &NodeId| self.target(*a) == self.target(*b);
         let (mut steps, mut segments) = (Vec::new(), BTreeSet::new());
@@ -335,7 +310,8 @@ impl Split<'_> {
                 }
                 continue;
             }
-            let part = *part_of.get(&target).ok_or_else(|| {
+            let part = self.multi.parts.iter().position(|p| p.target == target.0);
+            let part = part.ok_or_else(|| {
                 let text = format!("target {} has nodes but no program", target.0);
                 PlacementError::Internal(text)
             })?;

@@ -82,7 +82,7 @@ fn graph(nodes: Vec<QNode>) -> QGraph {
 }
 
 #[test]
-fn annotations_say_what_is_known() {
+fn candidates_are_what_is_known() {
     let graph = graph(vec![
         node("c", "conv", &[0], 1),
         node("p", "maxpool", &[1], 2),
@@ -91,18 +91,12 @@ fn annotations_say_what_is_known() {
     ]);
     let mut targets = targets(3);
     targets[0].lacks.insert("maxpool".into());
-    let found = annotate(&graph, &targets, &rules("d = \"d2\"")).unwrap();
-    let free = |first, others: &[usize]| Annotation::Free {
-        first: TargetId(first),
-        others: others.iter().copied().map(TargetId).collect(),
-    };
-    let expected = [
-        Annotation::Fixed(TargetId(0)),
-        free(1, &[2]),
-        free(0, &[1, 2]),
-        Annotation::Fixed(TargetId(2)),
-    ];
-    assert_eq!(found, expected);
+    let found = candidates(&graph, &targets, &rules("d = \"d2\"")).unwrap();
+    let expected = [&[0][..], &[1, 2], &[0, 1, 2], &[2]];
+    assert_eq!(
+        found,
+        expected.map(|can| can.iter().copied().map(TargetId).collect::<Vec<_>>())
+    );
     targets[2].lacks.insert("conv".into());
     for (rules, says) in [
         (
@@ -114,7 +108,7 @@ fn annotations_say_what_is_known() {
             "placement rules: \"d\" = \"fpga\", but the devices are d0, d1, d2",
         ),
     ] {
-        let error = annotate(&graph, &targets, &Rules::from_toml(rules).unwrap()).unwrap_err();
+        let error = candidates(&graph, &targets, &Rules::from_toml(rules).unwrap()).unwrap_err();
         assert_eq!(error.to_string(), says);
     }
     for target in &mut targets {

@@ -5,21 +5,6 @@ use std::collections::BTreeSet;
 use super::target::{PlacementError, TargetId};
 use crate::qgraph::{NodeId, QGraph, QTensor, TensorId};
 
-/// What is known of a node before propagation.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Annotation {
-    /// It runs there.
-    Fixed(TargetId),
-    /// It may run on any of these, ascending, and follows its neighbours; where nothing pulls it
-    /// elsewhere it is on the first.
-    Free {
-        /// The first of them.
-        first: TargetId,
-        /// All others, at least one.
-        others: Vec<TargetId>,
-    },
-}
-
 /// A tensor that travels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct TensorCopy {

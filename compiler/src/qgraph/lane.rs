@@ -22,22 +22,8 @@ pub struct LaneOp {
     pub operand: LaneOperand,
 }
 
-/// What a lane operation does; see [`AluOp`] for the bits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LaneKind {
-    /// Sum.
-    Add,
-    /// Product.
-    Mul,
-    /// Arithmetic shift to the right, rounding towards minus infinity; left by negative amounts.
-    Shr,
-    /// Shift to the left.
-    Shl,
-    /// Minimum.
-    Min,
-    /// Maximum.
-    Max,
-}
+/// What a lane operation does: any operation of the device's ALU.
+pub type LaneKind = AluOp;
 
 /// The second operand of a lane operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -99,20 +85,6 @@ impl LaneOperand {
     }
 }
 
-impl LaneKind {
-    /// The device's operation.
-    pub const fn alu(self) -> AluOp {
-        match self {
-            Self::Add => AluOp::Add,
-            Self::Mul => AluOp::Mul,
-            Self::Shr => AluOp::Shr,
-            Self::Shl => AluOp::Shl,
-            Self::Min => AluOp::Min,
-            Self::Max => AluOp::Max,
-        }
-    }
-}
-
 impl LaneOp {
     /// An operation with an immediate or a vector.
     pub fn new(kind: LaneKind, operand: impl Into<LaneOperand>) -> Self {
@@ -169,7 +141,7 @@ impl LaneOp {
 
 impl fmt::Display for LaneOp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = self.kind.alu().name();
+        let name = self.kind.name();
         match &self.operand {
             LaneOperand::Imm(imm) => write!(f, "{name} {imm}"),
             LaneOperand::Vec(by_channel) => write!(f, "{name}[{}]", by_channel.len()),

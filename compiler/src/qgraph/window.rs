@@ -154,6 +154,30 @@ impl Window {
         Some([axis(0)?, axis(1)?])
     }
 
+    /// The window of the outputs alone that lie `skip`, `skip + step` .. on each axis, `out` of them, for an
+    /// input of rows and columns; `None` where no pads say so.
+    pub(crate) fn every(
+        &self,
+        [skip, step]: [[usize; 2]; 2],
+        input: [usize; 2],
+        out: [usize; 2],
+    ) -> Option<Self> {
+        let axis = |axis: usize| {
+            let stride = self.stride[axis].checked_mul(step[axis])?;
+            let skipped = self.stride[axis].checked_mul(skip[axis])?;
+            let before = self.pads.before()[axis].checked_sub(skipped)?;
+            let end = stride.checked_mul(out[axis].checked_sub(1)?)? + self.span(axis);
+            Some((stride, before, end.saturating_sub(before + input[axis])))
+        };
+        let [(rows, top, bottom), (columns, left, right)] = [axis(0)?, axis(1)?];
+        let window = Self {
+            stride: [rows, columns],
+            pads: Pads::from([top, left, bottom, right]),
+            ..*self
+        };
+        (window.output(input[0], input[1]) == Some(out)).then_some(window)
+    }
+
     /// Positions from a kernel's first tap to its last.
     pub const fn span(&self, axis: usize) -> usize {
         self.dilation[axis] * (self.kernel[axis] - 1) + 1

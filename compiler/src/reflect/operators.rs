@@ -11,7 +11,7 @@ use crate::passes::{Net, NetConv, NetNode, NetOp};
 use crate::qgraph::lane::LaneOp;
 use crate::qgraph::window::Window;
 use crate::qgraph::{ChannelOf, NodeId, QConv, QGraph, QOp, QPair, Spread, TensorId};
-use crate::semantics::Sign;
+use crate::semantics::Join;
 
 const CLAMP: &str = "bounds of the output, in its steps";
 const CONSTANTS: &str = "how many constants there are, one for each value or each position";
@@ -96,17 +96,10 @@ impl Reflect for NetOp {
                 window: w,
                 count_include_pad,
             } => and(window(w), [pool::include_pad(*count_include_pad).attribute]),
-            Self::Host {
-                part,
-                inputs: _,
-                output,
-            } => {
+            Self::Host { part, inputs: _ } => {
                 let kinds = part.nodes.iter().map(|n| n.op.kind().to_owned());
                 let kinds = AttributeValue::Texts(kinds.collect());
-                vec![
-                    Attribute::new("ops", kinds, "ONNX's operators"),
-                    count("output", *output, OUTPUT),
-                ]
+                vec![Attribute::new("ops", kinds, "ONNX's operators")]
             }
             Self::Channels {
                 inputs: _,
@@ -114,20 +107,19 @@ impl Reflect for NetOp {
                 spread,
             } => channels(map, *spread),
             Self::Curve { input: _, curve } => curve.attributes(),
-            Self::Offsets {
+            Self::Constants {
+                join,
                 input: _,
-                sign,
-                offsets,
+                constants,
             } => vec![
-                count("values", offsets.len(), CONSTANTS),
-                flag("negative", *sign == Sign::Minus, NEGATIVE),
+                count("values", constants.len(), CONSTANTS),
+                flag("negative", *join == Join::Difference, NEGATIVE),
             ],
-            Self::Factors { input: _, factors } => {
-                vec![count("values", factors.len(), CONSTANTS)]
+            Self::Pair {
+                join: _,
+                a: _,
+                b: _,
             }
-            Self::Add { a: _, b: _ }
-            | Self::Sub { a: _, b: _ }
-            | Self::Mul { a: _, b: _ }
             | Self::Eltwise { input: _ } => vec![],
         }
     }
@@ -155,9 +147,6 @@ fn channels(map: &[Option<ChannelOf>], spread: Spread) -> Vec<Attribute> {
         ints("step", &spread.step, "rows and columns to the next one"),
     ]
 }
-
-/// What the number of an output of the host is.
-const OUTPUT: &str = "which of the outputs";
 
 impl Reflect for QOp {
     fn kind(&self) -> &'static str {
@@ -253,7 +242,7 @@ impl Reflect for QOp {
                 output,
             } => and(
                 HostKernel::attributes(&**segment),
-                [count("output", *output, OUTPUT)],
+                [count("output", *output, "which of the outputs")],
             ),
         }
     }

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use super::lanes::{Scaled, SemanticsError, log2_exact, push_clamp, wide};
+use super::lanes::{Join, Operand, Output, Scaled, SemanticsError, log2_exact, push_clamp};
 use super::precise;
 use super::sums::{negated, round};
 use crate::qgraph::lane::LaneOp;
@@ -20,63 +20,63 @@ const FAR: f64 = 512.0;
 /// Bits that intermediates have at most.
 const BITS: f64 = 30.0;
 
-/// What `round((x - z_x) * ratio + offset) + z` starts from.
-pub struct Offsets<'a> {
-    /// `s_x / s_y`, negative where the tensor is taken off the constants.
-    pub ratio: f64,
-    /// In steps of the output: for each value, or for each position of all channels.
-    pub offsets: &'a [f64],
-    /// The output's channels.
-    pub channels: usize,
-    /// Smallest and largest value of the tensor.
-    pub range: (i8, i8),
-    /// Its zero point, and the output's.
-    pub zeros: [i32; 2],
-    /// Bounds of the output.
-    pub clamp: (i8, i8),
-}
-
-/// What `round((x - z_x) * factor) + z` starts from.
-pub struct Factors<'a> {
-    /// `s_x * c / s_y` of constants `c`: for each value, or for each position of all channels.
-    pub factors: &'a [f64],
-    /// Smallest and largest value of the tensor.
-    pub range: (i8, i8),
-    /// Its zero point, and the output's.
-    pub zeros: [i32; 2],
-    /// Bounds of the output.
-    pub clamp: (i8, i8),
-}
-
-/// The operations of a sum with constants.
+/// The operations of a sum or product of a tensor of some channels and constants; a difference is what is left of
+/// the constants once the tensor is taken off them. Constants are real values: one for each value of the tensor, or
+/// for each position of all channels.
 ///
 /// # Errors
-/// [`SemanticsError::Ratio`] for a ratio that is 0, not finite or at least 4096, and constants that aren't
-/// finite.
-pub fn plan_offsets(given: &Offsets<'_>) -> Result<Vec<LaneOp>, SemanticsError> {
-    let ratio = given.ratio;
+/// [`SemanticsError::Ratio`] for a sum whose ratio of steps is 0, not finite or at least 4096, and constants
+/// that aren't finite.
+pub fn plan_constants(
+    join: Join,
+    constants: &[f64],
+    channels: usize,
+    x: &Operand,
+    to: &Output,
+) -> Result<Vec<LaneOp>, SemanticsError> {
+    let ratio = x.scale / to.scale;
+    let steps: Vec<f64> = match join {
+        Join::Sum | Join::Difference => constants.iter().map(|c| c / to.scale).collect(),
+        Join::Product => constants.iter().map(|c| c * ratio).collect(),
+    };
+    if let Some(&step) = steps.iter().find(|step| !step.is_finite()) {
+        return Err(SemanticsError::ratio(step));
+    }
+    let mut ops = match join {
+        Join::Sum => add(ratio, &steps, channels, x, to)?,
+        Join::Difference => add(-ratio, &steps, channels, x, to)?,
+        Join::Product => multiply(&steps, x, to)?,
+    };
+    push_clamp(&mut ops, &[x.interval()], to.clamp)?;
+    Ok(ops)
+}
+
+/// `round((x - z_x) * ratio + offset) + z`, with offsets in steps of the output.
+fn add(
+    ratio: f64,
+    offsets: &[f64],
+    channels: usize,
+    x: &Operand,
+    to: &Output,
+) -> Result<Vec<LaneOp>, SemanticsError> {
     let size = ratio.abs();
     if !(size > 0.0 && size < MAX_RATIO) {
         return Err(SemanticsError::ratio(ratio));
     }
-    if let Some(&offset) = given.offsets.iter().find(|o| !o.is_finite()) {
-        return Err(SemanticsError::ratio(offset));
-    }
-    let [from, to] = given.zeros.map(f64::from);
-    let ends = [given.range.0, given.range.1].map(|x| (f64::from(x) - from) * ratio);
+    let [from, zero] = [x.zero, to.zero].map(f64::from);
+    let ends = [x.range.0, x.range.1].map(|x| (f64::from(x) - from) * ratio);
     let (low, high) = (ends[0].min(ends[1]), ends[0].max(ends[1]));
     // Offsets beyond these decide the result alone.
     let most = (-FAR - high, FAR - low);
     let shift = (BITS - (2.0 * FAR + FAR * size).log2()).floor() as i32;
-    let Scaled { mut ops, factor } = multiplied(ratio, shift, given.channels)?;
+    let Scaled { mut ops, factor } = multiplied(ratio, shift, channels)?;
     let unit = 2f64.powi(shift);
     let value = |offset: &f64| {
-        let offset = offset.clamp(most.0, most.1) + to + 0.5;
+        let offset = offset.clamp(most.0, most.1) + zero + 0.5;
         (offset * unit - from * factor as f64).round() as i32
     };
-    let values: Arc<[i32]> = given.offsets.iter().map(value).collect();
+    let values: Arc<[i32]> = offsets.iter().map(value).collect();
     ops.extend([LaneOp::add(values), LaneOp::shr(shift as i16)]);
-    push_clamp(&mut ops, &[wide(given.range)], given.clamp)?;
     Ok(ops)
 }
 
@@ -107,32 +107,24 @@ fn multiplied(ratio: f64, shift: i32, channels: usize) -> Result<Scaled, Semanti
     Ok(scaled)
 }
 
-/// The operations of a product with constants.
-///
-/// # Errors
-/// [`SemanticsError::Ratio`] for constants that aren't finite.
-pub fn plan_factors(given: &Factors<'_>) -> Result<Vec<LaneOp>, SemanticsError> {
-    if let Some(&factor) = given.factors.iter().find(|f| !f.is_finite()) {
-        return Err(SemanticsError::ratio(factor));
-    }
+/// `round((x - z_x) * factor) + z`, with factors in steps of the output.
+fn multiply(factors: &[f64], x: &Operand, to: &Output) -> Result<Vec<LaneOp>, SemanticsError> {
     // A step more than these are clamped already.
     let kept = |factor: &f64| factor.clamp(-FAR, FAR);
-    let largest = given.factors.iter().map(|f| kept(f).abs());
+    let largest = factors.iter().map(|f| kept(f).abs());
     let largest = largest.fold(0.0, f64::max);
-    let [from, to] = given.zeros;
-    let off = [given.range.0, given.range.1].map(|x| (i32::from(x) - from).abs());
+    let off = [x.range.0, x.range.1].map(|value| (i32::from(value) - x.zero).abs());
     let extreme = f64::from(off[0].max(off[1]).max(1));
     let room = (BITS - (largest * extreme).log2()).floor();
     let shift = room.clamp(0.0, BITS) as i32;
     let unit = 2f64.powi(shift);
     let value = |factor: &f64| (kept(factor) * unit).round() as i32;
-    let values: Arc<[i32]> = given.factors.iter().map(value).collect();
+    let values: Arc<[i32]> = factors.iter().map(value).collect();
     let mut ops = Vec::new();
-    ops.extend((from != 0).then(|| LaneOp::add(-from as i16)));
+    ops.extend((x.zero != 0).then(|| LaneOp::add(-x.zero as i16)));
     ops.push(LaneOp::mul(values));
-    let rounding = round(shift, i64::from(to) << shift);
+    let rounding = round(shift, i64::from(to.zero) << shift);
     ops.extend(rounding.ok_or_else(|| SemanticsError::ratio(largest))?);
-    push_clamp(&mut ops, &[wide(given.range)], given.clamp)?;
     Ok(ops)
 }
 

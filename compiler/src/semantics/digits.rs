@@ -23,13 +23,8 @@ pub struct Digits {
 }
 
 /// What the digits below a place are short of at most.
-const fn carried(place: usize) -> i64 {
-    let (mut sum, mut at) = (0, 0);
-    while at < place {
-        sum += 128 << (BITS * at);
-        at += 1;
-    }
-    sum
+fn carried(place: usize) -> i64 {
+    (0..place).map(|at| 128 << (BITS * at)).sum()
 }
 
 impl Digits {

@@ -88,7 +88,7 @@ pub enum SemanticsError {
 
 impl SemanticsError {
     /// That of a ratio.
-    pub(super) fn ratio(ratio: impl ToString) -> Self {
+    pub(crate) fn ratio(ratio: impl ToString) -> Self {
         Self::Ratio {
             ratio: ratio.to_string(),
         }
@@ -98,11 +98,6 @@ impl SemanticsError {
 /// Whether a ratio is positive and within reach of the fixed-point forms.
 pub(super) fn is_usable(ratio: f64) -> bool {
     ratio > 0.0 && ratio < 4096.0
-}
-
-/// The interval of int8 values.
-pub(super) const fn wide((low, high): (i8, i8)) -> Interval {
-    (low as i64, high as i64)
 }
 
 /// Smallest and largest value of a lane.
@@ -138,11 +133,11 @@ pub fn apply(op: &LaneOp, channel: usize, lanes: &mut [i32]) -> Result<(), Seman
     if op.plane().is_some() {
         let all = op.operand.of_lanes(channel, lanes.len());
         let all = all.ok_or_else(lacks)?;
-        for_alu_op!(op.kind.alu(), OP => lanes.iter_mut().zip(all).for_each(|(x, y)| *x = OP.apply(*x, *y)));
+        for_alu_op!(op.kind, OP => lanes.iter_mut().zip(all).for_each(|(x, y)| *x = OP.apply(*x, *y)));
         return Ok(());
     }
     let y = op.operand.of_channel(channel).ok_or_else(lacks)?;
-    for_alu_op!(op.kind.alu(), OP => lanes.iter_mut().for_each(|x| *x = OP.apply(*x, y)));
+    for_alu_op!(op.kind, OP => lanes.iter_mut().for_each(|x| *x = OP.apply(*x, y)));
     Ok(())
 }
 
@@ -164,7 +159,7 @@ pub fn range(ops: &[LaneOp], channel: usize, start: Interval) -> Result<Interval
             LaneKind::Min => (now.0.min(low), now.1.min(high)),
             LaneKind::Max => (now.0.max(low), now.1.max(high)),
         };
-        now = fits(next, channel, op.kind.alu().name())?;
+        now = fits(next, channel, op.kind.name())?;
     }
     Ok(now)
 }
@@ -199,6 +194,7 @@ pub fn weight_parts(count: usize, weight: impl Fn(usize) -> i32) -> Vec<i8> {
     let mut parts = Vec::with_capacity(count);
     for before in 0.. {
         let mut left = false;
+        // Nearly all weights are one part, which takes no more memory than they do.
         parts.reserve_exact(count);
         parts.extend((0..count).map(|i| {
             let rest = beyond(weight(i), before);
@@ -294,19 +290,82 @@ impl WeightSums {
     }
 }
 
-/// [`WeightSums::at_zero`] of every channel.
-///
-/// # Errors
-/// As for one.
-pub fn zero_sums(weights: &[WeightSums], zero: i32) -> Result<Vec<i64>, SemanticsError> {
-    let part = |(channel, sums): (usize, &WeightSums)| sums.at_zero(channel, zero);
-    weights.iter().enumerate().map(part).collect()
-}
-
 /// `Some(n)` when the value is exactly `2^n`.
 pub fn log2_exact(value: f64) -> Option<i32> {
     let n = value.log2().round();
     (value > 0.0 && n.abs() < 1000.0 && 2f64.powi(n as i32) == value).then_some(n as i32)
+}
+
+/// An int8 tensor that is read: `real = scale * (int8 - zero)`.
+#[derive(Clone, Copy, Debug)]
+pub struct Operand {
+    /// Real value of one step.
+    pub scale: f64,
+    /// The zero point, from -128 to 127.
+    pub zero: i32,
+    /// Smallest and largest value.
+    pub range: (i8, i8),
+}
+
+impl Operand {
+    /// The interval of its values.
+    pub const fn interval(&self) -> Interval {
+        (self.range.0 as i64, self.range.1 as i64)
+    }
+
+    /// The interval of a channel's values after some operations.
+    pub(super) fn after(&self, ops: &[LaneOp], channel: usize) -> Result<Interval, SemanticsError> {
+        range(ops, channel, self.interval())
+    }
+}
+
+/// The int8 tensor that results are rounded to.
+#[derive(Clone, Copy, Debug)]
+pub struct Output {
+    /// Real value of one step. Ratios that are given are in these steps.
+    pub scale: f64,
+    /// The zero point, from -128 to 127: added after rounding.
+    pub zero: i32,
+    /// Smallest and largest value.
+    pub clamp: (i8, i8),
+    /// How closely results are rounded.
+    pub requant: Requant,
+}
+
+impl Output {
+    /// Smallest and largest value, counted from the zero point.
+    pub(super) fn span(&self) -> [i32; 2] {
+        [self.clamp.0, self.clamp.1].map(|bound| i32::from(bound) - self.zero)
+    }
+
+    /// The farthest that a value may be from the zero point.
+    pub(super) fn reach(&self) -> i32 {
+        let [low, high] = self.span();
+        low.abs().max(high.abs())
+    }
+}
+
+/// How two operands become one result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Join {
+    /// They are added.
+    Sum,
+    /// The second is taken off the first.
+    Difference,
+    /// They are multiplied.
+    Product,
+}
+
+/// Operations of two operands that are joined: for each of them and behind.
+pub struct PairPlan {
+    /// Whether lanes are multiplied, and not added.
+    pub is_product: bool,
+    /// On the first operand.
+    pub a: Vec<LaneOp>,
+    /// On the second operand.
+    pub b: Vec<LaneOp>,
+    /// On what they are joined to.
+    pub epilogue: Vec<LaneOp>,
 }
 
 /// What a requantisation starts from.
@@ -317,20 +376,11 @@ pub struct Requantize<'a> {
     pub bias: &'a [f64],
     /// Bounds of the sum without bias.
     pub sum: &'a [Interval],
-    /// The output's zero point, from -128 to 127: added after rounding.
-    pub zero: i32,
-    /// Bounds of the output.
-    pub clamp: (i8, i8),
-    /// How closely.
-    pub requant: Requant,
+    /// What it is rounded to.
+    pub to: Output,
 }
 
 impl Requantize<'_> {
-    /// Bounds of the output, counted from its zero point.
-    pub(super) fn span(&self) -> [i32; 2] {
-        [self.clamp.0, self.clamp.1].map(|bound| i32::from(bound) - self.zero)
-    }
-
     /// The nearest whole bias.
     pub(super) fn whole(&self, c: usize) -> i64 {
         self.bias[c].round() as i64

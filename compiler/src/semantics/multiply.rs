@@ -33,32 +33,33 @@ const CLAMP: i64 = 32767;
 /// [`SemanticsError::Ratio`] when no multiplier reaches the ratios without wrapping.
 pub(super) fn requantize(given: &Requantize<'_>) -> Result<Vec<LaneOp>, SemanticsError> {
     let uniform = given.ratio.windows(2).all(|w| w[0] == w[1]);
-    let (good, most) = match given.requant {
+    let (good, most) = match given.to.requant {
         Requant::Fast => (FAST_ERROR, MAX_ERROR[0]),
         Requant::Precise => (0.0, MAX_ERROR[1]),
     };
-    let mut best: Option<(f64, Shifts)> = None;
-    for pre_shift in 0..=20 {
-        for clamp in [false, true] {
-            let Some(form) = best_shift(given, pre_shift, clamp, uniform) else {
-                continue;
-            };
-            // Of forms that are good enough the one with fewest operations, each worth 1/512.
-            let extra_ops = u32::from(pre_shift > 0) + 2 * u32::from(clamp);
-            let cost = form.error.max(good) + f64::from(extra_ops) / 512.0;
-            if best.is_none_or(|(c, _)| cost < c) {
-                best = Some((cost, form));
-            }
-        }
-    }
-    let Some((_, form)) = best else {
+    let forms = (0..=20).flat_map(|pre_shift| [(pre_shift, false), (pre_shift, true)]);
+    let forms = forms.filter_map(|(pre_shift, clamp)| best_shift(given, pre_shift, clamp, uniform));
+    // Of forms that are good enough the one with fewest operations, each worth 1/512.
+    let cost = |form: &Shifts| {
+        let extra_ops = u32::from(form.pre_shift > 0) + 2 * u32::from(form.clamp);
+        form.error.max(good) + f64::from(extra_ops) / 512.0
+    };
+    let Some(form) = forms.min_by(|a, b| cost(a).total_cmp(&cost(b))) else {
         let largest = given.ratio.iter().copied().fold(0.0, f64::max);
         return Err(SemanticsError::ratio(format!("{largest:?}")));
     };
     if form.error > most {
         return spread(given);
     }
-    let multipliers: Vec<i32> = multipliers(given, form, uniform).collect();
+    let scale = 2f64.powi((form.pre_shift + form.shift) as i32);
+    let multiplier = |c: usize| {
+        if is_zero(given, c, uniform) {
+            0
+        } else {
+            (given.ratio[c] * scale).round() as i32
+        }
+    };
+    let multipliers: Vec<i32> = (0..given.ratio.len()).map(multiplier).collect();
     let bias = (0..given.ratio.len()).map(|c| {
         if is_zero(given, c, uniform) {
             return 0;
@@ -71,14 +72,14 @@ pub(super) fn requantize(given: &Requantize<'_>) -> Result<Vec<LaneOp>, Semantic
     push_add(&mut ops, bias.collect());
     push_shift(&mut ops, form.pre_shift as i32);
     if form.clamp {
-        ops.extend(int16_clamps(given.span()));
+        ops.extend(int16_clamps(given.to.span()));
     }
     match (uniform, multipliers.first().map(|&m| i16::try_from(m))) {
         (true, Some(Ok(imm))) => ops.push(LaneOp::mul(imm)),
         _ => ops.push(LaneOp::mul(multipliers)),
     }
     push_shift(&mut ops, form.shift as i32);
-    push_zero(&mut ops, given.zero);
+    push_zero(&mut ops, given.to.zero);
     Ok(ops)
 }
 
@@ -88,12 +89,6 @@ pub(super) fn requantize(given: &Requantize<'_>) -> Result<Vec<LaneOp>, Semantic
 fn int16_clamps([low, _]: [i32; 2]) -> [LaneOp; 2] {
     let low = if low >= 0 { 0 } else { -CLAMP as i16 };
     [LaneOp::min(CLAMP as i16), LaneOp::max(low)]
-}
-
-/// The farthest that an output may be from its zero point: 128 for symmetric ones.
-fn farthest(given: &Requantize<'_>) -> f64 {
-    let [low, high] = given.span();
-    f64::from(low.abs().max(high.abs()).max(128))
 }
 
 /// The multiply form for ratios too far apart for one first shift: a vector of them leaves steps
@@ -118,10 +113,10 @@ fn spread(given: &Requantize<'_>) -> Result<Vec<LaneOp>, SemanticsError> {
     let mut ops = Vec::new();
     push_add(&mut ops, bias.collect());
     ops.push(LaneOp::shr(channels().map(pre).collect::<Vec<_>>()));
-    ops.extend(int16_clamps(given.span()));
+    ops.extend(int16_clamps(given.to.span()));
     ops.push(LaneOp::mul(channels().map(multiplier).collect::<Vec<_>>()));
     push_shift(&mut ops, shift);
-    push_zero(&mut ops, given.zero);
+    push_zero(&mut ops, given.to.zero);
     Ok(ops)
 }
 
@@ -144,17 +139,6 @@ pub(super) fn is_zero(given: &Requantize<'_>, c: usize, uniform: bool) -> bool {
     extreme(lo).max(extreme(hi)) * given.ratio[c] < 0.5
 }
 
-fn multipliers(given: &Requantize<'_>, form: Shifts, uniform: bool) -> impl Iterator<Item = i32> {
-    let scale = 2f64.powi((form.pre_shift + form.shift) as i32);
-    (0..given.ratio.len()).map(move |c| {
-        if is_zero(given, c, uniform) {
-            0
-        } else {
-            (given.ratio[c] * scale).round() as i32
-        }
-    })
-}
-
 /// The largest second shift whose products are proven to fit, for a first shift.
 fn best_shift(
     given: &Requantize<'_>,
@@ -171,15 +155,10 @@ fn best_shift(
     };
     // Clamping must not touch values that the output can still tell apart.
     let reach = |c: usize| CLAMP as f64 * 2f64.powi(pre_shift as i32) * given.ratio[c];
-    let farthest = farthest(given);
-    if clamp
-        && live
-            .iter()
-            .any(|&c| lane(c) == CLAMP && reach(c) < farthest + 2.0)
-    {
-        return None;
-    }
-    if live.iter().any(|&c| biased(given, c) > i64::from(i32::MAX)) {
+    // 128 for symmetric outputs.
+    let farthest = f64::from(given.to.reach().max(128));
+    let told = |c: usize| clamp && lane(c) == CLAMP && reach(c) < farthest + 2.0;
+    if (live.iter()).any(|&c| told(c) || biased(given, c) > i64::from(i32::MAX)) {
         return None;
     }
     let fits = |shift: u32| {

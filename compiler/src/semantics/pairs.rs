@@ -97,7 +97,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::semantics::Requant;
+    use crate::semantics::{Output, Requant};
 
     /// The pair of all that fit with the least error, the first of several.
     fn searched(given: &Requantize<'_>, largest: i64, [shift, last]: [u32; 2]) -> Option<Pair> {
@@ -131,9 +131,12 @@ mod tests {
                 ratio: &[ratio],
                 bias: &[0.0],
                 sum: &[(-largest, largest)],
-                zero: 0,
-                clamp: (-128, 127),
-                requant: Requant::Precise,
+                to: Output {
+                    scale: 1.0,
+                    zero: 0,
+                    clamp: (-128, 127),
+                    requant: Requant::Precise,
+                },
             };
             prop_assume!(!is_zero(&given, 0, false));
             let facts = |pair: Option<Pair>| pair.map(|p| (p.first, p.second, p.error));

@@ -73,7 +73,7 @@ pub(super) fn requantize(given: &Requantize<'_>) -> Option<Vec<LaneOp>> {
     // Half a step, half of what the first shift drops, what the bias lacks, and the zero point.
     let half = |(c, p): (usize, &Pair)| {
         let rest = given.rest(c) * given.ratio[c] * 2f64.powi(second as i32);
-        let zero = i64::from(given.zero) << second;
+        let zero = i64::from(given.to.zero) << second;
         i32::try_from((1i64 << (second - 1)) + i64::from(p.second / 2) + rest.round() as i64 + zero)
     };
     let halves = pairs.iter().enumerate().map(half);
@@ -85,7 +85,7 @@ pub(super) fn requantize(given: &Requantize<'_>) -> Option<Vec<LaneOp>> {
 /// The second shift: as large as leaves room for the output that is farthest from its zero point, and
 /// where ratios are large for another step of the sum.
 fn second_shift(given: &Requantize<'_>) -> u32 {
-    let [nearest, farthest] = given.span();
+    let [nearest, farthest] = given.to.span();
     let far = nearest < -128 || farthest > 127;
     let widest = given.ratio.iter().copied().fold(0.0, f64::max);
     if widest <= FINE_RATIO {
@@ -99,7 +99,7 @@ fn second_shift(given: &Requantize<'_>) -> u32 {
 /// of the output, all counted from its zero point, or where the sum's steps are too large for that at
 /// most one of them outside. A lower bound of 0 is 0 for every channel of small steps.
 fn clamps(given: &Requantize<'_>) -> (Vec<i64>, Vec<i64>) {
-    let [low, high] = given.span().map(f64::from);
+    let [low, high] = given.to.span().map(f64::from);
     let coarse = |c: usize| given.ratio[c] > FINE_RATIO;
     let lower = |c: usize| match given.ratio[c] {
         r if coarse(c) => (low / r - given.rest(c)).floor() as i64,

@@ -1,8 +1,8 @@
 //! Residuals, sums of two tensors, and changes of scale.
 
 use super::lanes::{
-    Interval, Requant, Scaled, SemanticsError, is_usable, log2_exact, push_clamp, push_shift,
-    range, wide,
+    Interval, Join, Operand, Output, PairPlan, Requant, Scaled, SemanticsError, is_usable,
+    log2_exact, push_clamp, push_shift, range,
 };
 use super::precise;
 use crate::qgraph::lane::{LaneKind, LaneOp, LaneOperand};
@@ -40,67 +40,33 @@ pub fn plan_residual(ratio: &[f64], step: &[f64]) -> Option<Vec<LaneOp>> {
     )])
 }
 
-/// The operations of a standalone sum: for each operand and after the sum.
-pub struct AddPlan {
-    /// On the first operand.
-    pub a: Vec<LaneOp>,
-    /// On the second operand.
-    pub b: Vec<LaneOp>,
-    /// On the sum.
-    pub epilogue: Vec<LaneOp>,
-}
-
-/// What becomes of the second operand of a sum.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Sign {
-    /// It is added.
-    Plus,
-    /// It is taken off.
-    Minus,
-}
-
-/// What a sum of two tensors starts from.
-pub struct Addition {
-    /// Whether it is a difference.
-    pub sign: Sign,
-    /// `s / s_y` of each operand.
-    pub ratios: [f64; 2],
-    /// Their smallest and largest values.
-    pub ranges: [(i8, i8); 2],
-    /// Their zero points.
-    pub zeros: [i32; 2],
-    /// The output's zero point: added after rounding.
-    pub zero: i32,
-    /// Bounds of the output.
-    pub clamp: (i8, i8),
-    /// How closely.
-    pub requant: Requant,
-}
-
 /// `round((a - z_a) * ratio_a + (b - z_b) * ratio_b) + z` of two int8 tensors, or of their difference.
-///
-/// # Errors
-/// [`SemanticsError::Ratio`] for ratios outside fixed point.
-pub fn plan_add(given: &Addition) -> Result<AddPlan, SemanticsError> {
-    let ratios = given.ratios;
+pub(super) fn add(
+    join: Join,
+    operands: [Operand; 2],
+    to: &Output,
+) -> Result<PairPlan, SemanticsError> {
+    let ratios = operands.map(|x| x.scale / to.scale);
     let bad = || SemanticsError::ratio(format!("{ratios:?}"));
     if !ratios.into_iter().all(is_usable) {
         return Err(bad());
     }
-    let ([a, mut b], shift) = scaled(ratios, given.requant).ok_or_else(bad)?;
-    if given.sign == Sign::Minus {
+    let ([a, mut b], shift) = scaled(ratios, to.requant).ok_or_else(bad)?;
+    if join == Join::Difference {
         b = negated(b).ok_or_else(bad)?;
     }
-    let [za, zb] = given.zeros.map(i64::from);
-    let offset = (i64::from(given.zero) << shift) - za * a.factor - zb * b.factor;
+    let [za, zb] = operands.map(|x| i64::from(x.zero));
+    let offset = (i64::from(to.zero) << shift) - za * a.factor - zb * b.factor;
     let mut epilogue = round(shift, offset).ok_or_else(bad)?;
     let (a, b) = (a.ops, b.ops);
-    let (ra, rb) = (
-        range(&a, 0, wide(given.ranges[0]))?,
-        range(&b, 0, wide(given.ranges[1]))?,
-    );
-    push_clamp(&mut epilogue, &[(ra.0 + rb.0, ra.1 + rb.1)], given.clamp)?;
-    Ok(AddPlan { a, b, epilogue })
+    let (ra, rb) = (operands[0].after(&a, 0)?, operands[1].after(&b, 0)?);
+    push_clamp(&mut epilogue, &[(ra.0 + rb.0, ra.1 + rb.1)], to.clamp)?;
+    Ok(PairPlan {
+        is_product: false,
+        a,
+        b,
+        epilogue,
+    })
 }
 
 /// The negative of an operand: its first factor's, or one more product. `None` for a factor that has no
@@ -183,43 +149,32 @@ pub(super) fn round(shift: i32, offset: i64) -> Option<Vec<LaneOp>> {
     Some(ops.into_iter().flatten().collect())
 }
 
-/// What a change of scale starts from.
-pub struct Rescale {
-    /// `s_x / s_y`, for a mean divided by the number of values.
-    pub ratio: f64,
-    /// Smallest and largest lane.
-    pub range: Interval,
-    /// The lane that stands for 0, and the output's zero point, which is added after rounding.
-    pub zeros: [i64; 2],
-    /// Bounds of the output.
-    pub clamp: (i8, i8),
-    /// How closely.
-    pub requant: Requant,
-}
-
-/// `round((x - z_x) * ratio) + z` of lanes within a range, clamped: pooling sums and changes of
-/// scale.
+/// `round((x - from) * ratio) + z` of lanes within a range, of which `from` stands for 0, clamped: pooling
+/// sums and changes of scale. `ratio` is `s_x / s_y`, for a mean divided by the number of values.
 ///
 /// # Errors
 /// [`SemanticsError::Ratio`] for ratios outside fixed point.
-pub fn plan_scale(given: &Rescale) -> Result<Vec<LaneOp>, SemanticsError> {
-    let Rescale { ratio, range, .. } = *given;
+pub fn plan_scale(
+    ratio: f64,
+    range: Interval,
+    from: i64,
+    to: &Output,
+) -> Result<Vec<LaneOp>, SemanticsError> {
     let bad = || SemanticsError::ratio(ratio);
     if !is_usable(ratio) {
         return Err(bad());
     }
-    let [from, to] = given.zeros;
     // It is a lane, too.
     i32::try_from(from).map_err(|_| bad())?;
-    let offset = |factor: i64, shift: i32| (to << shift) - from * factor;
-    let symmetric = given.zeros == [0, 0];
+    let offset = |factor: i64, shift: i32| (i64::from(to.zero) << shift) - from * factor;
+    let symmetric = (from, to.zero) == (0, 0);
     // One multiplier alone hasn't the bits for sums that are far from 0.
     let one = precise::scale(ratio, range);
-    if let Some(mut ops) = twofold(given, one.as_ref()) {
-        push_clamp(&mut ops, &[range], given.clamp)?;
+    if let Some(mut ops) = twofold(ratio, range, from, to, one.as_ref()) {
+        push_clamp(&mut ops, &[range], to.clamp)?;
         return Ok(ops);
     }
-    let precisely = one.filter(|_| given.requant == Requant::Precise || !symmetric);
+    let precisely = one.filter(|_| to.requant == Requant::Precise || !symmetric);
     let mut ops = match (precisely, log2_exact(ratio)) {
         (Some((scaled, shift)), _) => {
             let rounding = round(shift, offset(scaled.factor, shift)).ok_or_else(bad)?;
@@ -229,31 +184,38 @@ pub fn plan_scale(given: &Rescale) -> Result<Vec<LaneOp>, SemanticsError> {
         (None, _) if symmetric => scale_fast(ratio, range)?,
         (None, _) => return Err(bad()),
     };
-    push_clamp(&mut ops, &[range], given.clamp)?;
+    push_clamp(&mut ops, &[range], to.clamp)?;
     Ok(ops)
 }
 
 /// A change of scale by two multipliers with a shift between, where one alone is too far off.
-fn twofold(given: &Rescale, one: Option<&(Scaled, i32)>) -> Option<Vec<LaneOp>> {
-    let [from, to] = given.zeros;
-    let far = |bound: i8| (i64::from(bound) - to).abs() + 1;
-    let reach = far(given.clamp.0).max(far(given.clamp.1));
-    let extreme = [given.range.0, given.range.1].map(|lane| (lane as f64 - from as f64).abs());
+fn twofold(
+    ratio: f64,
+    lanes: Interval,
+    from: i64,
+    to: &Output,
+    one: Option<&(Scaled, i32)>,
+) -> Option<Vec<LaneOp>> {
+    let reach = f64::from(to.reach() + 1);
+    let extreme = [lanes.0, lanes.1].map(|lane| (lane as f64 - from as f64).abs());
     let (scaled, shift) = one?;
-    let off = scaled.factor as f64 / 2f64.powi(*shift) - given.ratio;
-    let error = precise::error(off, given.ratio, extreme[0].max(extreme[1]), reach as f64);
-    let most = match given.requant {
+    let off = scaled.factor as f64 / 2f64.powi(*shift) - ratio;
+    let error = precise::error(off, ratio, extreme[0].max(extreme[1]), reach);
+    let most = match to.requant {
         Requant::Precise => precise::MAX_ERROR,
         Requant::Fast => FAST_ERROR,
     };
     if error <= most {
         return None;
     }
-    let wide = precise::scale_wide(given.ratio, given.range, reach as f64)?;
+    let wide = precise::scale_wide(ratio, lanes, reach)?;
     let zero = (from as f64 * wide.factor).round() as i64;
-    let rounding = round(wide.last, (to << wide.last) - zero + wide.half)?;
+    let rounding = round(
+        wide.last,
+        (i64::from(to.zero) << wide.last) - zero + wide.half,
+    )?;
     let ops = [wide.ops, rounding].concat();
-    let fits = range(&ops, 0, given.range).is_ok();
+    let fits = range(&ops, 0, lanes).is_ok();
     (fits && wide.error < error).then_some(ops)
 }
 

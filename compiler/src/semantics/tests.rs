@@ -10,6 +10,16 @@ fn run(ops: &[LaneOp], channel: usize, x: i32) -> i64 {
     lane[0].into()
 }
 
+/// An output whose steps are 1.
+fn to(zero: i32, clamp: (i8, i8), requant: Requant) -> Output {
+    Output {
+        scale: 1.0,
+        zero,
+        clamp,
+        requant,
+    }
+}
+
 fn modes() -> impl Strategy<Value = Requant> {
     prop_oneof![Just(Requant::Fast), Just(Requant::Precise)]
 }
@@ -30,9 +40,7 @@ fn powers_of_two_become_one_shift() {
         ratio: &[1.0 / 256.0; 2],
         bias: &[100.0, -7.0],
         sum: &[(-40_000, 40_000); 2],
-        zero: 0,
-        clamp: (-128, 127),
-        requant: Requant::Fast,
+        to: to(0, (-128, 127), Requant::Fast),
     };
     let expected = [
         LaneOp::add(vec![228, 121]),
@@ -49,9 +57,7 @@ fn clamps_that_bounds_prove_unnecessary_are_left_out() {
         ratio: &[1.0 / 16.0],
         bias: &[0.0],
         sum: &[(0, 1000)],
-        zero: 0,
-        clamp: (0, 127),
-        requant: Requant::Fast,
+        to: to(0, (0, 127), Requant::Fast),
     };
     assert_eq!(
         plan_requantize(&given).unwrap(),
@@ -59,26 +65,32 @@ fn clamps_that_bounds_prove_unnecessary_are_left_out() {
     );
 }
 
-fn scale(ratio: f64, zeros: [i64; 2], requant: Requant) -> Rescale {
-    Rescale {
+/// A change of scale of lanes within some thousands.
+fn scale(
+    ratio: f64,
+    [from, zero]: [i64; 2],
+    requant: Requant,
+) -> Result<Vec<LaneOp>, SemanticsError> {
+    plan_scale(
         ratio,
-        range: (-6272, 6272),
-        zeros,
-        clamp: (-128, 127),
-        requant,
-    }
+        (-6272, 6272),
+        from,
+        &to(zero as i32, (-128, 127), requant),
+    )
 }
 
-fn addition(ratios: [f64; 2], [za, zb, zero]: [i32; 3], requant: Requant) -> Addition {
-    Addition {
-        sign: Sign::Plus,
-        ratios,
-        ranges: [(-128, 127); 2],
-        zeros: [za, zb],
+fn addition(
+    ratios: [f64; 2],
+    [za, zb, zero]: [i32; 3],
+    requant: Requant,
+) -> Result<PairPlan, SemanticsError> {
+    let operand = |scale: f64, zero: i32| Operand {
+        scale,
         zero,
-        clamp: (-128, 127),
-        requant,
-    }
+        range: (-128, 127),
+    };
+    let operands = [operand(ratios[0], za), operand(ratios[1], zb)];
+    plan_pair(Join::Sum, operands, &to(zero, (-128, 127), requant))
 }
 
 #[test]
@@ -87,9 +99,7 @@ fn a_zero_point_is_added_after_rounding() {
         ratio: &[1.0 / 256.0],
         bias: &[100.0],
         sum: &[(-40_000, 40_000)],
-        zero: -3,
-        clamp: (-3, 127),
-        requant: Requant::Fast,
+        to: to(-3, (-3, 127), Requant::Fast),
     };
     let ops = [
         LaneOp::add(100 + 128 - 3 * 256),
@@ -103,8 +113,7 @@ fn a_zero_point_is_added_after_rounding() {
         ratio: &[2f64.powi(-24)],
         bias: &[0.0],
         sum: &[(-1 << 30, 1 << 30)],
-        zero: 127,
-        ..given
+        to: to(127, (-3, 127), Requant::Fast),
     };
     let ops = [
         LaneOp::add(vec![1 << 23]),
@@ -120,7 +129,7 @@ fn zeros_stay_zeros() {
     for requant in [Requant::Fast, Requant::Precise] {
         for ratios in [[0.3, 0.7], [0.25, 2.0], [1.0, 1.0], [3.9, 0.011]] {
             for zeros in [[0, 0, 9], [-128, -128, -128], [5, -77, 127], [-128, 127, 0]] {
-                let plan = plan_add(&addition(ratios, zeros, requant)).unwrap();
+                let plan = addition(ratios, zeros, requant).unwrap();
                 let sum = run(&plan.a, 0, zeros[0]) + run(&plan.b, 0, zeros[1]);
                 assert_eq!(
                     run(&plan.epilogue, 0, sum as i32),
@@ -128,7 +137,7 @@ fn zeros_stay_zeros() {
                     "{ratios:?} {zeros:?}"
                 );
                 let [from, to, _] = zeros.map(i64::from);
-                let ops = plan_scale(&scale(ratios[0], [from * 49, to], requant)).unwrap();
+                let ops = scale(ratios[0], [from * 49, to], requant).unwrap();
                 assert_eq!(run(&ops, 0, zeros[0] * 49), to, "{} {zeros:?}", ratios[0]);
             }
         }
@@ -143,13 +152,11 @@ fn bad_ratios_are_refused() {
             ratio: &[ratio],
             bias: &[0.0],
             sum: &sum,
-            zero: 0,
-            clamp: (0, 1),
-            requant: Requant::Fast,
+            to: to(0, (0, 1), Requant::Fast),
         };
         assert!(plan_requantize(&given).is_err());
-        assert!(plan_scale(&scale(ratio, [0, 0], Requant::Fast)).is_err());
-        assert!(plan_add(&addition([ratio, 1.0], [0; 3], Requant::Precise)).is_err());
+        assert!(scale(ratio, [0, 0], Requant::Fast).is_err());
+        assert!(addition([ratio, 1.0], [0; 3], Requant::Precise).is_err());
     }
 }
 
@@ -165,7 +172,7 @@ proptest! {
         let ratio: Vec<_> = channels.iter().map(|c| c.0).collect();
         let bias: Vec<_> = channels.iter().map(|c| c.1).collect();
         let sum: Vec<_> = channels.iter().map(|c| (-c.2, c.2)).collect();
-        let ops = plan_requantize(&Requantize { ratio: &ratio, bias: &bias, sum: &sum, zero, clamp, requant }).unwrap();
+        let ops = plan_requantize(&Requantize { ratio: &ratio, bias: &bias, sum: &sum, to: to(zero, clamp, requant) }).unwrap();
         for c in 0..channels.len() {
             let (lo, hi) = range(&ops, c, sum[c]).unwrap();
             prop_assert!(lo >= clamp.0.into() && hi <= clamp.1.into());
@@ -187,15 +194,15 @@ proptest! {
         let ratio: Vec<_> = channels.iter().map(|c| c.0.abs()).collect();
         let bias: Vec<_> = channels.iter().map(|c| c.1).collect();
         let sum: Vec<_> = channels.iter().map(|c| (c.2, c.3)).collect();
-        let given = Requantize { ratio: &ratio, bias: &bias, sum: &sum, zero, clamp: (-128, 127), requant };
+        let given = Requantize { ratio: &ratio, bias: &bias, sum: &sum, to: to(zero, (-128, 127), requant) };
         if let Ok(ops) = plan_requantize(&given) {
             for (c, &sum) in sum.iter().enumerate() {
                 prop_assert!(range(&ops, c, sum).is_ok());
             }
         }
         let _ = plan_residual(&ratio, &ratio);
-        let _ = plan_scale(&Rescale { range: sum[0], ..scale(ratio[0], [bias[0] as i64, zero.into()], requant) });
-        let _ = plan_add(&addition([ratio[0], ratio[ratio.len() - 1]], [zero; 3], requant));
+        let _ = plan_scale(ratio[0], sum[0], bias[0] as i64, &to(zero, (-128, 127), requant));
+        let _ = addition([ratio[0], ratio[ratio.len() - 1]], [zero; 3], requant);
     }
 
     #[test]
@@ -205,13 +212,13 @@ proptest! {
     ) {
         let clamp = (-128, 127);
         let [za, zb, zero] = zeros;
-        let plan = plan_add(&addition([ra, rb], zeros, requant)).unwrap();
+        let plan = addition([ra, rb], zeros, requant).unwrap();
         let sum = run(&plan.a, 0, a.into()) + run(&plan.b, 0, b.into());
         let got = run(&plan.epilogue, 0, sum as i32) as f64;
         let exact = (f64::from(a) - f64::from(za)) * ra + (f64::from(b) - f64::from(zb)) * rb;
         prop_assert!((got - ideal(exact, zero, clamp)).abs() <= 1.0, "{} {}", got, exact);
         let from = i64::from(za) * 40;
-        let ops = plan_scale(&scale(r, [from, zero.into()], requant)).unwrap();
+        let ops = scale(r, [from, zero.into()], requant).unwrap();
         let got = run(&ops, 0, x) as f64;
         let exact = (i64::from(x) - from) as f64 * r;
         prop_assert!((got - ideal(exact, zero, clamp)).abs() <= 1.0, "{} {} {:?}", x, r, ops);

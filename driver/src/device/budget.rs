@@ -64,15 +64,9 @@ impl Budget {
     /// # Errors
     /// [`OverBudget`] at the first instruction that is too much.
     pub fn check_steps(&self, insns: &[Insn]) -> Result<(), OverBudget> {
-        let steps = |insn: &Insn| match insn {
-            Insn::Gemm(gemm) => gemm.steps(),
-            Insn::Alu(alu) => alu.steps(),
-            Insn::Load(_) | Insn::Store(_) | Insn::Finish(_) => 0,
-        };
-        match first_over(insns, self.steps, steps) {
-            Some(at) => Err(self.over_steps(at)),
-            None => Ok(()),
-        }
+        let mut steps = StepBudget::new(self.steps);
+        let mut all = insns.iter().enumerate();
+        all.try_for_each(|(index, insn)| steps.spend(index, insn))
     }
 
     /// Checks the DRAM bytes of a run, in time linear in its instructions.
@@ -80,16 +74,18 @@ impl Budget {
     /// # Errors
     /// [`OverBudget`] at the first instruction that is too much.
     pub fn check_bytes(&self, config: &Config, insns: &[Insn]) -> Result<(), OverBudget> {
-        let bytes = |insn: &Insn| Traffic::of([insn], config).total_bytes();
-        match first_over(insns, self.bytes, bytes) {
-            Some(at) => Err(over(at, "bytes between DRAM and scratchpads", self.bytes)),
-            None => Ok(()),
+        let mut moved = 0u64;
+        for (index, insn) in insns.iter().enumerate() {
+            moved = moved.saturating_add(Traffic::of([insn], config).total_bytes());
+            if moved > self.bytes {
+                let (at, what) = (
+                    At { index, insn: *insn },
+                    "bytes between DRAM and scratchpads",
+                );
+                return Err(over(at, what, self.bytes));
+            }
         }
-    }
-
-    /// The error of an instruction that takes more steps than are left.
-    pub fn over_steps(&self, at: At) -> OverBudget {
-        over(at, "GEMM and ALU steps", self.steps)
+        Ok(())
     }
 
     /// The error of an instruction that ends in a cycle beyond the last.
@@ -103,18 +99,36 @@ fn over(at: At, what: &'static str, limit: u64) -> OverBudget {
     OverBudget { at, what, limit }
 }
 
-/// The first instruction at which the sum of what all take is above a limit.
-fn first_over(insns: &[Insn], limit: u64, takes: impl Fn(&Insn) -> u64) -> Option<At> {
-    let mut sum = 0u64;
-    let over = |insn: &Insn| {
-        sum = sum.saturating_add(takes(insn));
-        sum > limit
-    };
-    let index = insns.iter().position(over)?;
-    Some(At {
-        index,
-        insn: insns[index],
-    })
+/// What is spent of a run's GEMM and ALU steps.
+#[derive(Clone, Debug)]
+pub struct StepBudget {
+    limit: u64,
+    spent: u64,
+}
+
+impl StepBudget {
+    /// Nothing yet, of so many steps.
+    pub fn new(limit: u64) -> Self {
+        Self { limit, spent: 0 }
+    }
+
+    /// Spends the steps of the instruction of an index.
+    ///
+    /// # Errors
+    /// [`OverBudget`] when these are too many.
+    pub fn spend(&mut self, index: usize, insn: &Insn) -> Result<(), OverBudget> {
+        let steps = match insn {
+            Insn::Gemm(gemm) => gemm.steps(),
+            Insn::Alu(alu) => alu.steps(),
+            Insn::Load(_) | Insn::Store(_) | Insn::Finish(_) => return Ok(()),
+        };
+        self.spent = self.spent.saturating_add(steps);
+        if self.spent <= self.limit {
+            return Ok(());
+        }
+        let at = At { index, insn: *insn };
+        Err(over(at, "GEMM and ALU steps", self.limit))
+    }
 }
 
 #[cfg(test)]

@@ -114,6 +114,10 @@ pub struct DeviceCounters {
     pub plan_ns: u64,
     /// Nanoseconds that kernels ran on the device, when it takes their times.
     pub kernel_ns: Option<u64>,
+    /// Programs built from source.
+    pub builds: u64,
+    /// Programs loaded from a cache of earlier builds.
+    pub cache_hits: u64,
 }
 
 impl DeviceCounters {
@@ -145,6 +149,8 @@ impl DeviceCounters {
             plans: f(self.plans, other.plans),
             plan_ns: f(self.plan_ns, other.plan_ns),
             kernel_ns,
+            builds: f(self.builds, other.builds),
+            cache_hits: f(self.cache_hits, other.cache_hits),
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use vta_isa::Config;
 
-use crate::{DeviceInfo, RunReport, Traffic, WorkerDevice, mark_reports};
+use crate::{DeviceInfo, RunReport, WorkerDevice};
 
 /// Makes devices that accept every batch, count its traffic, and leave memory as it is.
 pub struct NullDevice;
@@ -16,13 +16,7 @@ impl NullDevice {
         };
         WorkerDevice::new(
             info,
-            Box::new(move |batch, _| {
-                Ok(RunReport {
-                    traffic: Traffic::of(&batch.insns, &config),
-                    marks: mark_reports(&batch.insns, &batch.marks, &config, &[]),
-                    ..RunReport::default()
-                })
-            }),
+            Box::new(move |batch, _| Ok(RunReport::of(&batch.insns, &batch.marks, &config))),
         )
     }
 }

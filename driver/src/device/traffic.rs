@@ -18,11 +18,6 @@ pub struct Traffic {
 }
 
 impl Traffic {
-    /// Counts one instruction.
-    pub fn count(&mut self, insn: &Insn, config: &Config) {
-        self.add(&Self::of([insn], config));
-    }
-
     /// Counts one instruction, and the elements of each memory type that it moves beside.
     fn count_but_bytes(&mut self, insn: &Insn, elems: &mut [u64; 6]) {
         let mut moved = |mem: MemType, more: u64| grow(&mut elems[mem.code() as usize], more);

@@ -92,6 +92,7 @@ impl Allocator {
         let need = size_bytes
             .checked_next_multiple_of(PAGE_BYTES)
             .unwrap_or(u64::MAX);
+        // Gaps are looked up afresh: allocations are few, and a list of gaps would have to be kept.
         let (mut free_bytes, mut largest_bytes) = (0, 0);
         for (start, end) in self.gaps() {
             if end - start >= need {

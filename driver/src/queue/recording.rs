@@ -18,20 +18,10 @@ pub struct RecordedBatch {
     pub(crate) traffic: Traffic,
     /// Why it was submitted.
     pub(crate) reason: FlushReason,
-    /// The queue whose addresses the instructions name.
-    pub(crate) origin: Origin,
+    /// That of the queue whose addresses the instructions name; no other queue has the same.
+    pub(crate) origin: Arc<()>,
     /// Counts the batches that the queue has encoded.
     pub(crate) serial: u64,
-}
-
-/// Which queue a batch belongs to.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Origin(Arc<()>);
-
-impl PartialEq for Origin {
-    fn eq(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.0, &other.0)
-    }
 }
 
 /// The batches of one pass over a program, ready to be submitted again without encoding.

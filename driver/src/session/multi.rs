@@ -10,11 +10,10 @@ use std::time::Instant;
 use self::steps::{HostMarks, flush_reason, host_report, run_kernel};
 use crate::packing::TensorImages;
 use crate::queue::Route;
-use crate::session::{Streams, by_input, unpack_output, wait_for_all};
+use crate::session::{Streams, by_input, bytes_of, outputs, unpack_output, wait_for_all};
 use crate::{
     Counters, Device, DriverError, HostStep, MarkReport, MultiProgram, Place, Point, ProgramError,
     QueueLimits, Recording, RunOutput, Session, Step, TensorSpec, Ticket, Timeline, Traffic, Work,
-    WorkDone,
 };
 
 /// A [`MultiProgram`] loaded on its devices.
@@ -168,10 +167,13 @@ impl MultiSession {
             flight: Flight::default(),
         };
         self.images = images.len();
+        for part in &mut self.parts {
+            part.images = images.len();
+        }
         let launched = self.launch(&program, images, &mut launch);
         if let Err(error) = launched {
             for part in &mut self.parts {
-                part.set().queue.discard();
+                part.sets[0].queue.discard();
             }
             // A device's failure says more than that of what was to be submitted behind it.
             wait_for_all(launch.flight.tickets)?;
@@ -182,21 +184,15 @@ impl MultiSession {
 
     /// Waits for a run and unpacks its outputs.
     fn end(&self, flight: Flight) -> Result<RunOutput, DriverError> {
-        let (mut reports, data) = WorkDone::sort(wait_for_all(flight.tickets)?);
-        reports.extend(host_report(&flight.host));
-        let unpacked = self
-            .program
-            .outputs
-            .iter()
-            .zip(&data)
-            .map(|(&place, bytes)| {
-                let config = &self.program.parts[place.part].program.config;
-                let mut images = unpack_output(self.program.tensor(place)?, config, bytes)?;
-                images.truncate(self.images);
-                Ok(images)
-            });
-        let outputs = unpacked.collect::<Result<_, DriverError>>()?;
-        Ok(RunOutput { outputs, reports })
+        let program = &self.program;
+        let output = |&place: &Place| {
+            let config = &program.parts[place.part].program.config;
+            Ok((program.tensor(place)?, config))
+        };
+        let done = wait_for_all(flight.tickets)?;
+        let mut ran = outputs(done, program.outputs.iter().map(output), self.images)?;
+        ran.reports.extend(host_report(&flight.host));
+        Ok(ran)
     }
 
     fn launch(
@@ -253,7 +249,7 @@ impl MultiSession {
             waits: std::mem::take(&mut launch.arrivals[part]),
             done: computed.clone(),
         };
-        let queue = &mut self.parts[part].set().queue;
+        let queue = &mut self.parts[part].sets[0].queue;
         queue.set_route(Some(route));
         let submitted = match self.recordings.get(&index) {
             Some(recording) => queue.replay(recording),
@@ -410,7 +406,7 @@ impl MultiSession {
 
     fn address(&self, place: Place) -> Result<crate::PhysAddr, DriverError> {
         let spec = self.program.tensor(place)?;
-        Ok(self.parts[place.part].address(spec))
+        Ok(spec.address(&self.parts[place.part].sets[0].addresses))
     }
 
     /// A tensor of a part as the last run left it, as [`Session::read_tensor`].
@@ -419,12 +415,9 @@ impl MultiSession {
     /// As there; [`ProgramError::Part`].
     pub fn read_tensor(&self, place: Place) -> Result<Vec<Vec<i8>>, DriverError> {
         let index = place.part;
-        let images = self.images.max(1);
         let part = self.parts.get(index);
-        let part = part.ok_or(ProgramError::Part { index })?;
-        let mut tensor = part.read_all_rows(place.tensor)?;
-        tensor.truncate(images);
-        Ok(tensor)
+        part.ok_or(ProgramError::Part { index })?
+            .read_tensor(place.tensor)
     }
 
     /// The program.
@@ -439,22 +432,6 @@ impl MultiSession {
             total.add(&part.counters());
         }
         total
-    }
-
-    /// What one part counted.
-    pub fn part_counters(&self, part: usize) -> Option<Counters> {
-        self.parts.get(part).map(Session::counters)
-    }
-}
-
-/// What was read of a tensor.
-fn bytes_of(ticket: Box<dyn Ticket>, spec: &TensorSpec) -> Result<Vec<u8>, DriverError> {
-    match ticket.wait()? {
-        WorkDone::Data(bytes) => Ok(bytes),
-        WorkDone::Written | WorkDone::Ran(_) => {
-            let text = format!("tensor {} was not read", spec.name);
-            Err(DriverError::Input(text))
-        }
     }
 }
 

@@ -209,10 +209,10 @@ fn a_tensor_that_shares_its_memory_is_not_read() {
     });
     let number = program.tensors.len() as u32 - 1;
     let program = Arc::new(program);
-    let mut shared = Session::new(Arc::clone(&program), Arc::clone(&device) as _, SMALL).unwrap();
+    let shared = Session::new(Arc::clone(&program), Arc::clone(&device) as _, SMALL).unwrap();
     let error = shared.read_tensor(number).unwrap_err().to_string();
     assert!(error.contains("inside shares its memory"), "{error}");
-    let mut kept = Session::keeping_tensors(program, device, SMALL).unwrap();
+    let kept = Session::keeping_tensors(program, device, SMALL).unwrap();
     assert_eq!(kept.read_tensor(number).unwrap().len(), 1);
 }
 

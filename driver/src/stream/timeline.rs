@@ -84,20 +84,6 @@ impl Point {
     }
 }
 
-/// What a wait can expect.
-enum Outlook {
-    Reached,
-    Outstanding,
-    Never(TimelineError),
-}
-
-/// How a blocking wait ended without an error.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Waited {
-    Reached,
-    Interrupted,
-}
-
 impl Timeline {
     /// A timeline at 0; the name is for errors.
     pub fn new(name: impl Into<String>) -> Self {
@@ -200,21 +186,19 @@ impl Timeline {
     }
 
     /// Waits until the value is reached or `stop`, which is asked after every [`Self::wake`]
-    /// under the timeline's lock, says so.
+    /// under the timeline's lock, says so; whether it is reached.
     pub(crate) fn block(
         &self,
         value: u64,
         limit: Option<Duration>,
         stop: &dyn Fn() -> bool,
-    ) -> Result<Waited, TimelineError> {
+    ) -> Result<bool, TimelineError> {
         let started = Instant::now();
         let mut state = self.state();
         loop {
-            match self.outlook(&state, value) {
-                Outlook::Reached => return Ok(Waited::Reached),
-                Outlook::Never(error) => return Err(error),
-                Outlook::Outstanding if stop() => return Ok(Waited::Interrupted),
-                Outlook::Outstanding => {}
+            let reached = self.reaches(&state, value)?;
+            if reached || stop() {
+                return Ok(reached);
             }
             let Some(limit) = limit else {
                 let woken = self.inner.changed.wait(state);
@@ -246,28 +230,26 @@ impl Timeline {
     /// # Errors
     /// As [`Self::wait`], at once.
     pub(crate) fn check(&self, value: u64) -> Result<(), TimelineError> {
-        match self.outlook(&self.state(), value) {
-            Outlook::Reached | Outlook::Outstanding => Ok(()),
-            Outlook::Never(error) => Err(error),
-        }
+        self.reaches(&self.state(), value).map(drop)
     }
 
-    fn outlook(&self, state: &State, value: u64) -> Outlook {
+    /// Whether `value` is reached already; an error when it never will be.
+    fn reaches(&self, state: &State, value: u64) -> Result<bool, TimelineError> {
         if state.value >= value {
-            return Outlook::Reached;
+            return Ok(true);
         }
         let next = state.next_signal(value);
         let timeline = || self.inner.name.clone();
         match (&state.failed, next) {
             (Some((at, cause)), next) if next.is_none_or(|n| n >= *at) => {
-                Outlook::Never(TimelineError::Failed {
+                Err(TimelineError::Failed {
                     timeline: timeline(),
                     value,
                     cause: Box::new(cause.clone()),
                 })
             }
-            (_, Some(_)) => Outlook::Outstanding,
-            (_, None) => Outlook::Never(TimelineError::NoSignaller {
+            (_, Some(_)) => Ok(false),
+            (_, None) => Err(TimelineError::NoSignaller {
                 timeline: timeline(),
                 value,
                 reached: state.value,

@@ -38,8 +38,9 @@ impl BinaryCache {
     }
 
     fn path(&self, key: &str) -> PathBuf {
-        self.folder
-            .join(format!("{:032x}.bin", fnv1a(key.as_bytes())))
+        // Only a name: the key inside decides.
+        let name = crc32fast::hash(key.as_bytes());
+        self.folder.join(format!("{name:08x}.bin"))
     }
 
     /// The binary that was stored for a key.
@@ -97,15 +98,6 @@ fn write(folder: &Path, path: &Path, key: &str, binary: &[u8]) -> std::io::Resul
     fs::create_dir_all(folder)?;
     // Another process may read or write the same file: it takes its place when it is whole.
     output::write(path, file).map_err(std::io::Error::other)
-}
-
-/// 128-bit FNV-1a: names files; the key inside decides.
-fn fnv1a(bytes: &[u8]) -> u128 {
-    bytes
-        .iter()
-        .fold(0x6c62_272e_07bb_0142_62b8_2175_6295_c58d, |hash, byte| {
-            (hash ^ u128::from(*byte)).wrapping_mul(0x0000_0000_0100_0000_0000_0000_0000_013b)
-        })
 }
 
 #[cfg(test)]

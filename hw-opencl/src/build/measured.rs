@@ -11,7 +11,7 @@ use crate::select::DeviceEntry;
 /// What a choice holds for: another device, driver, instance or way of forming products asks for
 /// another file.
 fn key(entry: &DeviceEntry, config: &Config, options: &Options) -> String {
-    let (device, macros) = (entry.raw.identity(), config_macros(config));
+    let (device, macros) = (entry.facts.identity(), config_macros(config));
     format!("memory scopes\n{device}\n{macros}\nmath {:?}", options.math)
 }
 

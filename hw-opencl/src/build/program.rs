@@ -3,6 +3,7 @@
 use std::fs;
 use std::io::Read;
 use std::path::Path;
+use std::sync::Arc;
 
 use vta_files::output;
 use vta_isa::{Config, MemType, header};
@@ -11,7 +12,7 @@ use crate::build::cache::BinaryCache;
 use crate::cl::{Arg, BuildFault, Built, Bytes, CoreKernel, Ctx, Queue};
 use crate::error::{ClFault, OpenClError};
 use crate::options::{Cache, Math, Options};
-use crate::plan::ops::{Room, Shape, depth};
+use crate::plan::target::{Room, Shape, depth};
 use crate::plan::versions::Scratchpad;
 use crate::scopes::Scopes;
 use crate::select::{DeviceEntry, DeviceKind, Structure};
@@ -62,11 +63,12 @@ impl ThroughputBuild {
             other => other,
         };
         let transpose = !gpu && block >= 16;
-        let wgt_elems = match (gpu, transpose) {
-            (true, _) if matches!(math, Math::Fours | Math::Matrix) => 4,
-            (true, _) => 1,
-            (false, true) => 256,
-            (false, false) => block * block,
+        let wgt_elems = if !gpu {
+            if transpose { 256 } else { block * block }
+        } else if matches!(math, Math::Fours | Math::Matrix) {
+            4
+        } else {
+            1
         };
         let lanes = if gpu { 1 } else { block.min(16) };
         let rows = if gpu { 2 } else { 8 };
@@ -149,19 +151,24 @@ impl ThroughputBuild {
     }
 }
 
+/// The numbers that fix the instance: in words, as macros, and what they are. A bitstream's identity has
+/// them in this order.
+fn instance(config: &Config) -> [(&'static str, &'static str, usize); 6] {
+    let depth = |mem| config.depth(mem);
+    [
+        ("BATCH", "BATCH", config.batch()),
+        ("BLOCK", "BLOCK", config.block()),
+        ("micro-op depth", "UOP_DEPTH", depth(MemType::Uop)),
+        ("input depth", "INP_DEPTH", depth(MemType::Inp)),
+        ("weight depth", "WGT_DEPTH", depth(MemType::Wgt)),
+        ("accumulator depth", "ACC_DEPTH", depth(MemType::Acc)),
+    ]
+}
+
 /// The `-D` macros that fix the instance; an offline compiler for an FPGA needs the same.
 pub fn config_macros(config: &Config) -> String {
-    let depth = |mem| config.depth(mem);
-    format!(
-        "-DVTA_BATCH={} -DVTA_BLOCK={} -DVTA_UOP_DEPTH={} -DVTA_INP_DEPTH={} -DVTA_WGT_DEPTH={} \
-         -DVTA_ACC_DEPTH={}",
-        config.batch(),
-        config.block(),
-        depth(MemType::Uop),
-        depth(MemType::Inp),
-        depth(MemType::Wgt),
-        depth(MemType::Acc)
-    )
+    let macros = instance(config).map(|(_, name, value)| format!("-DVTA_{name}={value}"));
+    macros.join(" ")
 }
 
 /// Bytes of the core's scratchpads.
@@ -181,7 +188,7 @@ pub(crate) struct Builder<'a> {
     /// Of the throughput structure.
     pub scopes: Scopes,
     pub stats: &'a Counts,
-    pub ctx: &'a Ctx,
+    pub ctx: &'a Arc<Ctx>,
 }
 
 impl Builder<'_> {
@@ -191,10 +198,7 @@ impl Builder<'_> {
     }
 
     pub fn call(&self, fault: ClFault) -> OpenClError {
-        OpenClError::Call {
-            device: self.device(),
-            fault,
-        }
+        fault.of(&self.entry.selector)
     }
 
     /// Why the scopes can't be had.
@@ -202,6 +206,24 @@ impl Builder<'_> {
         OpenClError::Scope {
             device: self.device(),
             scopes: self.scopes.to_string(),
+            reason,
+        }
+    }
+
+    /// Why a structure can't be run.
+    pub fn no_structure(&self, structure: Structure, reason: &str) -> OpenClError {
+        OpenClError::Structure {
+            device: self.device(),
+            structure: structure.name(),
+            reason: reason.to_owned(),
+        }
+    }
+
+    /// Why a bitstream can't be used.
+    fn no_bitstream(&self, path: &Path, reason: String) -> OpenClError {
+        OpenClError::Bitstream {
+            device: self.device(),
+            path: path.display().to_string(),
             reason,
         }
     }
@@ -225,12 +247,9 @@ impl Builder<'_> {
         if let Some(path) = &self.options.bitstream {
             return self.bitstream(path, structure);
         }
-        if !self.entry.compiles() {
-            return Err(OpenClError::Structure {
-                device: self.device(),
-                structure: structure.name(),
-                reason: "the device takes no source: it needs a bitstream".into(),
-            });
+        if !self.entry.facts.takes_source {
+            let reason = "the device takes no source: it needs a bitstream";
+            return Err(self.no_structure(structure, reason));
         }
         let mut options = config_macros(self.config);
         match structure {
@@ -245,7 +264,7 @@ impl Builder<'_> {
 
     /// Whether the device takes NVIDIA's instructions as inline assembly.
     fn is_nvidia(&self) -> bool {
-        self.entry.platform().contains("NVIDIA")
+        self.entry.facts.platform.contains("NVIDIA")
     }
 
     /// How the throughput structure is built here, with its program and how many work-groups may
@@ -282,29 +301,28 @@ impl Builder<'_> {
             options.push_str(" -DVTA_MMA");
         }
         let one_launch = self.scopes.are_buffers() && self.options.one_launch.unwrap_or(nvidia);
-        let mut variants = vec![(String::new(), 0)];
-        if one_launch {
-            variants.insert(0, (" -DVTA_ONE_LAUNCH".to_owned(), 1));
+        let mut variants = Vec::new();
+        if nvidia && one_launch {
+            let limit = REGISTERS / (GROUPS_PER_UNIT * build.shape.group);
+            let more = format!(" -DVTA_DP4A -DVTA_ONE_LAUNCH -cl-nv-maxrregcount={limit}");
+            let groups = GROUPS_PER_UNIT * self.entry.facts.compute_units;
+            variants.push((more, groups));
         }
         if nvidia {
             // These instructions are reached through inline assembly, which only some drivers
             // take.
-            variants.insert(0, (" -DVTA_DP4A".to_owned(), 0));
-            if one_launch {
-                let limit = REGISTERS / (GROUPS_PER_UNIT * build.shape.group);
-                let more = format!(" -DVTA_DP4A -DVTA_ONE_LAUNCH -cl-nv-maxrregcount={limit}");
-                let groups = GROUPS_PER_UNIT * self.entry.compute_units();
-                variants.insert(0, (more, groups));
-            }
+            variants.push((" -DVTA_DP4A".to_owned(), 0));
         }
-        let last = variants.len() - 1;
+        if one_launch {
+            variants.push((" -DVTA_ONE_LAUNCH".to_owned(), 1));
+        }
         let source = throughput_header() + THROUGHPUT_SOURCE + PACK_SOURCE;
-        for (more, groups) in &variants[..last] {
+        for (more, groups) in variants {
             match self.source(&source, &format!("{options}{more}")) {
                 Err(OpenClError::Build { log, .. }) => {
                     tracing::warn!(log, "building without{more}");
                 }
-                other => return Ok((other?, *groups)),
+                other => return Ok((other?, groups)),
             }
         }
         Ok((self.source(&source, &options)?, 0))
@@ -314,7 +332,7 @@ impl Builder<'_> {
     fn source(&self, source: &str, options: &str) -> Result<Built, OpenClError> {
         let cache = self.options.cache_folder().map(BinaryCache::new);
         let text = header::opencl_header() + source;
-        let key = [&self.entry.raw.identity()[..], options, &text].join("\n");
+        let key = [&self.entry.facts.identity()[..], options, &text].join("\n");
         if let Some(binary) = cache.as_ref().and_then(|c| c.get(&key)) {
             match self.ctx.load(&binary, options) {
                 Ok(built) => {
@@ -328,7 +346,7 @@ impl Builder<'_> {
             }
         }
         let built = self.ctx.build(&text, options);
-        let built = built.map_err(|fault| self.failed(*fault))?;
+        let built = built.map_err(|fault| self.failed(fault))?;
         self.stats.add(|s| s.builds += 1);
         if !built.log.is_empty() {
             tracing::info!(device = self.device(), log = built.log, "build log");
@@ -344,11 +362,7 @@ impl Builder<'_> {
     }
 
     fn bitstream(&self, path: &Path, structure: Structure) -> Result<Built, OpenClError> {
-        let refuse = |reason: String| OpenClError::Bitstream {
-            device: self.device(),
-            path: path.display().to_string(),
-            reason,
-        };
+        let refuse = |reason| self.no_bitstream(path, reason);
         let size = fs::metadata(path).map_err(|e| refuse(e.to_string()))?.len();
         if size == 0 || size > MAX_BITSTREAM_BYTES {
             return Err(refuse(format!(
@@ -359,7 +373,7 @@ impl Builder<'_> {
         let read = vta_files::open_input(path).and_then(|mut file| file.read_to_end(&mut binary));
         read.map_err(|e| refuse(e.to_string()))?;
         let built = self.ctx.load(&binary, "").map_err(|fault| {
-            let BuildFault { fault, log } = *fault;
+            let BuildFault { fault, log } = fault;
             refuse(format!(
                 "{fault}; is it for this board and this version of its software? {log}"
             ))
@@ -380,24 +394,15 @@ impl Builder<'_> {
         let call = |fault| self.call(fault);
         let kernel = built.kernel("vta_identity").map_err(call)?;
         let words = self.identity_words(&kernel, queue).map_err(call)?;
-        let config = self.config;
-        let expected = [
-            ("encoding version", header::ENCODING_VERSION),
-            ("BATCH", config.batch() as u32),
-            ("BLOCK", config.block() as u32),
-            ("micro-op depth", config.depth(MemType::Uop) as u32),
-            ("input depth", config.depth(MemType::Inp) as u32),
-            ("weight depth", config.depth(MemType::Wgt) as u32),
-            ("accumulator depth", config.depth(MemType::Acc) as u32),
-        ];
-        for ((what, expected), found) in expected.into_iter().zip(words) {
+        let version = ("encoding version", header::ENCODING_VERSION);
+        let instance = instance(self.config).map(|(what, _, value)| (what, value as u32));
+        let expected = [version].into_iter().chain(instance);
+        for ((what, expected), found) in expected.zip(words) {
             if found != expected {
-                return Err(OpenClError::WrongBitstream {
-                    path: path.display().to_string(),
-                    what,
-                    found,
-                    expected,
-                });
+                return Err(self.no_bitstream(
+                    path,
+                    format!("it was built for another VTA: its {what} is {found}, not {expected}"),
+                ));
             }
         }
         Ok(())
@@ -438,18 +443,14 @@ pub fn save_bitstream(
         cache: Cache::None,
         ..Options::default()
     };
-    let call = |fault| OpenClError::Call {
-        device: entry.selector.clone(),
-        fault,
-    };
-    let ctx = Ctx::new(&entry.raw).map_err(call)?;
-    let stats = Counts::default();
+    let call = |fault: ClFault| fault.of(&entry.selector);
+    let ctx = Arc::new(Ctx::new(&entry.facts).map_err(call)?);
     let builder = Builder {
         entry,
         config,
         options: &options,
         scopes: Scopes::default(),
-        stats: &stats,
+        stats: &Counts::default(),
         ctx: &ctx,
     };
     let binary = builder.core(structure)?.binary().map_err(call)?;

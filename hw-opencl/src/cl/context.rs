@@ -46,34 +46,47 @@ unsafe impl Sync for DeviceId {}
 
 /// A device as its platform describes it.
 #[derive(Clone, Debug)]
-pub(crate) struct RawDevice {
+pub struct DeviceFacts {
     id: DeviceId,
+    /// The platform's name.
     pub platform: String,
+    /// The platform's version.
     pub platform_version: String,
+    /// The device's name.
     pub name: String,
+    /// Who made it.
     pub vendor: String,
+    /// The driver's version.
     pub driver: String,
+    /// The OpenCL version that the device states.
     pub version: String,
+    /// Names of extensions, with spaces between them.
     pub extensions: String,
-    pub type_bits: u64,
+    pub(crate) type_bits: u64,
+    /// Parallel compute units.
     pub compute_units: u32,
+    /// Bytes of device memory.
     pub global_bytes: u64,
+    /// The largest buffer in bytes: how far device memory can grow.
     pub max_alloc_bytes: u64,
+    /// Bytes of a work-group's local memory.
     pub local_bytes: u64,
+    /// Work-items of the largest work-group.
     pub max_group: usize,
-    /// The largest constant buffer.
+    /// Bytes of the largest constant buffer.
     pub constant_bytes: u64,
     /// The largest images, where there are any.
     pub images: Option<ImageLimits>,
     /// Whether its memory is the host's.
     pub unified: bool,
-    pub compiler: bool,
-    pub available: bool,
+    /// Whether it builds kernels from source; if not, it needs a bitstream.
+    pub takes_source: bool,
+    pub(crate) available: bool,
 }
 
 /// The largest images of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct ImageLimits {
+pub struct ImageLimits {
     /// Texels of a 1D image of a buffer's memory.
     pub buffer_texels: u64,
     /// Texels of a row of a 2D image.
@@ -82,7 +95,7 @@ pub(crate) struct ImageLimits {
     pub height: u64,
 }
 
-impl RawDevice {
+impl DeviceFacts {
     /// What another device or driver says otherwise, line by line.
     pub fn identity(&self) -> String {
         [
@@ -97,7 +110,7 @@ impl RawDevice {
 }
 
 #[cfg(test)]
-impl RawDevice {
+impl DeviceFacts {
     /// A device that no platform has, with nothing but 1 GiB of memory.
     pub fn nowhere() -> Self {
         let text = || "none".to_owned();
@@ -119,7 +132,7 @@ impl RawDevice {
             constant_bytes: 0,
             images: None,
             unified: true,
-            compiler: true,
+            takes_source: true,
             available: true,
         }
     }
@@ -127,7 +140,7 @@ impl RawDevice {
 
 /// Every device of every platform, in the loader's order. A platform that fails is left out with
 /// a warning, so that the others can be used.
-pub(crate) fn devices() -> std::result::Result<Vec<RawDevice>, OpenClError> {
+pub(crate) fn devices() -> std::result::Result<Vec<DeviceFacts>, OpenClError> {
     // Loaders and drivers start up in the first call; with NVIDIA's and PoCL's, two threads that
     // make it at once have crashed the process.
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
@@ -166,11 +179,11 @@ pub(crate) fn devices() -> std::result::Result<Vec<RawDevice>, OpenClError> {
     Ok(devices)
 }
 
-fn describe(platform: &Platform, id: cl_device_id) -> Result<RawDevice> {
+fn describe(platform: &Platform, id: cl_device_id) -> Result<DeviceFacts> {
     let d = Device::new(id);
     let info = "clGetDeviceInfo";
     let text = |s: String| s.trim_matches(['\0', ' ']).to_owned();
-    Ok(RawDevice {
+    Ok(DeviceFacts {
         id: DeviceId(id),
         platform: text(named("clGetPlatformInfo", platform.name())?),
         platform_version: text(named("clGetPlatformInfo", platform.version())?),
@@ -189,7 +202,7 @@ fn describe(platform: &Platform, id: cl_device_id) -> Result<RawDevice> {
         images: image_limits(&d)?,
         // Later versions only deprecate the question.
         unified: d.host_unified_memory().unwrap_or(false),
-        compiler: named(info, d.compiler_available())?,
+        takes_source: named(info, d.compiler_available())?,
         available: named(info, d.available())?,
     })
 }
@@ -222,8 +235,15 @@ pub(crate) struct BuildFault {
     pub log: String,
 }
 
+impl From<ClFault> for BuildFault {
+    fn from(fault: ClFault) -> Self {
+        let log = String::new();
+        Self { fault, log }
+    }
+}
+
 impl Ctx {
-    pub fn new(device: &RawDevice) -> Result<Self> {
+    pub fn new(device: &DeviceFacts) -> Result<Self> {
         let context = named(
             "clCreateContext",
             Context::from_device(&Device::new(device.id.0)),
@@ -263,39 +283,18 @@ impl Ctx {
 
     /// Compiles a source. It is one text: `cl3` hands over the lengths of several sources where
     /// the runtime expects pointers.
-    pub fn build(
-        &self,
-        source: &str,
-        options: &str,
-    ) -> std::result::Result<Built, Box<BuildFault>> {
-        let program = named(
-            "clCreateProgramWithSource",
-            Program::create_from_source(&self.context, source),
-        )
-        .map_err(|fault| {
-            Box::new(BuildFault {
-                fault,
-                log: String::new(),
-            })
-        })?;
+    pub fn build(&self, source: &str, options: &str) -> std::result::Result<Built, BuildFault> {
+        let program = Program::create_from_source(&self.context, source);
+        let program = named("clCreateProgramWithSource", program)?;
         self.finish_build(program, options)
     }
 
     /// Loads a binary of this device.
-    pub fn load(
-        &self,
-        binary: &[u8],
-        options: &str,
-    ) -> std::result::Result<Built, Box<BuildFault>> {
+    pub fn load(&self, binary: &[u8], options: &str) -> std::result::Result<Built, BuildFault> {
         // SAFETY: the device is this context's only one.
         let program =
             unsafe { Program::create_from_binary(&self.context, &[self.device.0], &[binary]) };
-        let program = named("clCreateProgramWithBinary", program).map_err(|fault| {
-            Box::new(BuildFault {
-                fault,
-                log: String::new(),
-            })
-        })?;
+        let program = named("clCreateProgramWithBinary", program)?;
         self.finish_build(program, options)
     }
 
@@ -303,13 +302,13 @@ impl Ctx {
         &self,
         mut program: Program,
         options: &str,
-    ) -> std::result::Result<Built, Box<BuildFault>> {
+    ) -> std::result::Result<Built, BuildFault> {
         let built = named("clBuildProgram", program.build(&[self.device.0], options));
         let log = program.get_build_log(self.device.0).unwrap_or_default();
         let log = log.trim_matches(['\0', '\n', ' ']).to_owned();
         match built {
             Ok(()) => Ok(Built { program, log }),
-            Err(fault) => Err(Box::new(BuildFault { fault, log })),
+            Err(fault) => Err(BuildFault { fault, log }),
         }
     }
 }

@@ -9,8 +9,7 @@ mod image;
 mod queue;
 mod staging;
 
-pub(crate) use context::{
-    Arg, BuildFault, Built, Bytes, CoreKernel, Ctx, Image, ImageLimits, RawDevice, devices,
-};
+pub(crate) use context::{Arg, BuildFault, Built, Bytes, CoreKernel, Ctx, Image, devices};
+pub use context::{DeviceFacts, ImageLimits};
 pub(crate) use queue::{Marker, Pending, Queue};
 pub(crate) use staging::Staging;

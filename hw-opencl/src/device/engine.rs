@@ -6,22 +6,18 @@ use std::sync::{Arc, Weak};
 use std::time::Instant;
 
 use vta_driver::packing::TensorImages;
-use vta_driver::{Batch, Footprints, Lane, LayerMark, MarkReport, RunReport, Traffic, Work};
+use vta_driver::{Batch, Footprints, Lane, RunReport, StepBudget, Work};
 use vta_isa::resolve::{UopScratchpad, meet, stored_bytes};
-use vta_isa::{Config, Insn, MemType, Uop, check, tokens};
+use vta_isa::{Config, MemType, Uop, check, tokens};
 
 use crate::arena::Arena;
 use crate::batch::{Stop, Walk};
-use crate::build::measured::remembered_scopes;
 use crate::build::program::Builder;
 use crate::cl::{Ctx, Marker, Pending, Queue, Staging};
-use crate::error::{BatchError, ClFault, EngineError, OpenClError};
+use crate::error::{ClFault, EngineError, OpenClError};
 use crate::mirror::Mirror;
-use crate::options::Options;
-use crate::scopes::Scopes;
-use crate::select::{DeviceEntry, Structure};
+use crate::select::Structure;
 use crate::shared::Shared;
-use crate::structure::packer::PackSite;
 use crate::structure::{Part, Runner, Site};
 
 /// Plans that are kept for batches that are still alive.
@@ -39,11 +35,11 @@ struct Plan {
     report: RunReport,
     /// Bytes that the device writes.
     writes: Vec<Range<u64>>,
-    generation: u64,
+    /// Of the host's copy of device memory.
+    layout: u64,
     arena: (u64, u64),
-    /// Micro-ops that were read, and what they were.
-    uop_sources: Vec<(u32, u32)>,
-    uop_bytes: Vec<u8>,
+    /// Where micro-ops were read, and what they were.
+    uop_sources: Vec<(u64, Vec<u8>)>,
     /// What of the micro-op scratchpad the batch found and used.
     uops_before: Vec<(usize, Uop)>,
     /// What the micro-op scratchpad holds afterwards.
@@ -62,7 +58,6 @@ pub(crate) struct Engine {
     /// By the address of the batch, which the plan's weak pointer keeps from being used again.
     plans: HashMap<usize, Plan>,
     runner: Runner,
-    scopes: Scopes,
     arena: Arena,
     /// By lane.
     queues: [Queue; 2],
@@ -77,82 +72,35 @@ pub(crate) struct Engine {
     shared: Arc<Shared>,
 }
 
-/// What an engine is made for.
-pub(crate) struct Setup<'a> {
-    pub entry: &'a DeviceEntry,
-    pub structure: Structure,
-    pub config: &'a Config,
-    pub options: &'a Options,
-}
-
-/// The memory scopes of a device: those that are asked for, or else what was measured to be
-/// faster where that can be had, or else buffers.
-fn scopes(setup: &Setup<'_>) -> Result<Scopes, OpenClError> {
-    let asked = setup.options.scopes;
-    let reason = match setup.structure {
-        Structure::Core | Structure::Channels => "only the throughput structure has them",
-        Structure::Throughput if setup.options.one_launch == Some(true) => {
-            "a batch in one launch fills the buffers that it reads"
-        }
-        Structure::Throughput => {
-            let measured = || remembered_scopes(setup.entry, setup.config, setup.options);
-            return Ok(asked.or_else(measured).unwrap_or_default());
-        }
-    };
-    let scopes = asked.unwrap_or_default();
-    if scopes.are_buffers() {
-        return Ok(scopes);
-    }
-    Err(OpenClError::Scope {
-        device: setup.entry.selector.clone(),
-        scopes: scopes.to_string(),
-        reason: reason.to_owned(),
-    })
-}
-
 impl Engine {
     /// An engine with the kernels of a structure.
-    pub fn new(setup: &Setup<'_>, shared: &Arc<Shared>) -> Result<Self, OpenClError> {
-        let Setup {
-            entry,
-            structure,
-            config,
-            options,
-        } = *setup;
-        let call = |fault| OpenClError::Call {
-            device: shared.device.clone(),
-            fault,
-        };
-        let ctx = Arc::new(Ctx::new(&entry.raw).map_err(call)?);
-        let mut queue = Queue::new(&ctx, options.profile).map_err(call)?;
-        let mut copies = Queue::new(&ctx, false).map_err(call)?;
-        if options.pinned.unwrap_or(!entry.raw.unified) {
-            let staging = Staging::new(&ctx).map_err(call)?;
+    pub fn new(
+        builder: &Builder<'_>,
+        structure: Structure,
+        shared: &Arc<Shared>,
+    ) -> Result<Self, OpenClError> {
+        let (facts, options, ctx) = (&builder.entry.facts, builder.options, builder.ctx);
+        let call = |fault: ClFault| fault.of(&shared.device);
+        let mut queue = Queue::new(ctx, options.profile).map_err(call)?;
+        let mut copies = Queue::new(ctx, false).map_err(call)?;
+        if options.pinned.unwrap_or(!facts.unified) {
+            let staging = Staging::new(ctx).map_err(call)?;
             queue.stage(staging.clone());
             copies.stage(staging);
         }
-        let scopes = scopes(setup)?;
-        let builder = Builder {
-            entry,
-            config,
-            options,
-            scopes,
-            stats: &shared.stats,
-            ctx: &ctx,
-        };
-        let runner = Runner::new(&builder, structure, &queue)?;
+        let runner = Runner::new(builder, structure, &queue)?;
+        let config = builder.config.clone();
         Ok(Self {
             plans: HashMap::new(),
             runner,
-            scopes,
-            arena: Arena::new(entry.max_alloc_bytes()),
+            arena: Arena::new(facts.max_alloc_bytes),
             queues: [queue, copies],
-            ctx,
+            ctx: Arc::clone(ctx),
             in_flight: [Vec::new(), Vec::new()],
             footprints: Footprints::default(),
-            config: config.clone(),
             mirror: Mirror::new(),
             uops: UopScratchpad::holding(vec![Uop::default(); config.depth(MemType::Uop)]),
+            config,
             max_steps: options.max_steps,
             shared: Arc::clone(shared),
         })
@@ -169,10 +117,6 @@ impl Engine {
     pub fn unmap(&mut self, addr: u32) {
         self.mirror.unmap(addr);
         self.arena.unmap(addr);
-    }
-
-    pub fn scopes(&self) -> Scopes {
-        self.scopes
     }
 
     pub fn clears_scratchpads(&self) -> bool {
@@ -246,22 +190,20 @@ impl Engine {
         self.mirror.memory().read(first, size)?;
         let stats = &self.shared.stats;
         if let (Some(packer), Some(to)) = (self.runner.packer(), self.arena.buffer()) {
-            let queue = &self.queues[lane as usize];
-            let site = PackSite {
+            let site = Site {
                 ctx: &self.ctx,
-                queue,
-                lane: lane as usize,
-                to,
-                stats,
+                arena: &self.arena,
+                queue: &self.queues[lane as usize],
+                shared: &self.shared,
             };
-            let offset = first - self.arena.base();
-            if let Some(packed) = packer.pack(site, Arc::clone(&images), offset)? {
-                queue.flush()?;
+            let to = (to, first - self.arena.base());
+            if let Some(packed) = packer.pack(site, lane, &images, to)? {
+                site.queue.flush()?;
                 self.mirror.device_writes(&(first..first + size));
                 return Ok(vec![packed]);
             }
         }
-        stats.copied(size, |s| &mut s.bytes_written);
+        stats.sent(size);
         let mut tiles = vec![0; size as usize];
         images.pack_into(&mut tiles);
         self.write(lane, addr, tiles.into())
@@ -316,21 +258,15 @@ impl Engine {
 
     fn still_holds(&self, plan: &Plan) -> bool {
         let arena = (self.arena.base(), self.arena.size_bytes());
-        let same_memory = plan.generation == self.mirror.generation() && plan.arena == arena;
+        let same_memory = plan.layout == self.mirror.memory().layout() && plan.arena == arena;
         if !same_memory || !self.uops.holds(&plan.uops_before) {
             return false;
         }
-        let mut expected = &plan.uop_bytes[..];
-        plan.uop_sources.iter().all(|&(addr, len)| {
-            let (now, rest) = expected.split_at(len as usize);
-            expected = rest;
-            let (addr, len) = (u64::from(addr), u64::from(len));
-            !self.mirror.is_stale(&(addr..addr + len))
-                && self
-                    .mirror
-                    .memory()
-                    .read(addr, len)
-                    .is_ok_and(|bytes| bytes == now)
+        let memory = self.mirror.memory();
+        plan.uop_sources.iter().all(|(addr, bytes)| {
+            let len = bytes.len() as u64;
+            !self.mirror.is_stale(&(*addr..addr + len))
+                && memory.read(*addr, len).is_ok_and(|now| now == *bytes)
         })
     }
 
@@ -338,10 +274,9 @@ impl Engine {
         &mut self,
         batch: &Arc<Batch>,
     ) -> Result<(Vec<Pending>, RunReport), EngineError> {
-        self.shared.stats.add(|s| s.planned += 1);
-        check::extensions(&self.config, &batch.insns)
-            .map_err(|found| BatchError::Bounds(Box::new(found)))?;
-        let order = tokens::order(&batch.insns).map_err(BatchError::from)?;
+        self.shared.stats.add(|s| s.plans += 1);
+        check::extensions(&self.config, &batch.insns).map_err(EngineError::refused)?;
+        let order = tokens::order(&batch.insns).map_err(EngineError::refused)?;
         let leftover_tokens = order.leftover;
         let order = order.indices;
         if self.runner.clears_scratchpads() {
@@ -354,7 +289,7 @@ impl Engine {
             batch,
             order: &order,
             uops: &mut self.uops,
-            steps: [self.max_steps; 2],
+            steps: StepBudget::new(self.max_steps),
             uop_sources: Vec::new(),
         };
         let arena = (self.arena.base(), self.arena.size_bytes());
@@ -367,27 +302,17 @@ impl Engine {
                 queue: &self.queues[COMPUTE],
                 shared: &self.shared,
             };
-            // What was checked is what runs: the instructions, not the words beside them.
-            let insns = |stop: &Stop| {
-                let end = match stop {
-                    Stop::End => order.len(),
-                    Stop::ReadBack { position, .. } => *position,
-                };
-                let insns = order[from..end].iter().map(|&i| i as usize);
-                let insns = insns.map(|index| (index, batch.insns[index]));
-                let runs = |(_, insn): &(usize, Insn)| !matches!(insn, Insn::Finish(_));
-                insns.filter(runs).collect()
-            };
-            let (stop, part, uploads) = self.runner.make(
-                &self.config,
-                site,
-                |sink| walk.run(&mut self.mirror, from, fresh, sink),
-                insns,
-            )?;
+            let (stop, part, uploads) = self
+                .runner
+                .make(site, |sink| walk.run(&mut self.mirror, from, fresh, sink))?;
             let pending = self.runner.run(&part, site)?;
             all.extend(uploads.into_iter().chain(pending));
             let Stop::ReadBack { position, ranges } = stop else {
-                let report = report(batch, &self.config, leftover_tokens);
+                // Layers overlap on the device, so no time is attributed to one.
+                let report = RunReport {
+                    leftover_tokens,
+                    ..RunReport::of(&batch.insns, &batch.marks, &self.config)
+                };
                 let whole = fresh.is_none();
                 let sources = std::mem::take(&mut walk.uop_sources);
                 if whole {
@@ -399,7 +324,7 @@ impl Engine {
             stats.stalled();
             for (addr, len) in ranges {
                 if let Some(buffer) = self.arena.buffer() {
-                    stats.copied(len, |s| &mut s.bytes_read);
+                    stats.received(len);
                     let mut read =
                         self.queues[COMPUTE].read(buffer, u64::from(addr) - arena.0, len)?;
                     self.mirror.refresh(addr, &read.wait()?)?;
@@ -417,13 +342,14 @@ impl Engine {
         report: &RunReport,
         uop_sources: Vec<(u32, u32)>,
     ) {
-        let mut uop_bytes = Vec::new();
-        for &(addr, len) in &uop_sources {
-            match self.mirror.memory().read(addr.into(), len.into()) {
-                Ok(bytes) => uop_bytes.extend_from_slice(bytes),
-                Err(_) => return,
-            }
-        }
+        let memory = self.mirror.memory();
+        let source = |&(addr, len): &(u32, u32)| {
+            let (addr, len) = (u64::from(addr), u64::from(len));
+            Some((addr, memory.read(addr, len).ok()?.to_vec()))
+        };
+        let Some(uop_sources) = uop_sources.iter().map(source).collect() else {
+            return;
+        };
         let bytes = |plans: &HashMap<usize, Plan>| -> u64 {
             plans.values().map(|plan| plan.part.size_bytes()).sum()
         };
@@ -436,31 +362,12 @@ impl Engine {
             part,
             report: report.clone(),
             writes: stored_bytes(&self.config, &batch.insns),
-            generation: self.mirror.generation(),
+            layout: self.mirror.memory().layout(),
             arena: (self.arena.base(), self.arena.size_bytes()),
             uop_sources,
-            uop_bytes,
             uops_before: self.uops.found(),
             uops: self.uops.loaded().collect(),
         };
         self.plans.insert(Arc::as_ptr(batch) as usize, plan);
-    }
-}
-
-/// The report of a batch, without the time that it takes. Layers overlap on the device, so no
-/// time is attributed to one.
-fn report(batch: &Batch, config: &Config, leftover_tokens: [u32; 4]) -> RunReport {
-    let ends = batch.marks.iter().skip(1).map(|m| m.first_insn);
-    let ends = ends.chain([batch.insns.len()]);
-    let mark = |(mark, end): (&LayerMark, usize)| MarkReport {
-        name: mark.name.clone(),
-        traffic: Traffic::of(batch.insns.get(mark.first_insn..end).unwrap_or(&[]), config),
-        ..MarkReport::default()
-    };
-    RunReport {
-        traffic: Traffic::of(&batch.insns, config),
-        marks: batch.marks.iter().zip(ends).map(mark).collect(),
-        leftover_tokens,
-        ..RunReport::default()
     }
 }

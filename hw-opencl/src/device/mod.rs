@@ -10,18 +10,20 @@ use std::time::Duration;
 use crossbeam_channel::{Receiver, RecvTimeoutError, SendTimeoutError, Sender, bounded};
 use vta_driver::{
     AllocError, Allocator, Device, DeviceCounters, DeviceInfo, DriverError, Lane, PAGE_BYTES,
-    PhysAddr, Ticket, Work, WorkDone,
+    PhysAddr, Ticket, Work,
 };
 use vta_isa::Config;
 
-use self::engine::{Engine, Setup};
-use self::worker::{Item, Reply};
+use self::engine::Engine;
+use self::worker::Item;
+use crate::build::measured::remembered_scopes;
+use crate::build::program::Builder;
+use crate::cl::Ctx;
 use crate::error::OpenClError;
 use crate::options::Options;
 use crate::scopes::Scopes;
 use crate::select::{DeviceEntry, Selector, Structure};
 use crate::shared::Shared;
-use crate::stats::Stats;
 
 /// How many pieces of work may wait before `submit` blocks.
 const QUEUE_DEPTH: usize = 64;
@@ -46,6 +48,36 @@ pub struct OpenClDevice {
     shared: Arc<Shared>,
     sender: Option<Sender<Item>>,
     finished: Receiver<Infallible>,
+}
+
+/// The memory scopes of a device: those that are asked for, or else what was measured to be
+/// faster where that can be had, or else buffers.
+fn scopes(
+    entry: &DeviceEntry,
+    structure: Structure,
+    config: &Config,
+    options: &Options,
+) -> Result<Scopes, OpenClError> {
+    let asked = options.scopes;
+    let reason = match structure {
+        Structure::Core | Structure::Channels => "only the throughput structure has them",
+        Structure::Throughput if options.one_launch == Some(true) => {
+            "a batch in one launch fills the buffers that it reads"
+        }
+        Structure::Throughput => {
+            let measured = || remembered_scopes(entry, config, options);
+            return Ok(asked.or_else(measured).unwrap_or_default());
+        }
+    };
+    let scopes = asked.unwrap_or_default();
+    if scopes.are_buffers() {
+        return Ok(scopes);
+    }
+    Err(OpenClError::Scope {
+        device: entry.selector.clone(),
+        scopes: scopes.to_string(),
+        reason: reason.to_owned(),
+    })
 }
 
 impl OpenClDevice {
@@ -83,19 +115,22 @@ impl OpenClDevice {
             format!("{}+{structure}", entry.selector)
         };
         let shared = Arc::new(Shared::new(name.clone(), &options));
-        let setup = Setup {
+        let scopes = scopes(entry, structure, &config, &options)?;
+        let ctx = Ctx::new(&entry.facts).map_err(|fault| fault.of(&name))?;
+        let builder = Builder {
             entry,
-            structure,
             config: &config,
             options: &options,
+            scopes,
+            stats: &shared.stats,
+            ctx: &Arc::new(ctx),
         };
-        let engine = Engine::new(&setup, &shared)?;
-        let scopes = engine.scopes();
+        let engine = Engine::new(&builder, structure, &shared)?;
         let keeps_scratchpads = !engine.clears_scratchpads();
         let (sender, receiver) = bounded(QUEUE_DEPTH);
         let finished = worker::start(engine, receiver, &shared)?;
         // Device memory is one buffer, so it ends where the largest one does.
-        let last = entry.max_alloc_bytes().min(1 << 32);
+        let last = entry.facts.max_alloc_bytes.min(1 << 32);
         Ok(Self {
             info: DeviceInfo { name, config },
             entry: entry.clone(),
@@ -128,11 +163,6 @@ impl OpenClDevice {
     /// at the start of each. No program may count on either.
     pub fn keeps_scratchpads(&self) -> bool {
         self.keeps_scratchpads
-    }
-
-    /// What it did so far.
-    pub fn stats(&self) -> Stats {
-        self.shared.stats.snapshot()
     }
 
     /// Queues an item, waiting for room as long as the device isn't hung.
@@ -214,27 +244,27 @@ impl Device for OpenClDevice {
             self.shared.done();
             return Err(error);
         }
-        Ok(Box::new(OpenClTicket {
-            shared: Arc::clone(&self.shared),
-            receiver,
+        let shared = Arc::clone(&self.shared);
+        Ok(Box::new(move || {
+            loop {
+                match receiver.recv_timeout(LOOK.min(shared.limit)) {
+                    Ok(reply) => return reply,
+                    Err(RecvTimeoutError::Disconnected) => return Err(shared.lost()),
+                    Err(RecvTimeoutError::Timeout) if shared.is_hung() => {
+                        return Err(shared.hung_error());
+                    }
+                    Err(RecvTimeoutError::Timeout) => {}
+                }
+            }
         }))
     }
 
     fn counters(&self) -> Option<DeviceCounters> {
-        let s = self.stats();
-        Some(DeviceCounters {
-            batches: s.batches,
-            launches: s.launches,
-            waits: s.waits,
-            stalls: s.stalls,
-            copies: s.copies,
-            scope_copies: s.scope_copies,
-            bytes_to_device: s.bytes_written + s.plan_bytes,
-            bytes_from_device: s.bytes_read,
-            plans: s.planned,
-            plan_ns: s.plan_ns,
-            kernel_ns: self.shared.profile.then_some(s.kernel_ns),
-        })
+        let mut counted = self.shared.stats.snapshot();
+        if self.shared.profile {
+            counted.kernel_ns.get_or_insert(0);
+        }
+        Some(counted)
     }
 }
 
@@ -247,28 +277,6 @@ impl Drop for OpenClDevice {
             if self.shared.is_hung() {
                 tracing::warn!(device = self.info.name, "leaving a hung device behind");
                 return;
-            }
-        }
-    }
-}
-
-struct OpenClTicket {
-    shared: Arc<Shared>,
-    receiver: Receiver<Reply>,
-}
-
-impl Ticket for OpenClTicket {
-    fn wait(self: Box<Self>) -> Result<WorkDone, DriverError> {
-        loop {
-            let look = LOOK.min(self.shared.limit);
-            match self.receiver.recv_timeout(look) {
-                Ok(reply) => return reply,
-                Err(RecvTimeoutError::Disconnected) => return Err(self.shared.lost()),
-                Err(RecvTimeoutError::Timeout) => {
-                    if self.shared.is_hung() {
-                        return Err(self.shared.hung_error());
-                    }
-                }
             }
         }
     }

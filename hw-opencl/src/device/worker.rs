@@ -6,7 +6,7 @@ use std::thread::Builder;
 use std::time::Instant;
 
 use crossbeam_channel::{Receiver, Sender, bounded};
-use vta_driver::{DriverError, Lane, RunReport, Work, WorkDone};
+use vta_driver::{DriverError, Lane, Work, WorkDone};
 
 use super::engine::Engine;
 use crate::cl::Pending;
@@ -34,18 +34,13 @@ pub(crate) enum Item {
     },
 }
 
-/// Work that is enqueued, with what its ticket gets when it is finished.
+/// Work that is enqueued, with what its ticket gets when it is finished: of a read without the
+/// bytes, of a batch without the time.
 struct Unfinished {
     pending: Vec<Pending>,
-    outcome: Outcome,
+    done: Reply,
+    began: Instant,
     reply: Sender<Reply>,
-}
-
-enum Outcome {
-    Failed(DriverError),
-    Written,
-    Data,
-    Ran { report: RunReport, began: Instant },
 }
 
 /// What waits for each lane, in the order of [`Lane`].
@@ -60,14 +55,12 @@ pub(crate) fn start(
     let (finished, heard) = bounded(0);
     let spawn = |name: &str, work: Box<dyn FnOnce() + Send>| {
         let thread = Builder::new().name(name.to_owned()).spawn(work);
-        thread.map(drop).map_err(|error| OpenClError::Call {
-            device: shared.device.clone(),
-            fault: ClFault {
-                call: "starting a thread",
-                code: error.raw_os_error().unwrap_or(0),
-                name: error.to_string(),
-            },
-        })
+        let fault = |error: std::io::Error| ClFault {
+            call: "starting a thread",
+            code: error.raw_os_error().unwrap_or(0),
+            name: error.to_string(),
+        };
+        thread.map(drop).map_err(|e| fault(e).of(&shared.device))
     };
     let lane = |name: &str| -> Result<Sender<Unfinished>, OpenClError> {
         let (unfinished, waiting) = bounded(IN_FLIGHT);
@@ -96,13 +89,15 @@ fn serve(mut engine: Engine, items: &Receiver<Item>, to: &Lanes, shared: &Shared
             Item::Map { addr, size_bytes } => engine.map(addr, size_bytes),
             Item::Unmap { addr } => engine.unmap(addr),
             Item::Work { lane, work, reply } => {
-                let (pending, outcome) = match enqueue(&mut engine, lane, work, shared) {
-                    Ok(enqueued) => enqueued,
-                    Err(error) => (Vec::new(), Outcome::Failed(shared.engine_error(error))),
+                let began = Instant::now();
+                let (pending, done) = match enqueue(&mut engine, lane, work, shared) {
+                    Ok((pending, done)) => (pending, Ok(done)),
+                    Err(error) => (Vec::new(), Err(shared.engine_error(error))),
                 };
                 let unfinished = Unfinished {
                     pending,
-                    outcome,
+                    done,
+                    began,
                     reply,
                 };
                 if to[lane as usize].send(unfinished).is_err() {
@@ -121,26 +116,26 @@ fn enqueue(
     lane: Lane,
     work: Work,
     shared: &Shared,
-) -> Result<(Vec<Pending>, Outcome), EngineError> {
-    let began = Instant::now();
+) -> Result<(Vec<Pending>, WorkDone), EngineError> {
     let stats = &shared.stats;
     let spans = engine.order(lane, &work)?;
     let done = match work {
         Work::Write { addr, data } => {
-            stats.copied(data.len() as u64, |s| &mut s.bytes_written);
-            (engine.write(lane, addr.0, data)?, Outcome::Written)
+            stats.sent(data.len() as u64);
+            (engine.write(lane, addr.0, data)?, WorkDone::Written)
         }
         Work::Pack { addr, images } => {
             let pending = engine.pack(lane, addr.0, images)?;
-            (pending, Outcome::Written)
+            (pending, WorkDone::Written)
         }
         Work::Read { addr, size_bytes } => {
-            stats.copied(size_bytes, |s| &mut s.bytes_read);
-            (engine.read(lane, addr.0, size_bytes)?, Outcome::Data)
+            stats.received(size_bytes);
+            let pending = engine.read(lane, addr.0, size_bytes)?;
+            (pending, WorkDone::Data(Vec::new()))
         }
         Work::Run(batch) => {
             let (pending, report) = engine.run(&batch)?;
-            (pending, Outcome::Ran { report, began })
+            (pending, WorkDone::Ran(report))
         }
     };
     engine.note(lane, spans, done.0.last());
@@ -161,7 +156,7 @@ fn answer(waiting: &Receiver<Unfinished>, shared: &Shared) {
             let waited = pending.wait();
             if shared.profile {
                 let ns = pending.kernel_nanoseconds();
-                shared.stats.add(|s| s.kernel_ns += ns);
+                shared.stats.add(|s| *s.kernel_ns.get_or_insert(0) += ns);
             }
             match waited {
                 Ok(bytes) if data.is_empty() => data = bytes,
@@ -170,19 +165,15 @@ fn answer(waiting: &Receiver<Unfinished>, shared: &Shared) {
             }
         }
         let now = Instant::now();
-        let reply = match (failed, unfinished.outcome) {
-            (_, Outcome::Failed(error)) => Err(error),
-            (Some(fault), _) => Err(shared.error(&OpenClError::Call {
-                device: shared.device.clone(),
-                fault,
-            })),
-            (None, Outcome::Written) => Ok(WorkDone::Written),
-            (None, Outcome::Data) => Ok(WorkDone::Data(data)),
-            (None, Outcome::Ran { mut report, began }) => {
+        let reply = match (failed, unfinished.done) {
+            (Some(fault), Ok(_)) => Err(shared.failed(fault)),
+            (None, Ok(WorkDone::Data(_))) => Ok(WorkDone::Data(data)),
+            (None, Ok(WorkDone::Ran(mut report))) => {
                 // The device worked on what was before until then.
-                report.wall = now - began.max(last).min(now);
+                report.wall = now - unfinished.began.max(last).min(now);
                 Ok(WorkDone::Ran(report))
             }
+            (_, done) => done,
         };
         last = now;
         shared.done();

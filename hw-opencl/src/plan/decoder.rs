@@ -6,17 +6,19 @@ use std::ops::Range;
 use vta_isa::resolve::{
     AffineTiles, AluAccess, GemmAccess, LoadAccess, Resolved, Rows, StoreAccess,
 };
-use vta_isa::{Config, MemType, Store};
+use vta_isa::tokens::At;
+use vta_isa::{MemType, Store};
 
 use crate::batch::Sink;
 use crate::error::EngineError;
 use crate::plan::chain::Chain;
 use crate::plan::emit::{Encoder, emit};
-use crate::plan::looped::Looped;
-use crate::plan::ops::{Op, Room, Shape, Tables, Target, depth, narrow};
-use crate::plan::place::Placer;
+use crate::plan::looped::{Looped, alu_in_order};
+use crate::plan::ops::{Op, Tables, narrow};
+use crate::plan::place::{Placer, Step, loaded};
 use crate::plan::products::Products;
-use crate::plan::steps::{Step, loaded};
+use crate::plan::schedule::{Scheduled, Scheduler};
+use crate::plan::target::{Target, depth};
 use crate::plan::versions::{Scratchpad, Versions};
 
 /// ALU steps that are written out one by one; a longer instruction runs in order.
@@ -28,53 +30,51 @@ const MAX_LISTED_PRODUCTS: u64 = 1 << 27;
 
 /// Makes operations of checked instructions.
 #[derive(Debug)]
-pub(crate) struct Decoder<'a> {
-    config: &'a Config,
-    shape: Shape,
-    room: Room,
-    dram_base: u64,
+pub(crate) struct Decoder {
+    target: Target,
     steps: Vec<Step>,
     /// GEMM steps among them.
     listed: u64,
     versions: Versions,
     products: Products,
-    looped: Looped<'a>,
+    looped: Looped,
     tables: Tables,
 }
 
-impl<'a> Decoder<'a> {
-    /// `dram_base` is the address of the first byte of the device's memory buffer.
-    pub fn new(config: &'a Config, shape: Shape, room: Room, dram_base: u64) -> Self {
+impl Decoder {
+    /// Without an instruction.
+    pub fn new(target: Target) -> Self {
+        let depths = Scratchpad::ALL.map(|scratchpad| depth(&target.config, scratchpad));
         Self {
-            config,
-            shape,
-            room,
-            dram_base,
+            target,
             steps: Vec::new(),
             listed: 0,
-            versions: Versions::new(Scratchpad::ALL.map(|scratchpad| depth(config, scratchpad))),
+            versions: Versions::new(depths),
             products: Products::default(),
-            looped: Looped::new(config, shape),
+            looped: Looped::default(),
             tables: Tables::default(),
         }
     }
 
-    /// Gives the operations to `take`, in an order in which they may run one after the other; the
-    /// tables that they share.
+    /// The launches of what came.
     ///
     /// # Errors
     /// [`EngineError::Internal`], as for [`emit`].
-    pub fn finish(self, take: impl FnMut(Op)) -> Result<Vec<u32>, EngineError> {
-        let target = Target {
-            shape: self.shape,
-            batch: self.config.batch() as u32,
-            block: self.config.block() as u32,
-            zeros: self.room.zeros(self.config),
+    pub fn schedule(self) -> Result<Scheduled, EngineError> {
+        let mut scheduler = Scheduler::new(self.target.clone());
+        let tables = self.finish(|op| scheduler.add(&op))?;
+        Ok(scheduler.finish(tables))
+    }
+
+    /// Gives the operations to `take`, in an order in which they may run one after the other; the
+    /// tables that they share.
+    fn finish(self, take: impl FnMut(Op)) -> Result<Vec<u32>, EngineError> {
+        let placer = Placer {
+            target: &self.target,
+            places: self.versions.places(self.target.room.0),
         };
-        let places = self.versions.places(self.room.0);
-        let placer = Placer::new(self.config, target, self.dram_base, places);
         let encoder = Encoder {
-            target,
+            target: &self.target,
             products: self.products,
             tables: self.tables,
         };
@@ -158,7 +158,7 @@ impl<'a> Decoder<'a> {
                 self.steps.push(Step::Product(product));
             }
             None => {
-                let op = self.looped.gemm(access, &mut self.tables);
+                let op = self.looped.gemm(&self.target, access, &mut self.tables);
                 self.at_home(op);
             }
         }
@@ -168,12 +168,12 @@ impl<'a> Decoder<'a> {
         if access.alu.steps() == 0 {
             return;
         }
-        let depth = depth(self.config, Scratchpad::Acc) as usize;
+        let depth = depth(&self.target.config, Scratchpad::Acc) as usize;
         let chain = (access.alu.steps() <= MAX_LISTED_STEPS)
             .then(|| Chain::of(access, depth))
             .flatten();
         let Some(chain) = chain else {
-            let op = self.looped.alu_in_order(access, &mut self.tables);
+            let op = alu_in_order(&self.target, access, &mut self.tables);
             self.at_home(op);
             return;
         };
@@ -189,8 +189,8 @@ impl<'a> Decoder<'a> {
     }
 }
 
-impl Sink for Decoder<'_> {
-    fn take(&mut self, resolved: &Resolved<'_>) {
+impl Sink for Decoder {
+    fn take(&mut self, _: &At, resolved: &Resolved<'_>) -> Result<(), EngineError> {
         match resolved {
             Resolved::Load(access) => self.load(access),
             Resolved::Store(access) => self.store(access),
@@ -198,6 +198,7 @@ impl Sink for Decoder<'_> {
             Resolved::Alu(access) => self.alu(access),
             Resolved::Sync => {}
         }
+        Ok(())
     }
 }
 

@@ -12,10 +12,10 @@
 use crate::error::EngineError;
 use crate::plan::chain::Chain;
 use crate::plan::join::{Group, Joiner};
-use crate::plan::ops::{Kind, Op, Tables, Target, Touches};
-use crate::plan::place::Placer;
+use crate::plan::ops::{Kind, Op, Tables, Touches};
+use crate::plan::place::{Placer, Step};
 use crate::plan::products::Products;
-use crate::plan::steps::Step;
+use crate::plan::target::Target;
 use crate::plan::versions::Scratchpad;
 
 /// Makes operations of all steps, in an order in which they may run one after the other; the
@@ -26,7 +26,7 @@ use crate::plan::versions::Scratchpad;
 pub(crate) fn emit(
     steps: Vec<Step>,
     mut placer: Placer<'_>,
-    mut encoder: Encoder,
+    mut encoder: Encoder<'_>,
     mut take: impl FnMut(Op),
 ) -> Result<Vec<u32>, EngineError> {
     let mut joiner = Joiner::default();
@@ -39,18 +39,18 @@ pub(crate) fn emit(
 }
 
 /// Writes groups as operations.
-pub(crate) struct Encoder {
-    pub target: Target,
+pub(crate) struct Encoder<'a> {
+    pub target: &'a Target,
     pub products: Products,
     pub tables: Tables,
 }
 
-impl Encoder {
+impl Encoder<'_> {
     fn encode(&mut self, group: Group, take: &mut impl FnMut(Op)) {
         match group {
-            Group::Op(op) => take(op),
+            Group::Op(op) => take(*op),
             Group::Products(joined) => {
-                let ops = joined.encode(&mut self.products, &mut self.tables, &self.target);
+                let ops = joined.encode(&mut self.products, &mut self.tables, self.target);
                 ops.into_iter().for_each(take);
             }
             Group::Chain(chain, touches) => take(self.chain(&chain, touches)),

@@ -10,88 +10,91 @@
 //!
 //! - *Condition*: a group that touches what the new one writes, or writes what it touches, is
 //!   closed first, whatever its kind; what the joins themselves ask for is with
-//!   [`Joined::take`] and [`Chain::append`].
+//!   [`Joined::append`] and [`Chain::append`].
 //! - *Proof*: while a group is open, everything that was emitted since it began is apart from it,
 //!   so that moving its parts behind all that is the same to the scratchpads. DRAM is touched by
 //!   LOAD and STORE alone, which are never held back.
 
 use crate::plan::chain::Chain;
 use crate::plan::ops::{Op, Touches};
-use crate::plan::place::Placed;
 use crate::plan::products::Joined;
 
-/// What becomes of neighbours: of a chain also what it touches.
+/// Steps at their places that run as one operation: a chain with what it touches.
 #[derive(Debug)]
 pub(crate) enum Group {
     Products(Joined),
     Chain(Chain, Touches),
-    Op(Op),
+    Op(Box<Op>),
+}
+
+impl Group {
+    fn touches(&self) -> &Touches {
+        match self {
+            Self::Products(joined) => &joined.touches,
+            Self::Chain(_, touches) => touches,
+            Self::Op(op) => &op.touches,
+        }
+    }
+
+    /// The place of its kind among the open groups; `None` for what nothing joins.
+    fn kind(&self) -> Option<usize> {
+        match self {
+            Self::Products(_) => Some(0),
+            Self::Chain(..) => Some(1),
+            Self::Op(_) => None,
+        }
+    }
+
+    /// Joins another of its kind to this one; gives it back when it can't.
+    fn append(&mut self, more: Self) -> Option<Self> {
+        match (self, more) {
+            (Self::Products(open), Self::Products(more)) => open.append(more).map(Self::Products),
+            (Self::Chain(open, all), Self::Chain(more, touches)) => {
+                let rest = open.append(more);
+                if rest.is_none() {
+                    *all = open.touches();
+                }
+                rest.map(|more| Self::Chain(more, touches))
+            }
+            (_, more) => Some(more),
+        }
+    }
 }
 
 /// The open groups.
 #[derive(Debug, Default)]
 pub(crate) struct Joiner {
-    products: Option<Joined>,
-    chain: Option<(Chain, Touches)>,
+    open: [Option<Group>; 2],
 }
 
 impl Joiner {
     /// Takes the next step; groups that are done go to `emit`, in an order in which they may run.
-    pub fn take(&mut self, placed: Placed, emit: &mut impl FnMut(Group)) {
-        match placed {
-            Placed::Op(op) => {
-                self.close_products(emit, |open| open.conflicts(&op.touches));
-                self.close_chain(emit, |open| open.conflicts(&op.touches));
-                emit(Group::Op(*op));
+    pub fn take(&mut self, next: Group, emit: &mut impl FnMut(Group)) {
+        let own = next.kind();
+        for (kind, open) in self.open.iter_mut().enumerate() {
+            let ends = |open: &mut Group| open.touches().conflicts(next.touches());
+            if own != Some(kind)
+                && let Some(done) = open.take_if(ends)
+            {
+                emit(done);
             }
-            Placed::Product(product) => {
-                let touches = product.touches();
-                self.close_chain(emit, |open| open.conflicts(&touches));
-                let rest = match &mut self.products {
-                    Some(open) => open.take(product, &touches),
-                    None => Some(product),
-                };
-                if let Some(product) = rest {
-                    self.close_products(emit, |_| true);
-                    self.products = Some(Joined::new(product, touches));
-                }
-            }
-            Placed::Chain(more) => {
-                let touches = more.touches();
-                self.close_products(emit, |open| open.conflicts(&touches));
-                let rest = match &mut self.chain {
-                    Some((open, all)) => {
-                        let rest = open.append(more);
-                        if rest.is_none() {
-                            *all = open.touches();
-                        }
-                        rest
-                    }
-                    None => Some(more),
-                };
-                if let Some(more) = rest {
-                    self.close_chain(emit, |_| true);
-                    self.chain = Some((more, touches));
-                }
-            }
+        }
+        let Some(kind) = own else {
+            return emit(next);
+        };
+        let rest = match &mut self.open[kind] {
+            Some(open) => open.append(next),
+            None => Some(next),
+        };
+        if let Some(next) = rest
+            && let Some(done) = self.open[kind].replace(next)
+        {
+            emit(done);
         }
     }
 
     /// Closes what is still open.
-    pub fn finish(mut self, emit: &mut impl FnMut(Group)) {
-        self.close_products(emit, |_| true);
-        self.close_chain(emit, |_| true);
-    }
-
-    fn close_products(&mut self, emit: &mut impl FnMut(Group), when: impl Fn(&Touches) -> bool) {
-        let open = self.products.take_if(|open| when(&open.touches));
-        open.into_iter()
-            .for_each(|open| emit(Group::Products(open)));
-    }
-
-    fn close_chain(&mut self, emit: &mut impl FnMut(Group), when: impl Fn(&Touches) -> bool) {
-        let open = self.chain.take_if(|(_, touches)| when(touches));
-        open.into_iter()
-            .for_each(|(chain, touches)| emit(Group::Chain(chain, touches)));
+    pub fn finish(self, emit: &mut impl FnMut(Group)) {
+        self.open.into_iter().flatten().for_each(emit);
     }
 }

@@ -5,9 +5,10 @@ use std::collections::HashMap;
 use std::ops::Range;
 
 use vta_isa::resolve::{AffineTiles, AluAccess, GemmAccess, Loops, TileSet};
-use vta_isa::{AluOperand, Config, Uop};
+use vta_isa::{AluOperand, Uop};
 
-use crate::plan::ops::{Kind, Op, Shape, Tables, Touches};
+use crate::plan::ops::{Kind, Op, Tables, Touches};
+use crate::plan::target::Target;
 use crate::plan::versions::Scratchpad;
 use crate::words::StageOp;
 
@@ -21,22 +22,12 @@ struct Groups {
 }
 
 /// Makes operations of single instructions.
-#[derive(Debug)]
-pub(crate) struct Looped<'a> {
-    config: &'a Config,
-    shape: Shape,
+#[derive(Debug, Default)]
+pub(crate) struct Looped {
     groups: HashMap<Vec<Uop>, Groups>,
 }
 
-impl<'a> Looped<'a> {
-    pub fn new(config: &'a Config, shape: Shape) -> Self {
-        Self {
-            config,
-            shape,
-            groups: HashMap::new(),
-        }
-    }
-
+impl Looped {
     /// Sorts micro-ops by destination: those of one are summed one after the other.
     fn groups(&mut self, uops: &[Uop], tables: &mut Tables) -> Groups {
         if let Some(groups) = self.groups.get(uops) {
@@ -63,15 +54,15 @@ impl<'a> Looped<'a> {
 
     /// An instruction that isn't a reset: blocks of outputs, which run its loops, if these are
     /// apart.
-    pub fn gemm(&mut self, access: &GemmAccess<'_>, tables: &mut Tables) -> Op {
+    pub fn gemm(&mut self, target: &Target, access: &GemmAccess<'_>, tables: &mut Tables) -> Op {
         let Some([src, wgt]) = access.operands else {
-            return self.gemm_in_order(access, tables);
+            return gemm_in_order(target, access, tables);
         };
         let groups = self.groups(access.uops.known, tables);
         // A loop that leaves the destination where it is belongs to the sum.
         let once = access.dst.loops.without_repeats();
         if !destinations_differ(groups, tables, once) {
-            return self.gemm_in_order(access, tables);
+            return gemm_in_order(target, access, tables);
         }
         let trips = once.trips.map(u32::from);
         let sums = [0, 1].map(|d| u32::from(access.dst.loops.trips[d]) / trips[d]);
@@ -79,12 +70,12 @@ impl<'a> Looped<'a> {
         let rows = trips[0] * trips[1];
         let shared = (0..2).all(|d| trips[d] == 1 || wgt[d] == 0);
         let at_once = if shared && rows > 1 {
-            self.shape.rows
+            target.shape.rows
         } else {
             1
         };
         let blocks = rows.div_ceil(at_once);
-        let chunks = (self.config.block() as u32) / self.shape.lanes;
+        let chunks = (target.config.block() as u32) / target.shape.lanes;
         let args = vec![
             trips[0],
             trips[1],
@@ -107,60 +98,60 @@ impl<'a> Looped<'a> {
         ];
         // The sum's length decides how much a unit has to do.
         let sum = u64::from(sums[0]) * u64::from(sums[1]) * u64::from(groups.longest);
-        let cost = sum * u64::from(blocks * at_once * groups.count) * self.config.macs_per_step();
+        let cost = sum * u64::from(blocks * at_once * groups.count) * target.config.macs_per_step();
         let touches = gemm_touches(access);
         Op {
             kind: Kind::Gemm,
-            units: groups.count * blocks * self.config.batch() as u32 * chunks,
+            units: groups.count * blocks * target.config.batch() as u32 * chunks,
             args,
             touches,
             cost,
         }
     }
+}
 
-    /// An instruction as it is, a reset, too.
-    fn gemm_in_order(&self, access: &GemmAccess<'_>, tables: &mut Tables) -> Op {
-        let gemm = &access.gemm;
-        let loops = [gemm.dst_loops(), gemm.src_loops(), gemm.wgt_loops()];
-        let mut args = own_loops(loops, access.uops.known, tables);
-        args.push(gemm.reset.into());
-        Op {
-            kind: Kind::GemmInOrder,
-            units: self.config.lanes() as u32 / self.shape.lanes,
-            args,
-            touches: gemm_touches(access),
-            cost: gemm.steps().saturating_mul(self.config.macs_per_step()),
-        }
+/// An instruction as it is, a reset, too.
+fn gemm_in_order(target: &Target, access: &GemmAccess<'_>, tables: &mut Tables) -> Op {
+    let gemm = &access.gemm;
+    let loops = [gemm.dst_loops(), gemm.src_loops(), gemm.wgt_loops()];
+    let mut args = own_loops(loops, access.uops.known, tables);
+    args.push(gemm.reset.into());
+    Op {
+        kind: Kind::GemmInOrder,
+        units: target.config.lanes() as u32 / target.shape.lanes,
+        args,
+        touches: gemm_touches(access),
+        cost: gemm.steps().saturating_mul(target.config.macs_per_step()),
     }
+}
 
-    /// An instruction as it is.
-    pub fn alu_in_order(&self, access: &AluAccess<'_>, tables: &mut Tables) -> Op {
-        let alu = &access.alu;
-        let no_weights = Loops {
-            factors: [0; 2],
-            ..alu.dst_loops()
-        };
-        let loops = [alu.dst_loops(), alu.src_loops(), no_weights];
-        let (use_imm, imm) = match alu.operand {
-            AluOperand::Acc => (0, 0),
-            AluOperand::Imm(imm) => (1, i32::from(imm) as u32),
-        };
-        let mut args = own_loops(loops, access.uops.known, tables);
-        args.extend([StageOp::Alu(alu.op).word(), use_imm, imm]);
-        let dst = span(&access.dst);
-        let mut touches = Touches::default()
-            .reading(Scratchpad::Acc, dst.clone())
-            .writing(Scratchpad::Acc, dst);
-        if let Some(src) = &access.src {
-            touches = touches.reading(Scratchpad::Acc, span(src));
-        }
-        Op {
-            kind: Kind::AluInOrder,
-            units: self.config.lanes() as u32 / self.shape.lanes,
-            args,
-            touches,
-            cost: alu.steps().saturating_mul(4 * self.config.lanes() as u64),
-        }
+/// An instruction as it is.
+pub(crate) fn alu_in_order(target: &Target, access: &AluAccess<'_>, tables: &mut Tables) -> Op {
+    let alu = &access.alu;
+    let no_weights = Loops {
+        factors: [0; 2],
+        ..alu.dst_loops()
+    };
+    let loops = [alu.dst_loops(), alu.src_loops(), no_weights];
+    let (use_imm, imm) = match alu.operand {
+        AluOperand::Acc => (0, 0),
+        AluOperand::Imm(imm) => (1, i32::from(imm) as u32),
+    };
+    let mut args = own_loops(loops, access.uops.known, tables);
+    args.extend([StageOp::Alu(alu.op).word(), use_imm, imm]);
+    let dst = span(&access.dst);
+    let mut touches = Touches::default()
+        .reading(Scratchpad::Acc, dst.clone())
+        .writing(Scratchpad::Acc, dst);
+    if let Some(src) = &access.src {
+        touches = touches.reading(Scratchpad::Acc, span(src));
+    }
+    Op {
+        kind: Kind::AluInOrder,
+        units: target.config.lanes() as u32 / target.shape.lanes,
+        args,
+        touches,
+        cost: alu.steps().saturating_mul(4 * target.config.lanes() as u64),
     }
 }
 

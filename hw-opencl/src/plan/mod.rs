@@ -11,6 +11,6 @@ mod products;
 mod runs;
 pub(crate) mod schedule;
 mod sets;
-mod steps;
+pub(crate) mod target;
 pub(crate) mod versions;
 pub(crate) mod views;

@@ -4,87 +4,11 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
+use vta_isa::Uop;
 use vta_isa::resolve::{Rows, meet, merge};
-use vta_isa::{Config, MemType, Uop};
 
 use crate::plan::versions::Scratchpad;
 pub(crate) use crate::words::{Kind, OP_WORDS};
-
-/// What a unit is, which follows from how the kernels were built.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Shape {
-    /// Lanes of a unit.
-    pub lanes: u32,
-    /// Accumulator rows that a unit of a GEMM sums at once.
-    pub rows: u32,
-    /// Outputs that are summed at once where products are listed.
-    pub product_rows: u32,
-    /// Units of these, of each component.
-    pub product_units: u32,
-    /// Elements of a weight tile that a unit loads.
-    pub wgt_elems: u32,
-    /// Work-items of a work-group.
-    pub group: u32,
-}
-
-#[cfg(test)]
-impl Shape {
-    /// Vectors of 16 lanes, as on a CPU.
-    pub const VECTORS: Self = Self {
-        lanes: 16,
-        rows: 8,
-        product_rows: 8,
-        product_units: 1,
-        wgt_elems: 256,
-        group: 1,
-    };
-}
-
-/// Tiles of the device's scratchpads beyond those of the program, in [`Scratchpad`]'s order. One more
-/// input tile, behind these, is always zero.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Room(pub [u32; 3]);
-
-impl Room {
-    /// Tiles of a scratchpad of the device.
-    pub fn tiles(self, config: &Config, scratchpad: Scratchpad) -> usize {
-        let zeros = usize::from(scratchpad == Scratchpad::Inp);
-        depth(config, scratchpad) as usize + self.0[scratchpad as usize] as usize + zeros
-    }
-
-    /// The input tile that is always zero.
-    pub fn zeros(self, config: &Config) -> u32 {
-        depth(config, Scratchpad::Inp) + self.0[Scratchpad::Inp as usize]
-    }
-}
-
-/// Tiles of a scratchpad of the program.
-pub(crate) fn depth(config: &Config, scratchpad: Scratchpad) -> u32 {
-    let mem = match scratchpad {
-        Scratchpad::Inp => MemType::Inp,
-        Scratchpad::Wgt => MemType::Wgt,
-        Scratchpad::Acc => MemType::Acc,
-    };
-    config.depth(mem) as u32
-}
-
-/// What operations are made for.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Target {
-    pub shape: Shape,
-    /// Of the configuration.
-    pub batch: u32,
-    pub block: u32,
-    /// An input tile that is always zero.
-    pub zeros: u32,
-}
-
-impl Target {
-    /// Lanes of an input or accumulator tile.
-    pub const fn lanes(&self) -> u32 {
-        self.batch * self.block
-    }
-}
 
 /// Tiles of a scratchpad, whose indices have 16 bits at most.
 pub(crate) fn narrow(tiles: &Range<usize>) -> Range<u32> {

@@ -1,23 +1,41 @@
-//! The second pass: steps find their tiles' places.
+//! Steps, which the first pass makes of instructions, and the second pass: they find their tiles' places.
 
 use std::ops::Range;
 
 use vta_isa::resolve::{AluAccess, LoadAccess, Rows, StoreAccess, Uops};
-use vta_isa::{Config, Load, MemType};
+use vta_isa::{Alu, Load, MemType, Uop};
 
 use crate::error::EngineError;
 use crate::plan::chain::Chain;
-use crate::plan::ops::{Kind, Op, Target, Touches, narrow};
-use crate::plan::products::Product;
-use crate::plan::steps::{Step, loaded};
+use crate::plan::join::Group;
+use crate::plan::ops::{Kind, Op, Touches, narrow};
+use crate::plan::products::{Joined, Product};
+use crate::plan::target::Target;
 use crate::plan::versions::{Places, Scratchpad};
 
-/// A step at its place, not yet joined with others.
+/// What an instruction does, with tiles at home.
 #[derive(Debug)]
-pub(crate) enum Placed {
+pub(crate) enum Step {
+    Load(LoadAccess),
+    Store(StoreAccess),
+    /// Zeroes runs of tiles.
+    Clear(Vec<Range<u32>>),
+    /// An instruction that is a chain, with its micro-ops.
+    Chain(Alu, Vec<Uop>),
     Product(Product),
-    Chain(Chain),
+    /// Only works at home.
     Op(Box<Op>),
+}
+
+/// The scratchpad that a LOAD fills, and the tiles there.
+pub(crate) fn loaded(access: &LoadAccess) -> (Scratchpad, Range<u32>) {
+    let scratchpad = match access.load.mem {
+        MemType::Inp => Scratchpad::Inp,
+        MemType::Wgt => Scratchpad::Wgt,
+        // LOAD OUT doesn't decode, and micro-ops stay on the host.
+        MemType::Acc | MemType::Acc8 | MemType::Out | MemType::Uop => Scratchpad::Acc,
+    };
+    (scratchpad, narrow(&access.entries))
 }
 
 fn moved(range: &Range<u32>, shift: u32) -> Range<usize> {
@@ -35,34 +53,22 @@ fn moved(range: &Range<u32>, shift: u32) -> Range<usize> {
 ///   given again before the last reader of what it holds. So each step finds the words that it
 ///   would find at home.
 pub(crate) struct Placer<'a> {
-    config: &'a Config,
-    target: Target,
-    /// The address of the first byte of the device's memory buffer.
-    dram_base: u64,
-    places: Places,
+    pub target: &'a Target,
+    pub places: Places,
 }
 
-impl<'a> Placer<'a> {
-    pub fn new(config: &'a Config, target: Target, dram_base: u64, places: Places) -> Self {
-        Self {
-            config,
-            target,
-            dram_base,
-            places,
-        }
-    }
-
+impl Placer<'_> {
     /// The next step, which has this number.
     ///
     /// # Errors
     /// [`EngineError::Internal`]: what the first pass kept as a chain is none.
-    pub fn place(&mut self, number: usize, step: Step) -> Result<Placed, EngineError> {
+    pub fn place(&mut self, number: usize, step: Step) -> Result<Group, EngineError> {
         Ok(match step {
             Step::Load(access) => {
                 let (scratchpad, tiles) = loaded(&access);
                 let runs = std::slice::from_ref(&tiles);
                 let shift = self.places.write(scratchpad, runs, number);
-                Placed::Op(Box::new(self.load(
+                Group::Op(Box::new(self.load(
                     &access,
                     scratchpad,
                     moved(&tiles, shift),
@@ -71,7 +77,7 @@ impl<'a> Placer<'a> {
             Step::Store(access) => {
                 let tiles = narrow(&access.tiles);
                 let shift = self.places.shift(Scratchpad::Acc, tiles.start);
-                Placed::Op(Box::new(self.store(&access, moved(&tiles, shift))))
+                Group::Op(Box::new(self.store(&access, moved(&tiles, shift))))
             }
             Step::Clear(runs) => {
                 self.places.write(Scratchpad::Acc, &runs, number);
@@ -79,25 +85,30 @@ impl<'a> Placer<'a> {
             }
             Step::Chain(alu, uops) => {
                 let access = AluAccess::of(alu, Uops::of(&uops));
-                let chain = Chain::of(&access, self.config.depth(MemType::Acc));
+                let chain = Chain::of(&access, self.target.config.depth(MemType::Acc));
                 let lost = EngineError::Internal("an ALU instruction is no chain any more");
                 self.chain(chain.ok_or(lost)?)
             }
             Step::Product(mut product) => {
                 product.place(&self.places);
-                Placed::Product(product)
+                Group::Products(Joined::new(product))
             }
-            Step::Op(op) => Placed::Op(op),
+            Step::Op(op) => Group::Op(op),
         })
     }
 
-    fn chain(&self, chain: Chain) -> Placed {
-        Placed::Chain(chain.placed(|tiles| self.places.parts(Scratchpad::Acc, tiles)))
+    fn chain(&self, chain: Chain) -> Group {
+        let chain = chain.placed(|tiles| self.places.parts(Scratchpad::Acc, tiles));
+        let touches = chain.touches();
+        Group::Chain(chain, touches)
     }
 
     fn load(&self, access: &LoadAccess, scratchpad: Scratchpad, to: Range<usize>) -> Op {
         let (load, shape) = (&access.load, self.target.shape);
-        let (lanes, area) = (self.target.lanes(), self.target.block.pow(2));
+        let (lanes, area) = (
+            self.target.lanes(),
+            self.target.config.block().pow(2) as u32,
+        );
         let (kind, units, cost) = match load.mem {
             MemType::Wgt => (Kind::LoadWgt, area / shape.wgt_elems, area * 3),
             MemType::Inp => (Kind::LoadInp, lanes / shape.lanes, lanes * 2),
@@ -145,7 +156,7 @@ impl<'a> Placer<'a> {
         let cols = u32::from(shape.x_pad_0) + u32::from(shape.x_size) + u32::from(shape.x_pad_1);
         vec![
             tiles.start as u32,
-            (rows.first - self.dram_base) as u32,
+            (rows.first - self.target.dram.0) as u32,
             rows.stride_bytes as u32,
             shape.x_size.into(),
             shape.y_size.into(),

@@ -12,8 +12,9 @@ use std::rc::Rc;
 
 use vta_isa::resolve::{AffineTiles, GemmAccess, Loops, meet, merge};
 
-use crate::plan::ops::{Kind, Op, Shape, Tables, Target, Touches, add_range};
+use crate::plan::ops::{Kind, Op, Tables, Touches, add_range};
 use crate::plan::sets::Sets;
+use crate::plan::target::{Shape, Target};
 use crate::plan::versions::{Places, Scratchpad, Versions};
 use crate::words::{MISSING, PIECE_WORDS};
 
@@ -167,7 +168,7 @@ impl Product {
         }
     }
 
-    pub fn touches(&self) -> Touches {
+    fn touches(&self) -> Touches {
         let acc = self.ranges(Scratchpad::Acc);
         Touches {
             reads: [
@@ -200,16 +201,15 @@ struct Component {
 }
 
 impl Joined {
-    pub fn new(product: Product, touches: Touches) -> Self {
-        let steps = product.steps();
+    pub fn new(product: Product) -> Self {
         Self {
+            touches: product.touches(),
+            steps: product.steps(),
             parts: vec![product],
-            touches,
-            steps,
         }
     }
 
-    /// Joins a product; gives it back when it can't.
+    /// Joins others to these; gives them back when it can't.
     ///
     /// - *Pattern*: GEMM instructions that follow each other and add to the same accumulator
     ///   tiles: a chunk of input channels after the other, or rectangles of outputs without the
@@ -219,15 +219,15 @@ impl Joined {
     /// - *Proof*: a GEMM only adds to its accumulators, modulo 2^32, and reads inputs and weights
     ///   that it doesn't write. Sums may be formed in any order, so that of each output may be one
     ///   list of products; a missing product is one of a tile of zeros.
-    pub fn take(&mut self, product: Product, touches: &Touches) -> Option<Product> {
+    pub fn append(&mut self, more: Self) -> Option<Self> {
         let acc = Scratchpad::Acc as usize;
-        let steps = self.steps + product.steps();
-        let meets = meet(&self.touches.writes[acc], &touches.writes[acc]);
+        let steps = self.steps + more.steps;
+        let meets = meet(&self.touches.writes[acc], &more.touches.writes[acc]);
         if !meets || steps > MAX_JOINED_STEPS {
-            return Some(product);
+            return Some(more);
         }
-        self.parts.push(product);
-        self.touches.add(touches);
+        self.parts.extend(more.parts);
+        self.touches.add(&more.touches);
         self.steps = steps;
         None
     }
@@ -245,10 +245,7 @@ impl Joined {
         };
         if self.parts.len() > 1 && 2 * all > 3 * self.parts.iter().map(alone).sum::<u64>() {
             let parts = self.parts.into_iter();
-            let single = |part: Product| {
-                let touches = part.touches();
-                Self::new(part, touches).encode(products, tables, target)
-            };
+            let single = |part| Self::new(part).encode(products, tables, target);
             return parts.flat_map(single).collect();
         }
         let mut classes: Vec<Vec<&Component>> = Vec::new();
@@ -443,7 +440,7 @@ fn operation(class: &[&Component], tables: &mut Tables, target: &Target, all: &T
         tables.list(&pieces),
         first.pieces.len() as u32,
         at_once,
-        target.zeros,
+        target.room.zeros(&target.config),
     ];
     let mut tiles = Vec::new();
     for &tile in class.iter().flat_map(|component| &component.tiles) {
@@ -458,6 +455,6 @@ fn operation(class: &[&Component], tables: &mut Tables, target: &Target, all: &T
         units: class.len() as u32 * blocks * shape.product_units,
         args,
         touches,
-        cost: steps * u64::from(target.batch * target.block * target.block),
+        cost: steps * target.config.macs_per_step(),
     }
 }

@@ -46,9 +46,12 @@ impl Run {
     /// The step of the tiles of another run `apart` tiles behind this one, as long as that and
     /// with a source `by` tiles behind, and of this one's, if they are one run.
     fn step_with(&self, apart: u32, by: u32) -> Option<u32> {
-        match (apart == self.len, by) {
-            (true, 0) if self.len == 1 || self.step == 0 => Some(0),
-            (true, by) if by == self.len && self.step == 1 => Some(1),
+        if apart != self.len {
+            return None;
+        }
+        match by {
+            0 if self.len == 1 || self.step == 0 => Some(0),
+            by if by == self.len && self.step == 1 => Some(1),
             _ => None,
         }
     }

@@ -7,30 +7,16 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
+use vta_isa::MemType;
 use vta_isa::resolve::Rows;
-use vta_isa::{Config, MemType};
 
-use crate::plan::ops::{OP_WORDS, Op, Room, Shape};
+use crate::plan::ops::{OP_WORDS, Op};
+use crate::plan::target::Target;
 use crate::plan::versions::Scratchpad;
 use crate::plan::views::{Refresh, Side};
-use crate::scopes::Scopes;
 
 /// DRAM is tracked in at most so many pieces.
 const MAX_GRANULES: u64 = 1 << 22;
-
-/// How work is cut for a device.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Cut {
-    /// The cost of a block, at least.
-    pub block_cost: u64,
-    /// Blocks of an operation, at most.
-    pub max_blocks: u32,
-    /// A level that costs less is not shared.
-    pub small_cost: u64,
-    /// The blocks of a level, long ones first, are dealt to so many stripes that follow each
-    /// other. A runtime that hands a thread half of a launch at once then gives it a fair half.
-    pub stripes: usize,
-}
 
 /// One launch: levels and work-groups. Only a single work-group runs more than one level.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -102,13 +88,15 @@ struct Levels {
 }
 
 impl Levels {
-    fn new(config: &Config, room: Room, dram_base: u64, dram_bytes: u64) -> Self {
+    fn new(target: &Target) -> Self {
+        let (config, (dram_base, dram_bytes)) = (&target.config, target.dram);
         // Tiles of activations that lie beside each other must not wait for each other.
         let mut granule_bytes = config.elem_bytes(MemType::Out) as u64;
         while dram_bytes / granule_bytes > MAX_GRANULES {
             granule_bytes *= 2;
         }
-        let [inp, wgt, acc] = Scratchpad::ALL.map(|scratchpad| room.tiles(config, scratchpad));
+        let [inp, wgt, acc] =
+            Scratchpad::ALL.map(|scratchpad| target.room.tiles(config, scratchpad));
         let dram = dram_bytes.div_ceil(granule_bytes) as usize;
         Self {
             memories: [inp, wgt, acc, dram].map(Track::new),
@@ -145,23 +133,9 @@ impl Levels {
     }
 }
 
-/// What a schedule is made for.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Goal<'a> {
-    pub config: &'a Config,
-    pub shape: Shape,
-    pub room: Room,
-    pub cut: Cut,
-    pub scopes: Scopes,
-    /// Bytes of a tile of each scratchpad.
-    pub tile_bytes: [u64; 3],
-    /// Base and bytes of the device's memory buffer.
-    pub dram: (u64, u64),
-}
-
 /// Orders operations and cuts them.
-pub(crate) struct Scheduler<'a> {
-    goal: Goal<'a>,
+pub(crate) struct Scheduler {
+    target: Target,
     levels: Levels,
     /// Of each operation.
     sizes: Vec<Size>,
@@ -182,12 +156,12 @@ struct Size {
     side: Side,
 }
 
-impl<'a> Scheduler<'a> {
+impl Scheduler {
     /// Without an operation.
-    pub fn new(goal: Goal<'a>) -> Self {
+    pub fn new(target: Target) -> Self {
         Self {
-            levels: Levels::new(goal.config, goal.room, goal.dram.0, goal.dram.1),
-            goal,
+            levels: Levels::new(&target),
+            target,
             sizes: Vec::new(),
             fills: HashMap::new(),
             out: Scheduled::default(),
@@ -201,9 +175,9 @@ impl<'a> Scheduler<'a> {
             units: op.units,
             chunk: self.chunk(op),
             cost: op.cost,
-            side: Side::of(op, self.goal.scopes),
+            side: Side::of(op, self.target.scopes),
         };
-        let fills = Refresh::of(&op.touches, self.goal.scopes, self.goal.tile_bytes);
+        let fills = Refresh::of(&op.touches, self.target.scopes, self.target.tile_bytes);
         if !fills.is_empty() {
             self.fills.insert(self.sizes.len() as u32, fills);
         }
@@ -216,7 +190,7 @@ impl<'a> Scheduler<'a> {
 
     /// Units of one block of an operation.
     fn chunk(&self, op: &Op) -> u32 {
-        let Goal { shape, cut, .. } = self.goal;
+        let Target { shape, cut, .. } = self.target;
         let unit_cost = (op.cost / u64::from(op.units).max(1)).max(1);
         let wanted = (cut.block_cost / unit_cost).clamp(1, u32::MAX.into()) as u32;
         let least = op.units.div_ceil(cut.max_blocks);
@@ -231,7 +205,7 @@ impl<'a> Scheduler<'a> {
             mut out,
             ..
         } = self;
-        let cut = self.goal.cut;
+        let cut = self.target.cut;
         out.tables = tables;
         let mut order: Vec<u32> = (0..sizes.len() as u32).collect();
         // Long blocks first, so that no work-group starts one when the others are done.

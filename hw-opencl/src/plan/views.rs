@@ -36,10 +36,12 @@ impl Side {
             touched.any(|(view, tiles)| *view && !tiles.is_empty())
         };
         // No operation both loads and multiplies.
-        match (any(&op.touches.writes), any(&op.touches.reads)) {
-            (false, false) => Self::Either,
-            (true, _) => Self::Fills,
-            (false, true) => Self::Reads,
+        if any(&op.touches.writes) {
+            Self::Fills
+        } else if any(&op.touches.reads) {
+            Self::Reads
+        } else {
+            Self::Either
         }
     }
 

@@ -54,10 +54,10 @@ fn limits_are_the_scopes_and_are_named() {
         width: 2048,
         height: 3,
     };
-    let mut device = RawDevice::nowhere();
+    let mut device = DeviceFacts::nowhere();
     device.images = Some(images);
     device.constant_bytes = 1000;
-    let limits = |text: &str, device: &RawDevice, least: u64| {
+    let limits = |text: &str, device: &DeviceFacts, least: u64| {
         let scopes: Scopes = text.parse().unwrap();
         scopes.limits(device, [1, least, u64::MAX])
     };

@@ -1,13 +1,10 @@
 //! The single-work-item core on a device, as one kernel or as three joined by channels.
 
-use vta_isa::Insn;
-use vta_isa::tokens::At;
-
 use super::site::Site;
 use super::stream::Stream;
 use crate::build::program::{Builder, scratchpad_bytes};
 use crate::cl::{Arg, Bytes, CoreKernel, Pending, Queue};
-use crate::error::{BatchError, ClFault, EngineError, OpenClError};
+use crate::error::{ClFault, EngineError, OpenClError};
 use crate::select::Structure;
 
 /// The single-work-item core.
@@ -32,23 +29,14 @@ pub(crate) struct StreamOnDevice {
 }
 
 impl StreamOnDevice {
-    /// Copies instructions, with their places in the batch, to the device by `upload`.
+    /// Copies a stream to the device by `upload`.
     pub fn make(
         stream: Stream,
-        insns: Vec<(usize, Insn)>,
         mut upload: impl FnMut(Vec<u32>) -> Result<Bytes, ClFault>,
-    ) -> Result<Self, EngineError> {
-        let mut words = Vec::new();
-        for (index, insn) in insns {
-            let word = insn.encode().map_err(|error| BatchError::Encode {
-                at: Box::new(At { index, insn }),
-                reason: error.to_string(),
-            })?;
-            words.extend((0..4).map(|i| (word >> (32 * i)) as u32));
-        }
+    ) -> Result<Self, ClFault> {
         Ok(Self {
-            count: words.len() as u32 / 4,
-            insns: upload(words)?,
+            count: stream.insns.len() as u32 / 4,
+            insns: upload(stream.insns)?,
             fences: upload(stream.fences)?,
             stores: stream.stores,
         })
@@ -117,11 +105,8 @@ impl Channels {
     /// Builds the kernels, each with a queue of its own.
     pub fn new(builder: &Builder<'_>, queue: &Queue) -> Result<Self, OpenClError> {
         if !builder.entry.has_channels() {
-            return Err(OpenClError::Structure {
-                device: builder.entry.selector.clone(),
-                structure: Structure::Channels.name(),
-                reason: "it has no channels between kernels".to_owned(),
-            });
+            let reason = "it has no channels between kernels";
+            return Err(builder.no_structure(Structure::Channels, reason));
         }
         let built = builder.core(Structure::Channels)?;
         builder.check_identity(&built, queue)?;

@@ -7,8 +7,6 @@ mod site;
 mod stream;
 mod throughput;
 
-use vta_isa::{Config, Insn};
-
 use self::core::{Channels, Core, StreamOnDevice};
 use self::packer::Packer;
 pub(crate) use self::site::Site;
@@ -17,7 +15,7 @@ use self::throughput::{Launches, Throughput};
 use crate::batch::Sink;
 use crate::build::program::Builder;
 use crate::cl::{Pending, Queue};
-use crate::error::{BatchError, EngineError, OpenClError};
+use crate::error::{EngineError, OpenClError};
 use crate::select::Structure;
 
 /// Kernels and scratchpads of a structure.
@@ -79,31 +77,26 @@ impl Runner {
     }
 
     /// Gives a sink to a walk, and enqueues the copies of what it collected to the device, which are
-    /// finished when the first run is. `insns` are the walk's instructions in the order in which
-    /// they run, with their places in the batch.
+    /// finished when the first run is.
     pub fn make<T>(
         &self,
-        config: &Config,
         site: Site<'_>,
-        walk: impl FnOnce(&mut dyn Sink) -> Result<T, BatchError>,
-        insns: impl FnOnce(&T) -> Vec<(usize, Insn)>,
+        walk: impl FnOnce(&mut dyn Sink) -> Result<T, EngineError>,
     ) -> Result<(T, Part, Vec<Pending>), EngineError> {
         let mut uploads = Vec::new();
         let mut upload = |words: Vec<u32>| site.upload(words, &mut uploads);
         let arena = (site.arena.base(), site.arena.size_bytes());
         let (walked, part) = match self {
             Self::Throughput(throughput) => {
-                let mut decoder = throughput.decoder(config, arena.0);
+                let mut decoder = throughput.decoder(arena);
                 let walked = walk(&mut decoder)?;
-                let scheduled = throughput.schedule(decoder, config, arena)?;
-                let launches = Throughput::make(scheduled, &mut upload)?;
+                let launches = Throughput::make(decoder.schedule()?, &mut upload)?;
                 (walked, Part::Throughput(launches))
             }
             Self::Core(_) | Self::Channels(_) => {
                 let mut stream = Stream::default();
                 let walked = walk(&mut stream)?;
-                let insns = insns(&walked);
-                let stream = StreamOnDevice::make(stream, insns, &mut upload)?;
+                let stream = StreamOnDevice::make(stream, &mut upload)?;
                 (walked, Part::Stream(stream))
             }
         };

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use vta_driver::packing::TensorImages;
-use vta_driver::{Packing, TensorSpec};
+use vta_driver::{Lane, Packing, TensorSpec};
 use vta_isa::Config;
 
-use crate::cl::{Arg, Built, Bytes, CoreKernel, Ctx, Pending, Queue};
+use super::site::Site;
+use crate::cl::{Arg, Built, Bytes, CoreKernel, Pending};
 use crate::error::ClFault;
-use crate::stats::Counts;
 use crate::words::{PACK_WORDS, PackWord};
 
 /// Work-items of a work-group on a device whose lanes work side by side.
@@ -51,27 +51,25 @@ impl Packer {
         })
     }
 
-    /// Copies images to the device and packs them, `offset` bytes from the first of `to`. `None`
-    /// for a tensor that the kernel's words can't tell: the host packs it.
+    /// Copies images to the device by a lane, whose queue the site has, and packs them into a
+    /// buffer from a byte on. `None` for a tensor that the kernel's words can't tell: the host
+    /// packs it.
     pub fn pack(
         &mut self,
-        site: PackSite<'_>,
-        images: Arc<TensorImages>,
-        offset: u64,
+        site: Site<'_>,
+        lane: Lane,
+        images: &Arc<TensorImages>,
+        (to, offset): (&Bytes, u64),
     ) -> Result<Option<Pending>, ClFault> {
         let Some(words) = words(images.spec(), &self.config, images.count()) else {
             return Ok(None);
         };
-        let PackSite {
-            ctx,
-            queue,
-            lane,
-            to,
-            stats,
+        let Site {
+            ctx, queue, shared, ..
         } = site;
         // The images of a run fit the device beside its tiles, or the runtime says so.
         to.range(offset, images.packed_bytes(), "packing images")?;
-        let sources = &mut self.lanes[lane];
+        let sources = &mut self.lanes[lane as usize];
         let len = images.values().len() as u64;
         let sources = match sources {
             Some(sources) if sources.images.size_bytes() >= len => sources,
@@ -84,12 +82,12 @@ impl Packer {
         let mut before = Vec::new();
         if sources.words != words {
             let bytes: Vec<u8> = words.iter().flat_map(|w| w.to_ne_bytes()).collect();
-            stats.copied(bytes.len() as u64, |s| &mut s.plan_bytes);
+            shared.stats.sent(bytes.len() as u64);
             before.push(queue.write(&mut sources.sizes, 0, bytes.into())?);
             sources.words = words;
         }
-        stats.copied(len, |s| &mut s.bytes_written);
-        before.push(queue.write_images(&mut sources.images, images)?);
+        shared.stats.sent(len);
+        before.push(queue.write_images(&mut sources.images, Arc::clone(images))?);
         let pieces = [PackWord::Blocks, PackWord::Positions].map(|w| u64::from(words[w as usize]));
         // The tiles are in memory, so their number is a size.
         let pieces = (pieces[0] * pieces[1]) as usize * self.config.batch();
@@ -111,18 +109,6 @@ impl Packer {
         packed.follow(before);
         Ok(Some(packed))
     }
-}
-
-/// Where images are packed.
-pub(crate) struct PackSite<'a> {
-    pub ctx: &'a Ctx,
-    /// That of the lane.
-    pub queue: &'a Queue,
-    /// The lane's number.
-    pub lane: usize,
-    /// Device memory.
-    pub to: &'a Bytes,
-    pub stats: &'a Counts,
 }
 
 /// The kernel's words for so many images of a tensor, in the order of [`PackWord`].

@@ -20,7 +20,7 @@ impl Site<'_> {
         let len = 4 * words.len() as u64;
         let mut buffer = self.ctx.buffer(len.max(16))?;
         if len > 0 {
-            self.shared.stats.copied(len, |s| &mut s.plan_bytes);
+            self.shared.stats.sent(len);
             uploads.push(self.queue.write_words(&mut buffer, words)?);
         }
         Ok(buffer)

@@ -5,8 +5,10 @@ use std::collections::HashMap;
 use std::ops::Range;
 
 use vta_isa::resolve::{Resolved, Rows};
+use vta_isa::tokens::At;
 
-use crate::batch::Sink;
+use crate::batch::{Sink, refused};
+use crate::error::EngineError;
 
 /// DRAM is tracked in pieces of this size.
 const PIECE_BYTES: u64 = 4096;
@@ -14,6 +16,8 @@ const PIECE_BYTES: u64 = 4096;
 /// What the core's kernels read.
 #[derive(Debug, Default)]
 pub(crate) struct Stream {
+    /// The instructions' words, least significant first.
+    pub insns: Vec<u32>,
     /// STOREs that must be done before an instruction, in the stream's order; only of
     /// instructions that move or compute something.
     pub fences: Vec<u32>,
@@ -30,7 +34,10 @@ fn pieces(rows: &Rows) -> impl Iterator<Item = u64> + use<> {
 }
 
 impl Sink for Stream {
-    fn take(&mut self, resolved: &Resolved<'_>) {
+    fn take(&mut self, at: &At, resolved: &Resolved<'_>) -> Result<(), EngineError> {
+        // What was checked is what runs: the instruction, not the word beside it.
+        let word = at.insn.encode().map_err(|error| refused(at, error))?;
+        self.insns.extend((0..4).map(|i| (word >> (32 * i)) as u32));
         let fence = match resolved {
             Resolved::Load(access) => {
                 let wrote = pieces(&access.rows).filter_map(|piece| self.wrote.get(&piece));
@@ -45,6 +52,7 @@ impl Sink for Stream {
             Resolved::Gemm(_) | Resolved::Alu(_) | Resolved::Sync => 0,
         };
         self.fences.push(fence);
+        Ok(())
     }
 }
 
@@ -60,7 +68,8 @@ mod tests {
         let mut stream = Stream::default();
         let mut take = |insn: Insn| {
             let config = Config::default();
-            stream.take(&Resolved::of(&config, &insn, Uops::of(&[])).unwrap());
+            let resolved = Resolved::of(&config, &insn, Uops::of(&[])).unwrap();
+            stream.take(&At { index: 0, insn }, &resolved).unwrap();
         };
         let store = |page: u32| Store {
             dram_base: page * 256,

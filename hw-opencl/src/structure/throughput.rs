@@ -1,7 +1,7 @@
 //! The throughput structure on a device: a batch's operations, level by level, in as few
 //! launches as it takes.
 
-use vta_isa::Config;
+use std::sync::Arc;
 
 use super::packer::Packer;
 use super::site::Site;
@@ -9,11 +9,11 @@ use crate::build::program::Builder;
 use crate::cl::{Arg, Bytes, CoreKernel, Image, Pending, Queue};
 use crate::error::{ClFault, EngineError, OpenClError};
 use crate::plan::decoder::Decoder;
-use crate::plan::ops::{Room, Shape};
-use crate::plan::schedule::{Cut, Goal, Launch, Scheduled, Scheduler};
+use crate::plan::schedule::{Launch, Scheduled};
+use crate::plan::target::{Cut, Room, Shape, Target};
 use crate::plan::versions::Scratchpad;
 use crate::plan::views::{ROW_BYTES, Refresh};
-use crate::scopes::{Scope, Scopes};
+use crate::scopes::Scope;
 use crate::select::Structure;
 use crate::words::{TEXEL_BYTES, TEXTURE_WIDTH};
 
@@ -23,17 +23,60 @@ pub(crate) struct Throughput {
     one_launch: Option<OneLaunch>,
     /// Missing where the host packs.
     packer: Option<Packer>,
-    shape: Shape,
-    room: Room,
-    cut: Cut,
-    scopes: Scopes,
-    tile_bytes: [u64; 3],
-    // Dropped before the buffers whose memory they may be.
-    inp_image: Option<Image>,
-    wgt_image: Option<Image>,
-    inp: Bytes,
-    wgt: Bytes,
-    acc: Bytes,
+    /// Without its memory, which grows.
+    target: Target,
+    /// In [`Scratchpad`]'s order.
+    scratchpads: [Tiles; 3],
+    /// Whether the times of all launches are taken.
+    profile: bool,
+}
+
+/// A scratchpad on the device.
+struct Tiles {
+    scope: Scope,
+    // Dropped before the buffer whose memory it may be.
+    image: Option<Image>,
+    bytes: Bytes,
+}
+
+impl Tiles {
+    /// At least so many bytes, all zero. A 2D image holds what the buffer does.
+    fn new(
+        builder: &Builder<'_>,
+        queue: &Queue,
+        scope: Scope,
+        size_bytes: u64,
+    ) -> Result<Self, ClFault> {
+        let whole = match scope {
+            Scope::Buffer | Scope::Constant => 1,
+            Scope::Image => TEXEL_BYTES.into(),
+            Scope::Image2d => ROW_BYTES,
+        };
+        let size = size_bytes.next_multiple_of(whole);
+        let mut bytes = builder.ctx.buffer(size)?;
+        queue.zero(&mut bytes, 0, size)?;
+        let image = match scope {
+            Scope::Buffer | Scope::Constant => None,
+            Scope::Image => Some(builder.ctx.image_of(&bytes)?),
+            Scope::Image2d => {
+                let rows = (size / ROW_BYTES) as usize;
+                let mut image = builder.ctx.image_2d(TEXTURE_WIDTH as usize, rows)?;
+                queue.copy_rows(&bytes, &mut image, 0..rows)?;
+                Some(image)
+            }
+        };
+        Ok(Self {
+            scope,
+            image,
+            bytes,
+        })
+    }
+
+    /// What products read it through.
+    fn view(&self) -> Arg<'_> {
+        let image = self.image.as_ref();
+        image.map_or(Arg::Buffer(&self.bytes), Arg::Image)
+    }
 }
 
 /// A batch as one launch, whose work-groups wait for each other.
@@ -65,11 +108,7 @@ impl Launches {
 impl Throughput {
     /// Builds the kernels and makes the scratchpads.
     pub fn new(builder: &Builder<'_>, queue: &Queue) -> Result<Self, OpenClError> {
-        let refuse = |reason: &str| OpenClError::Structure {
-            device: builder.entry.selector.clone(),
-            structure: Structure::Throughput.name(),
-            reason: reason.to_owned(),
-        };
+        let refuse = |reason| builder.no_structure(Structure::Throughput, reason);
         if builder.options.bitstream.is_some() {
             return Err(refuse("a bitstream holds the core"));
         }
@@ -78,7 +117,7 @@ impl Throughput {
         }
         let (config, scopes) = (builder.config, builder.scopes);
         let (build, built, groups) = builder.throughput_build()?;
-        if builder.entry.raw.max_group < build.shape.group as usize {
+        if builder.entry.facts.max_group < build.shape.group as usize {
             return Err(refuse("its work-groups are too small"));
         }
         let tile_bytes = build.tile_bytes(config);
@@ -86,17 +125,13 @@ impl Throughput {
             room.tiles(config, scratchpad) as u64 * tile_bytes[scratchpad as usize]
         };
         let least = Scratchpad::ALL.map(|scratchpad| bytes_of(Room::default(), scratchpad));
-        let limits = scopes.limits(&builder.entry.raw, least);
+        let limits = scopes.limits(&builder.entry.facts, least);
         let limits = limits.map_err(|reason| builder.no_scopes(reason))?;
         let room = build.room(config, limits);
-        let scratchpad = |scratchpad| -> Result<Bytes, ClFault> {
-            let whole = whole_bytes(scopes.of(scratchpad));
-            let size = bytes_of(room, scratchpad).next_multiple_of(whole);
-            let mut bytes = builder.ctx.buffer(size)?;
-            queue.zero(&mut bytes, 0, size)?;
-            Ok(bytes)
+        let tiles = |scratchpad| {
+            let size_bytes = bytes_of(room, scratchpad);
+            Tiles::new(builder, queue, scopes.of(scratchpad), size_bytes)
         };
-        let image = |scratchpad, of: &Bytes| view(builder, queue, scopes.of(scratchpad), of);
         let make = || -> Result<Self, ClFault> {
             let one_launch = || -> Result<OneLaunch, ClFault> {
                 Ok(OneLaunch {
@@ -105,24 +140,28 @@ impl Throughput {
                     arrived: builder.ctx.buffer(4)?,
                 })
             };
-            let (parallel, units) = (build.shape.group > 1, builder.entry.compute_units());
-            let packs = builder.options.pack.unwrap_or(!builder.entry.raw.unified);
+            let (parallel, units) = (build.shape.group > 1, builder.entry.facts.compute_units);
+            let packs = builder.options.pack.unwrap_or(!builder.entry.facts.unified);
             let packer = || Packer::new(&built, config, parallel, units);
-            let [inp, wgt] = [scratchpad(Scratchpad::Inp)?, scratchpad(Scratchpad::Wgt)?];
             let mut made = Self {
                 kernel: built.kernel("vta_levels")?,
                 packer: packs.then(packer).transpose()?,
                 one_launch: (groups > 0).then(one_launch).transpose()?,
-                shape: build.shape,
-                room,
-                cut: cut(build.shape, builder.entry.compute_units()),
-                scopes,
-                tile_bytes,
-                inp_image: image(Scratchpad::Inp, &inp)?,
-                wgt_image: image(Scratchpad::Wgt, &wgt)?,
-                inp,
-                wgt,
-                acc: scratchpad(Scratchpad::Acc)?,
+                target: Target {
+                    config: Arc::new(config.clone()),
+                    shape: build.shape,
+                    room,
+                    cut: cut(build.shape, builder.entry.facts.compute_units),
+                    scopes,
+                    tile_bytes,
+                    dram: (0, 0),
+                },
+                scratchpads: [
+                    tiles(Scratchpad::Inp)?,
+                    tiles(Scratchpad::Wgt)?,
+                    tiles(Scratchpad::Acc)?,
+                ],
+                profile: builder.options.profile,
             };
             let nothing = Scheduled {
                 launches: vec![Launch {
@@ -137,7 +176,7 @@ impl Throughput {
                 queue.zero(&mut zeros, 0, 16)?;
                 Ok(zeros)
             })?;
-            made.launch(&nothing, None, queue, Events::Last)?;
+            made.launch(&nothing, None, queue)?;
             queue.finish()?;
             Ok(made)
         };
@@ -149,35 +188,12 @@ impl Throughput {
         self.packer.as_mut()
     }
 
-    /// What takes a batch's instructions. `dram_base` is the address of the first byte of device
-    /// memory.
-    pub fn decoder<'a>(&self, config: &'a Config, dram_base: u64) -> Decoder<'a> {
-        Decoder::new(config, self.shape, self.room, dram_base)
-    }
-
-    /// What is to be copied to the device for what the decoder took. `dram` is base and size of
-    /// device memory.
-    ///
-    /// # Errors
-    /// [`EngineError::Internal`], as for [`Decoder::finish`].
-    pub fn schedule(
-        &self,
-        decoder: Decoder<'_>,
-        config: &Config,
-        dram: (u64, u64),
-    ) -> Result<Scheduled, EngineError> {
-        let goal = Goal {
-            config,
-            shape: self.shape,
-            room: self.room,
-            cut: self.cut,
-            scopes: self.scopes,
-            tile_bytes: self.tile_bytes,
+    /// What takes a batch's instructions. `dram` is base and size of device memory.
+    pub fn decoder(&self, dram: (u64, u64)) -> Decoder {
+        Decoder::new(Target {
             dram,
-        };
-        let mut scheduler = Scheduler::new(goal);
-        let tables = decoder.finish(|op| scheduler.add(&op))?;
-        Ok(scheduler.finish(tables))
+            ..self.target.clone()
+        })
     }
 
     /// Copies a schedule to the device, each list by `upload`.
@@ -204,12 +220,7 @@ impl Throughput {
 
     /// Enqueues a batch. What it returns is finished when the batch is.
     pub fn run(&mut self, batch: &Launches, site: Site<'_>) -> Result<Vec<Pending>, EngineError> {
-        let events = if site.shared.profile {
-            Events::All
-        } else {
-            Events::Last
-        };
-        let pending = self.launch(batch, site.arena.buffer(), site.queue, events)?;
+        let pending = self.launch(batch, site.arena.buffer(), site.queue)?;
         let launched = match self.one_launch {
             Some(_) => batch.launches.len().min(1),
             None => batch.launches.len(),
@@ -222,19 +233,18 @@ impl Throughput {
         Ok(pending)
     }
 
-    /// Enqueues launches; what is asked for of their events.
+    /// Enqueues launches; the last, or all where their times are taken.
     fn launch(
         &mut self,
         batch: &Launches,
         dram: Option<&Bytes>,
         queue: &Queue,
-        events: Events,
     ) -> Result<Vec<Pending>, ClFault> {
         let launches = &batch.launches;
-        let group = self.shape.group as usize;
+        let group = self.target.shape.group as usize;
         // A batch that touches no memory needs none; any buffer will do.
-        let dram = dram.unwrap_or(&self.acc);
-        let memory = [dram, &self.inp, &self.wgt, &self.acc].map(Arg::Buffer);
+        let [inp, wgt, acc] = self.scratchpads.each_ref().map(|tiles| &tiles.bytes);
+        let memory = [dram.unwrap_or(acc), inp, wgt, acc].map(Arg::Buffer);
         let set = |kernel: &CoreKernel| {
             kernel.set(2, &batch.buffers.each_ref().map(Arg::Buffer))?;
             kernel.set(6, &memory)
@@ -264,10 +274,9 @@ impl Throughput {
             let levels = [launch.first_level, launch.last_level].map(Arg::U32);
             self.kernel.set(0, &levels)?;
             let next = queue.launch(&self.kernel, launch.groups as usize, group)?;
-            match events {
-                Events::All => {}
+            if !self.profile {
                 // Events that nobody releases slow some runtimes down.
-                Events::Last => pending.clear(),
+                pending.clear();
             }
             pending.push(next);
         }
@@ -278,70 +287,22 @@ impl Throughput {
     /// Gives the kernel what products read inputs and weights through, where that isn't the
     /// buffers: arguments behind the others, as `VTA_VIEW_PARAMS` has them.
     fn set_views(&self) -> Result<(), ClFault> {
-        let (inp, wgt) = (self.scopes.activations, self.scopes.weights);
-        let all = [
-            (inp, &self.inp, &self.inp_image),
-            (wgt, &self.wgt, &self.wgt_image),
-        ];
-        let views = all
-            .into_iter()
-            .filter(|(scope, ..)| *scope != Scope::Buffer);
-        let args: Vec<Arg<'_>> = views
-            .map(|(_, bytes, image)| image.as_ref().map_or(Arg::Buffer(bytes), Arg::Image))
-            .collect();
-        self.kernel.set(10, &args)
+        let others = self.scratchpads.iter();
+        let others = others.filter(|tiles| tiles.scope != Scope::Buffer);
+        let views: Vec<Arg<'_>> = others.map(Tiles::view).collect();
+        self.kernel.set(10, &views)
     }
 
     /// Enqueues copies to 2D images.
     fn refresh(&mut self, copies: Option<&Vec<Refresh>>, queue: &Queue) -> Result<(), ClFault> {
         for Refresh { scratchpad, rows } in copies.into_iter().flatten() {
-            let (from, to) = match scratchpad {
-                Scratchpad::Inp => (&self.inp, &mut self.inp_image),
-                Scratchpad::Wgt => (&self.wgt, &mut self.wgt_image),
-                Scratchpad::Acc => continue,
-            };
-            if let Some(to) = to {
-                queue.copy_rows(from, to, rows.clone())?;
+            let Tiles { image, bytes, .. } = &mut self.scratchpads[*scratchpad as usize];
+            if let Some(image) = image {
+                queue.copy_rows(bytes, image, rows.clone())?;
             }
         }
         Ok(())
     }
-}
-
-/// What the bytes of a scratchpad of a scope are a multiple of.
-fn whole_bytes(scope: Scope) -> u64 {
-    match scope {
-        Scope::Buffer | Scope::Constant => 1,
-        Scope::Image => TEXEL_BYTES.into(),
-        Scope::Image2d => ROW_BYTES,
-    }
-}
-
-/// The image of a scratchpad, where its scope is one. A 2D image holds what the buffer does.
-fn view(
-    builder: &Builder<'_>,
-    queue: &Queue,
-    scope: Scope,
-    of: &Bytes,
-) -> Result<Option<Image>, ClFault> {
-    Ok(match scope {
-        Scope::Buffer | Scope::Constant => None,
-        Scope::Image => Some(builder.ctx.image_of(of)?),
-        Scope::Image2d => {
-            let rows = (of.size_bytes() / ROW_BYTES) as usize;
-            let mut image = builder.ctx.image_2d(TEXTURE_WIDTH as usize, rows)?;
-            queue.copy_rows(of, &mut image, 0..rows)?;
-            Some(image)
-        }
-    })
-}
-
-/// Which launches' events are kept.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Events {
-    /// All, to take their times.
-    All,
-    Last,
 }
 
 /// How work is cut: for work-items that are vectors of a CPU, or for groups of a GPU's lanes.

@@ -21,9 +21,9 @@ mod run;
 mod threads;
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use vta_driver::{Batch, Budget, DeviceMemory, LayerMark, RunReport, Traffic};
+use vta_driver::{Batch, Budget, DeviceMemory, LayerMark, RunReport, StepBudget};
 use vta_isa::tokens;
 use vta_isa::{Config, Insn, Module};
 
@@ -39,9 +39,9 @@ use self::run::direct::Direct;
 use self::run::scratchpads::Scratchpads;
 use self::threads::crew::Crew;
 use self::threads::schedule::{self, Schedule};
+use crate::Executor;
 use crate::error::SimError;
 use crate::kernels::GemmKernel;
-use crate::{Executor, StepBudget};
 
 /// Batches that are known, with their plans: those of a few recordings.
 const MOST_KNOWN: usize = 32;
@@ -284,13 +284,14 @@ impl Functional {
             direct.execute(pads, &self.config, (index, insn), memory)
         })?;
         let end = Instant::now();
-        let walls: Vec<Duration> = laps.finish(end);
+        let mut report = RunReport::of(insns, marks, &self.config);
+        for (mark, wall) in report.marks.iter_mut().zip(laps.finish(end)) {
+            mark.wall = wall;
+        }
         Ok(RunReport {
-            traffic: Traffic::of(insns, &self.config),
             wall: end.saturating_duration_since(start),
-            cycles: None,
-            marks: crate::mark_reports(insns, marks, &self.config, &walls),
             leftover_tokens,
+            ..report
         })
     }
 }

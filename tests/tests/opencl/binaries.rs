@@ -1,5 +1,6 @@
 //! Kernels that are kept: the cache of binaries, and bitstreams of FPGAs.
 
+use vta_driver::Device;
 use vta_hw_opencl::{OpenClDevice, OpenClError, Options, Structure, save_bitstream};
 use vta_isa::Config;
 use vta_sim::Oracle;
@@ -18,7 +19,10 @@ fn binaries_are_cached_and_a_damaged_cache_is_survived() {
             prepare(&device);
             run(&device, &parsed(SHIFT_AND_STORE)).unwrap();
             assert_eq!(read(&device, 0x1200, 16), [10; 16]);
-            (device.stats().builds, device.stats().cache_hits)
+            (
+                device.counters().unwrap().builds,
+                device.counters().unwrap().cache_hits,
+            )
         };
         assert_eq!(open(), (1, 0), "{}", backend.name());
         assert_eq!(open(), (0, 1), "{}", backend.name());
@@ -46,7 +50,7 @@ fn a_saved_bitstream_runs_and_a_wrong_one_is_refused() {
         let config = Config::default();
         save_bitstream(&backend.entry, &config, Structure::Core, &path).unwrap();
         let device = backend.open_with(&config, options()).unwrap();
-        assert_eq!(device.stats().builds, 0);
+        assert_eq!(device.counters().unwrap().builds, 0);
         for seed in 0..20 {
             let program = generate(&config, seed, 3);
             let mut oracle = Oracle::new(config.clone());
@@ -58,19 +62,9 @@ fn a_saved_bitstream_runs_and_a_wrong_one_is_refused() {
         drop(device);
         let small = Config::from_json(r#"{"LOG_ACC_BUFF_SIZE": 16}"#).unwrap();
         let error = backend.open_with(&small, options()).err().unwrap();
-        let OpenClError::WrongBitstream {
-            what,
-            found,
-            expected,
-            ..
-        } = &error
-        else {
-            panic!("{error}");
-        };
-        assert_eq!(
-            (*what, *found, *expected),
-            ("accumulator depth", 2048, 1024)
-        );
+        assert!(matches!(error, OpenClError::Bitstream { .. }), "{error}");
+        let differs = "it was built for another VTA: its accumulator depth is 2048, not 1024";
+        assert!(error.to_string().ends_with(differs), "{error}");
         let channels = Options {
             structure: Some(Structure::Channels),
             ..options()

@@ -30,7 +30,11 @@ fn micro_ops_that_the_device_stored_are_read_back() {
             run(&device, &batch).unwrap();
             assert_eq!(read(&device, 0x1200, 16), [10; 16], "{}", backend.name());
             write(&device, 0x1200, &[0; 16]);
-            assert_eq!(device.stats().stalls, stalls, "such a batch can't be kept");
+            assert_eq!(
+                device.counters().unwrap().stalls,
+                stalls,
+                "such a batch can't be kept"
+            );
         }
     }
 }
@@ -51,7 +55,7 @@ fn a_kept_plan_follows_the_micro_ops_in_memory() {
                 "{}",
                 backend.name()
             );
-            planned.push(device.stats().planned);
+            planned.push(device.counters().unwrap().plans);
         }
         assert_eq!(planned, [1, 1, 2, 3]);
     }
@@ -73,7 +77,7 @@ fn memory_grows_and_new_allocations_are_zero() {
         device.free(PhysAddr(0x3001)).unwrap();
         device.alloc_at(PhysAddr(0x3000), 16).unwrap();
         assert_eq!(read(&device, 0x3000, 16), [0; 16], "{}", backend.name());
-        let limit = backend.entry.max_alloc_bytes();
+        let limit = backend.entry.facts.max_alloc_bytes;
         let error = device.alloc(limit.max(1 << 32)).unwrap_err();
         assert!(matches!(error, DriverError::Alloc { .. }), "{error}");
     }

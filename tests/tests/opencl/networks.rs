@@ -28,9 +28,9 @@ fn check_layers(graph: &QGraph, image: &[i8]) {
                 assert!(right, "{}: {}", backend.name(), layer.name);
             }
         }
-        let stats = device.stats();
+        let stats = device.counters().unwrap();
         assert_eq!(session.counters().submissions, 2);
-        assert_eq!((stats.batches, stats.planned, stats.stalls), (2, 1, 0));
+        assert_eq!((stats.batches, stats.plans, stats.stalls), (2, 1, 0));
         println!(
             "{}: {} launches for two images",
             backend.name(),

@@ -105,7 +105,7 @@ fn devices_that_are_not_there_are_named() {
     let entries = entries("selectors");
     for entry in &entries {
         let selector: Selector = entry.selector.parse().unwrap();
-        assert_eq!(selector.find().unwrap().name(), entry.name());
+        assert_eq!(selector.find().unwrap().facts.name, entry.facts.name);
     }
     if entries.is_empty() {
         return;

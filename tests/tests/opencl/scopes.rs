@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use vta_compiler::{onnx, passes, reference};
-use vta_driver::{QueueLimits, Session};
+use vta_driver::{Device, QueueLimits, Session};
 use vta_hw_opencl::{
     Math, OpenClDevice, OpenClError, Options, Scope, Scopes, Structure, remember_scopes,
 };
@@ -125,7 +125,7 @@ fn copies_between_scopes_are_counted_and_none_within_one() {
             let Some(device) = open(&backend, &config, options) else {
                 continue;
             };
-            let device: Arc<dyn vta_driver::Device> = Arc::new(device);
+            let device: Arc<dyn Device> = Arc::new(device);
             let counted = || device.counters().unwrap().scope_copies;
             let program = Arc::clone(&program);
             let mut session =
@@ -205,18 +205,18 @@ fn what_is_loaded_once_is_copied_once_however_often_it_is_read() {
             let batch = parsed(LOAD_ONCE);
             for byte in [1, 2, 3] {
                 write(&device, 0x1100, &[byte; 256]);
-                let before = device.stats().scope_copies;
+                let before = device.counters().unwrap().scope_copies;
                 run(&device, &batch).unwrap();
                 // 16 products, shifted, and 16 more.
                 let got = read(&device, 0x2100, 16);
                 assert_eq!(got, [20 * byte; 16], "{} {text}", backend.name());
-                let copied = device.stats().scope_copies - before;
+                let copied = device.counters().unwrap().scope_copies - before;
                 assert_eq!(copied, copies, "{} {text}", backend.name());
             }
             write(&device, 0x2000, &[3, 0, 0, 0]);
-            let before = device.stats().scope_copies;
+            let before = device.counters().unwrap().scope_copies;
             run(&device, &parsed(SHIFT_AND_STORE)).unwrap();
-            let after = device.stats().scope_copies;
+            let after = device.counters().unwrap().scope_copies;
             assert_eq!(before, after, "{text}: nothing that products read");
         }
     }
@@ -258,7 +258,7 @@ fn scopes_that_a_device_cannot_have_are_refused_by_name() {
             math: Some(Math::Float),
             ..with("weights=constant")
         };
-        let (bytes, limit) = (4 << 20, backend.entry.constant_bytes());
+        let (bytes, limit) = (4 << 20, backend.entry.facts.constant_bytes);
         if limit >= bytes {
             let config = Config::from_json(large).unwrap();
             backend.open_with(&config, options).unwrap();

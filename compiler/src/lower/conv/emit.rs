@@ -243,7 +243,7 @@ impl Conv<'_> {
                         size: [part.len(), acc.kept],
                         pitch: acc.pitch,
                     };
-                    e.immediate(op.kind.alu(), imm, tiles)?;
+                    e.immediate(op.kind, imm, tiles)?;
                 }
                 LaneOperand::Plane(_) => {
                     let reason = format!("{op} differs from position to position");
@@ -253,7 +253,7 @@ impl Conv<'_> {
                     let row = self.vector_base + next * all.len();
                     let blocks = part.clone();
                     let pairs = blocks.map(|co| [acc.base + co * acc.pitch, row + co]);
-                    e.join(op.kind.alu(), pairs, Loops::run(acc.kept, [1, 0]))?;
+                    e.join(op.kind, pairs, Loops::run(acc.kept, [1, 0]))?;
                     next += 1;
                 }
             }

@@ -130,7 +130,7 @@ impl Vectors {
             let op = LaneOp::new(op.kind, narrowed(&op.operand, lanes.clone()));
             match op.vector() {
                 None => e.immediates(&[op], Rect::run(base, piece.count()), copy)?,
-                Some(_) => by_block(e, op.kind.alu(), piece, [base, row])?,
+                Some(_) => by_block(e, op.kind, piece, [base, row])?,
             }
         }
         Ok(())

@@ -74,7 +74,7 @@ impl Planes {
             let reason = format!("it has no {next} constants of positions");
             return Err(e.fault(Fault::Internal(reason)));
         };
-        let (positions, op) = (piece.positions.len(), kind.alu());
+        let (positions, op) = (piece.positions.len(), kind);
         let (first, count) = if is_shared {
             (0, positions)
         } else {

@@ -1,10 +1,11 @@
 //! Random nets with fusions against the same nets without.
 
 use super::*;
-use crate::passes::{PASSES, Unfused, plan};
+use crate::passes::{NetTensor, PASSES, Unfused, plan};
 use crate::qgraph::QGraph;
-use crate::qgraph::window::Window;
+use crate::qgraph::window::{Pads, Window};
 use crate::reference;
+use proptest::prelude::*;
 
 /// Nets of each kind of rounding.
 const NETS: u64 = 3000;
@@ -83,12 +84,8 @@ impl Growth {
         };
         let output = self.tensor(channels, scale, zero);
         self.net.nodes.push(NetNode {
-            name: format!("n{}", output.0),
-            op,
-            output,
             clamp,
-            digit: None,
-            lost: 0.0,
+            ..NetNode::new(format!("n{}", output.0), op, output)
         });
         output
     }
@@ -171,7 +168,8 @@ impl Growth {
             (shortcut, last)
         };
         let (scale, clamp) = (scale * self.rng.factor(), self.rng.clamp());
-        self.node(NetOp::Add { a, b }, clamp, (chw[0], scale))
+        let join = Join::Sum;
+        self.node(NetOp::Pair { join, a, b }, clamp, (chw[0], scale))
     }
 }
 
@@ -208,7 +206,7 @@ fn random_net(seed: u64, requant: Requant) -> Net {
 fn fused(net: &Net) -> (QGraph, usize) {
     let mut net = net.clone();
     for (_, pass) in PASSES {
-        pass(&mut net).unwrap();
+        pass(&mut net);
         net.verify().unwrap();
     }
     let joined = |node: &&NetNode| {
@@ -272,4 +270,101 @@ fn fast_fusions_change_values_by_a_step_at_most() {
     let [all, merged, fused, _] = compared(Requant::Fast, 1);
     assert!(all > 2000 && merged > 300, "{all} {merged}");
     assert!(fused > 100, "{fused}");
+}
+
+/// What a case has beside a convolution and the rows and columns that are taken of it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Besides {
+    Nothing,
+    /// Another node reads the others, too.
+    Reader,
+    /// They are an output.
+    Output,
+    Residual,
+    /// A channel is left out.
+    Channel,
+    /// The output has other steps, so that it is rounded twice.
+    Steps,
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(1000))]
+
+    /// Outputs have the same bits, and the convolution takes the steps exactly where pads can say so and nothing
+    /// else knows its other values.
+    #[test]
+    fn a_convolution_computes_what_is_taken_of_it(
+        kernel in [1usize..4, 1usize..4], stride in [1usize..3, 1usize..3], dilation in [1usize..3, 1usize..3],
+        pads in prop::array::uniform4(0usize..4), size in [3usize..10, 3usize..10], skip in [0usize..3, 0usize..3],
+        step in [1usize..4, 1usize..4], less in [0usize..2, 0usize..2], clamp in prop::sample::select(vec![(-128, 127), (-3, 90)]),
+        besides in prop::sample::select(vec![
+            Besides::Nothing, Besides::Nothing, Besides::Reader, Besides::Output, Besides::Residual, Besides::Channel, Besides::Steps,
+        ]), apart in any::<bool>(), seed in any::<u64>(),
+    ) {
+        let window = Window { kernel, stride, dilation, pads: pads.into() };
+        let Some(all) = window.output(size[0], size[1]) else { return Ok(()); };
+        let taken = [0, 1].map(|axis| all[axis].saturating_sub(skip[axis]).div_ceil(step[axis]).saturating_sub(less[axis]));
+        prop_assume!(!taken.contains(&0) && (skip, step) != ([0, 0], [1, 1]));
+        let mut growth = Growth { rng: Rng(seed), net: Net::default(), plane: size };
+        let x = growth.tensor(2, 0.1, 3);
+        growth.plane = all;
+        let (made, other, more) = (growth.tensor(3, 0.2, -5), growth.tensor(3, 0.2, -5), growth.tensor(3, 0.3, 0));
+        growth.plane = [taken[0], all[1]];
+        let between = growth.tensor(3, 0.2, -5);
+        growth.plane = taken;
+        let channels = if besides == Besides::Channel { 2 } else { 3 };
+        let y = growth.tensor(channels, if besides == Besides::Steps { 0.31 } else { 0.2 }, -5);
+        let weights: Vec<i8> = (0..6 * window.area()).map(|_| growth.rng.int8()).collect();
+        let conv = NetConv {
+            residual: (besides == Besides::Residual).then_some(other),
+            ..NetConv::plain(x, window, weights.into(), (vec![0.01; 3], vec![0.5, -1.0, 0.0]))
+        };
+        let spread = Spread { skip, step, ..Spread::NONE };
+        let mut net = growth.net;
+        net.nodes.push(NetNode { clamp, ..NetNode::new("conv", NetOp::Conv(conv), made) });
+        let rows = Spread { skip: [skip[0], 0], step: [step[0], 1], ..Spread::NONE };
+        let columns = Spread { skip: [0, skip[1]], step: [1, step[1]], ..Spread::NONE };
+        // As two Slices.
+        let (from, spread) = if apart && rows != Spread::NONE && columns != Spread::NONE {
+            net.nodes.push(NetNode::new("rows", NetOp::channels_of(made, 0..3, rows), between));
+            (between, columns)
+        } else {
+            (made, spread)
+        };
+        let op = NetOp::channels_of(from, 0..channels, spread);
+        net.nodes.push(NetNode { clamp: (-60, 127), ..NetNode::new("taken", op, y) });
+        (net.inputs, net.outputs) = (vec![x, other], vec![y]);
+        match besides {
+            Besides::Reader => {
+                net.nodes.push(NetNode::new("reader", NetOp::Eltwise { input: made }, more));
+                net.outputs.push(more);
+            }
+            Besides::Output => net.outputs.push(made),
+            _ => {}
+        }
+        let before = net.clone();
+        join_channels(&mut net);
+        let strided = |net: &Net| matches!(&net.nodes[0].op, NetOp::Conv(conv) if conv.window != window);
+        let joined = strided(&net);
+        merge_clamps(&mut net);
+        net.verify().unwrap();
+        let run = |net: &Net| {
+            let graph = plan::plan(net).unwrap();
+            let len: usize = graph.inputs.iter().map(|id| graph.tensors[id.0].chw.iter().product::<usize>()).sum();
+            let image: Vec<i8> = (0..len).map(|i| (i as u64 * 37 ^ seed) as u8 as i8).collect();
+            let values = reference::run(&graph, &image).unwrap();
+            graph.outputs.iter().map(|id| values[id.0].clone()).collect::<Vec<_>>()
+        };
+        prop_assert_eq!(run(&net), run(&before));
+        // All pads behind, of which one may do.
+        let fits = (0..40).flat_map(|bottom| (0..40).map(move |right| [bottom, right])).any(|[bottom, right]| {
+            let before = [0, 1].map(|axis| window.pads.before()[axis].checked_sub(skip[axis] * stride[axis]));
+            let [Some(top), Some(left)] = before else { return false };
+            let stride = [0, 1].map(|axis| stride[axis] * step[axis]);
+            let window = Window { stride, pads: Pads { top, left, bottom, right }, ..window };
+            window.output(size[0], size[1]) == Some(taken)
+        });
+        prop_assert_eq!(joined, fits && matches!(besides, Besides::Nothing | Besides::Steps));
+        prop_assert_eq!(net.nodes.len() == 1, joined && besides == Besides::Nothing);
+    }
 }

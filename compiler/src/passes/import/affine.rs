@@ -2,10 +2,10 @@
 
 use super::super::error::PassError;
 use super::super::net::{NetConv, NetOp};
-use super::values::{HOST, Reading, Val, error, ordered};
+use super::values::{HOST, Reading, Real, Val, error, ordered};
 use crate::graph::{Data, Node};
 use crate::qgraph::window::Window;
-use crate::semantics::Curve;
+use crate::semantics::{Curve, Join};
 
 /// The weight that stands for a factor: a power of two, so that the scale is exact, and large, so
 /// that half a step of the output is many of the sum.
@@ -24,48 +24,65 @@ pub(crate) enum Arithmetic {
     Div,
 }
 
+const NO_DIVISOR: &str = "its divisor is no constant";
+
 /// One value, or one for each channel.
 pub(crate) type ByChannel = Vec<f64>;
 
-impl Reading<'_> {
+impl<'g> Reading<'g> {
     /// A sum, difference, product or quotient.
-    pub(crate) fn arithmetic(&mut self, node: &Node, kind: Arithmetic) -> Result<Val, PassError> {
+    pub(crate) fn arithmetic(
+        &mut self,
+        node: &Node,
+        kind: Arithmetic,
+    ) -> Result<Val<'g>, PassError> {
         let (operand, constant) = match [self.reals(node, 0), self.reals(node, 1)] {
             [None, None] => return self.pair(node, kind),
             [Some(_), Some(_)] => return Err(error(node, "both operands are constants")),
             [None, Some(constant)] => (0, constant),
             [Some(constant), None] => (1, constant),
         };
-        let value = self.value(node, operand)?;
-        let c = match self.by_channel(node, operand, &value, &constant) {
-            Ok(c) => c,
-            Err(why) => return self.by_position(node, kind, operand, &constant, why),
+        // The join with a constant that is the same, and what becomes of the constant for that.
+        let (join, turned): (Join, fn(f64) -> f64) = match (kind, operand) {
+            (Arithmetic::Add, _) => (Join::Sum, |c| c),
+            (Arithmetic::Sub, 0) => (Join::Sum, |c| -c),
+            (Arithmetic::Sub, _) => (Join::Difference, |c| c),
+            (Arithmetic::Mul, _) => (Join::Product, |c| c),
+            (Arithmetic::Div, 0) => (Join::Product, |c| 1.0 / c),
+            (Arithmetic::Div, _) => return Err(error(node, NO_DIVISOR)),
         };
-        let (factors, offsets) = match (kind, operand) {
-            (Arithmetic::Add, _) => (vec![1.0], c),
-            (Arithmetic::Sub, 0) => (vec![1.0], c.iter().map(|c| -c).collect()),
-            (Arithmetic::Sub, _) => (vec![-1.0], c),
-            (Arithmetic::Mul, _) => (c, vec![0.0]),
-            (Arithmetic::Div, 0) => (c.iter().map(|c| 1.0 / c).collect(), vec![0.0]),
-            (Arithmetic::Div, _) => return Err(error(node, "its divisor is no constant")),
+        let value = self.value(node, operand)?;
+        let c: ByChannel = match self.by_channel(node, operand, &value, &constant) {
+            Ok(c) => c.into_iter().map(turned).collect(),
+            Err(why) => {
+                let (shape, values) = constant;
+                let values = values.into_iter().map(turned).collect();
+                return self.by_position(node, join, operand, &(shape, values), why);
+            }
+        };
+        let both = match join {
+            Join::Sum => [vec![1.0], c],
+            Join::Difference => [vec![-1.0], c],
+            Join::Product => [c, vec![0.0]],
         };
         match &value {
-            Val::Real(real) if real.exactly().is_none() => {
-                self.scaled(node, value, &[factors, offsets])
-            }
-            _ => self.affine(node, operand, [factors, offsets]),
+            Val::Real(real) if real.exactly().is_none() => self.scaled(node, value, &both),
+            _ => self.affine(node, operand, both).map(Val::from),
         }
     }
 
     /// Two tensors, of which one may have one position for each channel, or one channel for all.
-    fn pair(&mut self, node: &Node, kind: Arithmetic) -> Result<Val, PassError> {
-        if let Arithmetic::Div = kind {
-            return Err(error(node, "its divisor is no constant"));
-        }
+    fn pair(&mut self, node: &Node, kind: Arithmetic) -> Result<Val<'g>, PassError> {
+        let join = match kind {
+            Arithmetic::Add => Join::Sum,
+            Arithmetic::Sub => Join::Difference,
+            Arithmetic::Mul => Join::Product,
+            Arithmetic::Div => return Err(error(node, NO_DIVISOR)),
+        };
         let [(mut a, order), (mut b, other)] = [self.operand(node, 0)?, self.operand(node, 1)?];
         let [x, y] = [a, b].map(|id| self.net.tensors[id.0].chw);
         let shapes = [0, 1].map(|i| &self.graph.values[node.inputs[i].0].shape);
-        let direct = |id: usize| matches!(self.channels(node, id), Ok(Some(_)));
+        let direct = |index: usize| self.channels(node, index).is_ok();
         let spread = |small: [usize; 3], large: [usize; 3]| {
             small == [large[0], 1, 1] || small == [1, large[1], large[2]] || small == [1, 1, 1]
         };
@@ -85,12 +102,7 @@ impl Reading<'_> {
                 *id = self.repeated(node, *id, chw[0]);
             }
         }
-        let op = match kind {
-            Arithmetic::Add => NetOp::Add { a, b },
-            Arithmetic::Sub => NetOp::Sub { a, b },
-            Arithmetic::Mul | Arithmetic::Div => NetOp::Mul { a, b },
-        };
-        Ok(ordered(node, op, chw, order))
+        Ok(ordered(node, NetOp::Pair { join, a, b }, chw, order))
     }
 
     /// Shape and real values of a constant operand; `None` for any other.
@@ -103,7 +115,7 @@ impl Reading<'_> {
         match self.value(node, index) {
             Ok(Val::Constant(constant)) if constant.scale.len() == 1 => {
                 let real = |v: i32| f64::from(v) * constant.scale[0];
-                let data = constant.integers(self.graph).iter().map(real).collect();
+                let data = constant.integers().map(real).collect();
                 Some((constant.shape, data))
             }
             _ => None,
@@ -115,7 +127,7 @@ impl Reading<'_> {
         &self,
         node: &Node,
         operand: usize,
-        value: &Val,
+        value: &Val<'_>,
         (shape, values): &(Vec<usize>, Vec<f64>),
     ) -> Result<ByChannel, PassError> {
         if values.iter().any(|v| !v.is_finite()) {
@@ -172,22 +184,15 @@ impl Reading<'_> {
         &self,
         node: &Node,
         operand: usize,
-        [factors, offsets]: [ByChannel; 2],
-    ) -> Result<Val, PassError> {
+        both: [ByChannel; 2],
+    ) -> Result<Real, PassError> {
         let (input, order) = self.operand(node, operand)?;
         let chw = self.net.tensors[input.0].chw;
-        let all = |values: &ByChannel, c: usize| values[if values.len() == 1 { 0 } else { c }];
         let step = self.net.tensors[input.0].scale;
         let mut weights = Vec::with_capacity(chw[0]);
         let (mut weight_scale, mut bias) = (Vec::new(), Vec::new());
         for c in 0..chw[0] {
-            let (factor, offset) = (all(&factors, c), all(&offsets, c));
-            if !factor.is_finite() || !offset.is_finite() {
-                return Err(error(
-                    node,
-                    format!("channel {c}: its factor is {factor}, its offset {offset}"),
-                ));
-            }
+            let [factor, offset] = of_channel(node, &both, c)?;
             // Steps in which the offset is no larger than an int32 sum has room for; a factor
             // that is 0 in them does nothing to it.
             let least = offset.abs() / step / MAX_OFFSET;
@@ -202,7 +207,7 @@ impl Reading<'_> {
             group: chw[0],
             ..NetConv::plain(input, Window::whole([1, 1]), weights.into(), parameters)
         };
-        Ok(ordered(node, NetOp::Conv(conv), chw, order))
+        Ok(Real::new(&node.name, NetOp::Conv(conv), chw, order))
     }
 
     /// Factors and offsets of a BatchNormalization.
@@ -211,7 +216,11 @@ impl Reading<'_> {
         node: &Node,
         epsilon: f64,
     ) -> Result<[ByChannel; 2], PassError> {
-        let [gamma, beta, mean, var] = self.statistics(node)?;
+        let list = |index: usize| {
+            let reals = self.reals(node, index).map(|(_, values)| values);
+            reals.ok_or_else(|| error(node, format!("input {index} must be a constant")))
+        };
+        let [gamma, beta, mean, var] = [list(1)?, list(2)?, list(3)?, list(4)?];
         let factor = |(g, v): (&f64, &f64)| g / (v + epsilon).sqrt();
         let factors: ByChannel = gamma.iter().zip(&var).map(factor).collect();
         let offset = |((b, m), f): ((&f64, &f64), &f64)| b - m * f;
@@ -224,18 +233,13 @@ impl Reading<'_> {
         node: &Node,
         alpha: f32,
         beta: f32,
-    ) -> Result<Val, PassError> {
-        let value = self.affine(node, 0, [vec![alpha.into()], vec![beta.into()]])?;
-        Ok(match value {
-            Val::Real(mut real) => {
-                real.bounds = (0.0, 1.0);
-                Val::Real(real)
-            }
-            other => other,
-        })
+    ) -> Result<Val<'g>, PassError> {
+        let real = self.affine(node, 0, [vec![alpha.into()], vec![beta.into()]])?;
+        let bounds = (0.0, 1.0);
+        Ok(Val::from(Real { bounds, ..real }))
     }
 
-    pub(crate) fn hard_swish(&self, node: &Node) -> Result<Val, PassError> {
+    pub(crate) fn hard_swish(&self, node: &Node) -> Result<Val<'g>, PassError> {
         let (input, _) = self.operand(node, 0)?;
         if !SWISH_SCALES.contains(&self.net.tensors[input.0].scale) {
             return Err(error(node, HOST));
@@ -244,17 +248,13 @@ impl Reading<'_> {
     }
 
     /// A function of the first input.
-    pub(crate) fn curve(&self, node: &Node, curve: Curve) -> Result<Val, PassError> {
+    pub(crate) fn curve(&self, node: &Node, curve: Curve) -> Result<Val<'g>, PassError> {
         let (input, order) = self.operand(node, 0)?;
         let chw = self.net.tensors[input.0].chw;
         Ok(ordered(node, NetOp::Curve { input, curve }, chw, order))
     }
 
-    pub(crate) fn leaky(&self, node: &Node, alpha: f32) -> Result<Val, PassError> {
-        self.slopes(node, vec![alpha.into()])
-    }
-
-    pub(crate) fn prelu(&self, node: &Node) -> Result<Val, PassError> {
+    pub(crate) fn prelu(&self, node: &Node) -> Result<Val<'g>, PassError> {
         let slopes = self.reals(node, 1);
         let slopes = slopes.ok_or_else(|| error(node, "its slopes must be constants"))?;
         let slopes = self.by_channel(node, 0, &self.value(node, 0)?, &slopes)?;
@@ -262,7 +262,7 @@ impl Reading<'_> {
     }
 
     /// One slope that is positive, or one for each channel.
-    fn slopes(&self, node: &Node, slopes: ByChannel) -> Result<Val, PassError> {
+    pub(crate) fn slopes(&self, node: &Node, slopes: ByChannel) -> Result<Val<'g>, PassError> {
         let (input, _) = self.operand(node, 0)?;
         if slopes.iter().any(|s| !s.is_finite()) {
             return Err(error(node, "a slope isn't finite"));
@@ -272,5 +272,25 @@ impl Reading<'_> {
             _ => slopes,
         };
         self.curve(node, Curve::Slopes(slopes))
+    }
+}
+
+/// Factor and offset of a channel, of which all may share one.
+///
+/// # Errors
+/// One that isn't finite.
+pub(super) fn of_channel(
+    node: &Node,
+    both: &[ByChannel; 2],
+    channel: usize,
+) -> Result<[f64; 2], PassError> {
+    let [factor, offset] = both
+        .each_ref()
+        .map(|all| all[if all.len() == 1 { 0 } else { channel }]);
+    if factor.is_finite() && offset.is_finite() {
+        Ok([factor, offset])
+    } else {
+        let text = format!("channel {channel}: its factor is {factor}, its offset {offset}");
+        Err(error(node, text))
     }
 }

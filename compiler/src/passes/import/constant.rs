@@ -3,15 +3,15 @@
 
 use std::sync::Arc;
 
-use crate::graph::{Data, Graph, ValueId};
+use crate::graph::{Data, Value};
 use crate::qgraph::Weights;
 use crate::semantics;
 
 /// A constant: integers as a file has them, or after DequantizeLinear with scales, and less their
 /// zero points.
 #[derive(Clone)]
-pub(crate) struct Constant {
-    source: Source,
+pub(crate) struct Constant<'g> {
+    raw: Raw<'g>,
     /// What they are less of: one, or one for each slice of so many, in turns.
     zeros: Vec<i32>,
     zero_slice: usize,
@@ -23,49 +23,37 @@ pub(crate) struct Constant {
     pub is_byte: bool,
 }
 
-/// Where integers are.
+/// Integers before zero points are taken off them.
 #[derive(Clone)]
-enum Source {
-    /// In the graph.
-    Value(ValueId),
-    /// They were computed.
+enum Raw<'g> {
+    I8(&'g [i8]),
+    U8(&'g [u8]),
+    I32(&'g [i32]),
+    /// None of the graph's.
     Computed(Arc<[i32]>),
 }
 
-/// A constant's integers.
-pub(crate) struct Integers<'a> {
-    raw: Raw<'a>,
-    zeros: &'a [i32],
-    zero_slice: usize,
-}
-
-/// Integers as a file has them.
-enum Raw<'a> {
-    I8(&'a [i8]),
-    U8(&'a [u8]),
-    I32(&'a [i32]),
-}
-
-impl Constant {
+impl<'g> Constant<'g> {
     /// That of a value; `None` for what aren't integers of 8 or 32 bits.
-    pub(crate) fn of(graph: &Graph, id: ValueId) -> Option<Self> {
-        let value = &graph.values[id.0];
-        let is_byte = match value.data.as_ref()? {
-            Data::I8(_) | Data::U8(_) => true,
-            Data::I32(_) => false,
+    pub(crate) fn of(value: &'g Value) -> Option<Self> {
+        let raw = match value.data.as_ref()? {
+            Data::I8(values) => Raw::I8(values),
+            Data::U8(values) => Raw::U8(values),
+            Data::I32(values) => Raw::I32(values),
             Data::F32(_) | Data::I64(_) | Data::Bool(_) => return None,
         };
-        Some(Self::with(Source::Value(id), value.shape.clone(), is_byte))
+        let is_byte = !matches!(raw, Raw::I32(_));
+        Some(Self::with(raw, value.shape.clone(), is_byte))
     }
 
     /// Integers that were computed.
     pub(crate) fn computed(values: Vec<i32>, shape: Vec<usize>, is_byte: bool) -> Self {
-        Self::with(Source::Computed(values.into()), shape, is_byte)
+        Self::with(Raw::Computed(values.into()), shape, is_byte)
     }
 
-    fn with(source: Source, shape: Vec<usize>, is_byte: bool) -> Self {
+    fn with(raw: Raw<'g>, shape: Vec<usize>, is_byte: bool) -> Self {
         Self {
-            source,
+            raw,
             zeros: Vec::new(),
             zero_slice: 1,
             scale: vec![1.0],
@@ -77,47 +65,39 @@ impl Constant {
 
     /// Takes zero points off its integers: one, or one for each slice of so many, in turns. `None` for
     /// differences beyond int32.
-    pub(crate) fn subtract(
-        &mut self,
-        graph: &Graph,
-        mut zeros: Vec<i32>,
-        slice: usize,
-    ) -> Option<()> {
+    pub(crate) fn subtract(&mut self, mut zeros: Vec<i32>, slice: usize) -> Option<()> {
         if zeros.iter().all(|&zero| zero == zeros[0]) {
             zeros.truncate(1);
         }
         let slice = slice.max(1);
-        let zero = |i: usize| zeros[i / slice % zeros.len()];
-        let integers = self.integers(graph);
         let small = |zero: &i32| (-(1 << 30)..1 << 30).contains(zero);
-        let is_kept = match integers.raw {
+        let is_kept = match self.raw {
             _ if !self.zeros.is_empty() => false,
             Raw::I8(_) | Raw::U8(_) => zeros.iter().all(small),
-            Raw::I32(_) => zeros == [0],
+            Raw::I32(_) | Raw::Computed(_) => zeros == [0],
         };
         if is_kept {
             (self.zeros, self.zero_slice) = (zeros, slice);
             return Some(());
         }
-        let less = |i: usize| integers.at(i).checked_sub(zero(i));
-        let values: Option<Arc<[i32]>> = (0..integers.len()).map(less).collect();
-        self.source = Source::Computed(values?);
+        let less = |i: usize| self.at(i).checked_sub(zeros[i / slice % zeros.len()]);
+        let values: Option<Arc<[i32]>> = (0..self.len()).map(less).collect();
+        self.raw = Raw::Computed(values?);
         self.zeros.clear();
         Some(())
     }
 
     /// A matrix with rows for columns; `None` for any other constant or permutation.
-    pub(crate) fn turned(&self, graph: &Graph, perm: &[usize]) -> Option<Self> {
-        let integers = self.integers(graph);
+    pub(crate) fn turned(&self, perm: &[usize]) -> Option<Self> {
         let (&[rows, columns], [1, 0]) = (&self.shape[..], perm) else {
             return None;
         };
-        if rows.checked_mul(columns) != Some(integers.len()) {
+        if rows.checked_mul(columns) != Some(self.len()) {
             return None;
         }
         let values =
             (0..columns).flat_map(|column| (0..rows).map(move |row| row * columns + column));
-        let values = values.map(|at| integers.at(at)).collect();
+        let values = values.map(|at| self.at(at)).collect();
         Some(Self {
             scale: self.scale.clone(),
             axis: if self.scale.len() > 1 {
@@ -129,54 +109,38 @@ impl Constant {
         })
     }
 
-    /// Its integers, less their zero points.
-    pub(crate) fn integers<'a>(&'a self, graph: &'a Graph) -> Integers<'a> {
-        let raw = match &self.source {
-            Source::Computed(values) => Raw::I32(values),
-            Source::Value(id) => match &graph.values[id.0].data {
-                Some(Data::I8(values)) => Raw::I8(values),
-                Some(Data::U8(values)) => Raw::U8(values),
-                Some(Data::I32(values)) => Raw::I32(values),
-                Some(Data::F32(_) | Data::I64(_) | Data::Bool(_)) | None => Raw::I32(&[]),
-            },
-        };
-        Integers {
-            raw,
-            zeros: &self.zeros,
-            zero_slice: self.zero_slice,
-        }
-    }
-}
-
-impl Integers<'_> {
-    pub(crate) const fn len(&self) -> usize {
-        match self.raw {
+    pub(crate) fn len(&self) -> usize {
+        match &self.raw {
             Raw::I8(v) => v.len(),
             Raw::U8(v) => v.len(),
             Raw::I32(v) => v.len(),
+            Raw::Computed(v) => v.len(),
         }
     }
 
+    /// An integer, less its zero point.
     pub(crate) fn at(&self, i: usize) -> i32 {
-        let integer = match self.raw {
+        let integer = match &self.raw {
             Raw::I8(v) => v[i].into(),
             Raw::U8(v) => v[i].into(),
             Raw::I32(v) => v[i],
+            Raw::Computed(v) => v[i],
         };
-        match self.zeros {
+        match self.zeros[..] {
             [] => integer,
             [zero] => integer - zero,
-            zeros => integer - zeros[i / self.zero_slice % zeros.len()],
+            ref zeros => integer - zeros[i / self.zero_slice % zeros.len()],
         }
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = i32> {
+    /// Its integers, less their zero points.
+    pub(crate) fn integers(&self) -> impl Iterator<Item = i32> {
         (0..self.len()).map(|i| self.at(i))
     }
 
     /// As the weights of a layer, in the order that they have.
     pub(crate) fn weights(&self) -> Weights {
-        match (&self.raw, self.zeros) {
+        match (&self.raw, &self.zeros[..]) {
             (Raw::I8(v), [] | [0]) => v.to_vec().into(),
             (Raw::I8(v), &[zero]) => {
                 semantics::weight_parts(v.len(), |i| i32::from(v[i]) - zero).into()
@@ -199,14 +163,10 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::graph::{Element, Value};
+    use crate::graph::Element;
 
-    fn constant(data: Data) -> (Graph, Constant) {
-        let shape = vec![data.len()];
-        let mut graph = Graph::default();
-        graph.values.push(Value::new("c", shape, Some(data)));
-        let constant = Constant::of(&graph, ValueId(0)).unwrap();
-        (graph, constant)
+    fn value(data: Data) -> Value {
+        Value::new("c", vec![data.len()], Some(data))
     }
 
     proptest! {
@@ -217,16 +177,16 @@ mod tests {
             zeros in prop::collection::vec(prop::collection::vec(-100i32..100, 1..4), 1..3), slice in 1usize..5,
         ) {
             let element = [Element::I8, Element::U8, Element::I32][kind];
-            let (graph, mut constant) = constant(Data::of_integers(element, &integers).unwrap());
+            let value = value(Data::of_integers(element, &integers).unwrap());
+            let mut found = Constant::of(&value).unwrap();
             let mut wanted: Vec<i32> = integers.iter().map(|&v| v as i32).collect();
             for zeros in zeros {
-                constant.subtract(&graph, zeros.clone(), slice).unwrap();
+                found.subtract(zeros.clone(), slice).unwrap();
                 for (i, value) in wanted.iter_mut().enumerate() {
                     *value -= zeros[i / slice % zeros.len()];
                 }
             }
-            let found = constant.integers(&graph);
-            prop_assert_eq!(found.iter().collect::<Vec<i32>>(), wanted.clone());
+            prop_assert_eq!(found.integers().collect::<Vec<i32>>(), wanted.clone());
             let parts = found.weights();
             prop_assert_eq!(semantics::whole_weights(&parts, wanted.len()), wanted.clone());
             let turned = found.moved(wanted.len(), |i| wanted.len() - 1 - i);
@@ -237,8 +197,9 @@ mod tests {
 
     #[test]
     fn differences_beyond_int32_are_none() {
-        let (graph, mut constant) = constant(Data::I32(vec![0, i32::MIN]));
-        assert_eq!(constant.clone().subtract(&graph, vec![0], 1), Some(()));
-        assert_eq!(constant.subtract(&graph, vec![1], 1), None);
+        let value = value(Data::I32(vec![0, i32::MIN]));
+        let mut constant = Constant::of(&value).unwrap();
+        assert_eq!(constant.clone().subtract(vec![0], 1), Some(()));
+        assert_eq!(constant.subtract(vec![1], 1), None);
     }
 }

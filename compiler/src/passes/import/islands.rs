@@ -18,8 +18,9 @@ const MAX_NODES: usize = 1 << 20;
 struct Needed {
     /// In order.
     nodes: Vec<usize>,
-    /// Values that are int8 tensors, with their orders.
-    tensors: Vec<(ValueId, TensorId, Order)>,
+    /// Values that are int8 tensors, and which these are.
+    tensors: Vec<Tensor>,
+    ids: Vec<TensorId>,
     /// Values that are sums of the device, where these are looked for.
     sums: Vec<(ValueId, ExactSum)>,
     /// Inputs of the model.
@@ -31,7 +32,7 @@ type Tensor = (ValueId, [usize; 3], Order);
 
 /// Where the host begins to compute.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum From {
+enum Start {
     /// At int8 tensors.
     Tensors,
     /// At these, and at sums that the device gives as they are.
@@ -41,7 +42,7 @@ enum From {
 /// What the host computes for a QuantizeLinear.
 pub(super) enum Island {
     /// Of int8 tensors.
-    Real(Box<Real>),
+    Real(Real),
     /// Of inputs of the model: channels, rows and columns of what is rounded, and their order.
     Entry(Entry, [usize; 3], Order),
 }
@@ -67,11 +68,11 @@ impl Reading<'_> {
         let output = node.inputs[0];
         let Needed {
             nodes,
-            tensors: inputs,
+            tensors,
+            ids: inputs,
             inputs: raw,
             sums: _,
-        } = self.needed(node, output, From::Tensors)?;
-        self.count_host(node, &nodes)?;
+        } = self.needed(node, output, Start::Tensors)?;
         let shape = &self.graph.values[output.0].shape;
         let all: usize = shape.iter().product();
         if all == 0 || inputs.len() + raw.len() == 0 {
@@ -87,8 +88,8 @@ impl Reading<'_> {
             );
             return Err(error(node, text));
         }
-        let single = match inputs[..] {
-            [(_, only, Order::First)] => Some(self.net.tensors[only.0].chw),
+        let single = match tensors[..] {
+            [(_, chw, Order::First)] => Some(chw),
             _ => None,
         };
         let own = match shape[..] {
@@ -102,10 +103,9 @@ impl Reading<'_> {
         };
         let last = self.layouts.last_of(output, shape);
         let (chw, order) = last.map_or((own, Order::First), |chw| (chw, Order::Last));
-        let name = nodes
-            .last()
-            .map(|&index| self.graph.nodes[index].name.clone());
-        let mut part = self.part(&nodes, &self.placed(&inputs), &raw, output);
+        let name = nodes.last().map(|&index| &self.graph.nodes[index].name[..]);
+        let name = name.unwrap_or_default();
+        let mut part = self.part(&nodes, &tensors, &raw, output);
         if order == Order::Last {
             let made = part.outputs[0];
             part.outputs[0] = layout::to_tensor(&mut part, made, chw);
@@ -118,19 +118,8 @@ impl Reading<'_> {
             };
             return Ok(Island::Entry(entry, chw, order));
         }
-        let op = NetOp::Host {
-            part,
-            inputs: inputs.into_iter().map(|(_, tensor, _)| tensor).collect(),
-            output: 0,
-        };
-        Ok(Island::Real(Box::new(Real {
-            op,
-            name: name.unwrap_or_default(),
-            chw,
-            order,
-            bounds: (f64::NEG_INFINITY, f64::INFINITY),
-            moved: None,
-        })))
+        let op = NetOp::Host { part, inputs };
+        Ok(Island::Real(Real::new(name, op, chw, order)))
     }
 
     /// An output of the model that isn't rounded, as the host computes it of int8 tensors, of sums of the
@@ -143,18 +132,15 @@ impl Reading<'_> {
         let maker = self.makers.get(&id).map(|&index| &self.graph.nodes[index]);
         let lost = || PassError::Graph(format!("output {name} is not computed from the input"));
         let node = maker.ok_or_else(lost)?;
-        let needed = self.needed(node, id, From::Sums)?;
-        self.count_host(node, &needed.nodes)?;
-        if needed.tensors.is_empty() && needed.sums.is_empty() {
-            let first = self.refused.values().next().cloned();
-            return Err(first.unwrap_or_else(|| error(node, UNQUANTIZED)));
+        let needed = self.needed(node, id, Start::Sums)?;
+        if needed.ids.is_empty() && needed.sums.is_empty() {
+            return Err(self.unquantized(node));
         }
-        let mut read: Vec<Tensor> = self.placed(&needed.tensors);
-        let tensors = needed.tensors.iter();
-        let mut reads: Vec<NetRead> = tensors.map(|(_, id, _)| NetRead::Tensor(*id)).collect();
+        let mut read = needed.tensors;
+        let mut reads: Vec<NetRead> = needed.ids.into_iter().map(NetRead::Tensor).collect();
         for (id, sum) in needed.sums {
             let name = self.graph.values[id.0].name.clone();
-            read.push((id, sum.chw, sum.order));
+            read.push((id, sum.model.chw, sum.model.order));
             reads.push(NetRead::Sum(self.give_digits(sum, &name)));
         }
         reads.extend(needed.inputs.iter().map(|id| NetRead::Input(*id)));
@@ -166,18 +152,14 @@ impl Reading<'_> {
         })
     }
 
-    fn count_host(&mut self, node: &Node, nodes: &[usize]) -> Result<(), PassError> {
-        self.host_nodes += nodes.len();
-        self.hosted.extend(nodes);
-        if self.host_nodes > MAX_NODES {
-            let text = format!("with it the host has more than {MAX_NODES} nodes");
-            return Err(error(node, text));
-        }
-        Ok(())
+    /// Why a way begins at no int8 tensor.
+    fn unquantized(&self, node: &Node) -> PassError {
+        let first = self.refused.values().next().cloned();
+        first.unwrap_or_else(|| error(node, UNQUANTIZED))
     }
 
-    /// The nodes that compute a value, in order, and what they read.
-    fn needed(&self, node: &Node, output: ValueId, from: From) -> Result<Needed, PassError> {
+    /// The nodes that compute a value, in order, and what they read. They are the host's from now on.
+    fn needed(&mut self, node: &Node, output: ValueId, start: Start) -> Result<Needed, PassError> {
         let mut nodes = BTreeSet::new();
         let (mut inputs, mut raw, mut sums) = (Vec::new(), Vec::new(), Vec::new());
         let (mut open, mut seen) = (vec![output], HashSet::new());
@@ -187,10 +169,11 @@ impl Reading<'_> {
             }
             match self.values.get(&id) {
                 Some(Val::Real(real)) if let Some(tensor) = real.exactly() => {
-                    inputs.push((id, tensor, real.order));
+                    let placed = (id, self.net.tensors[tensor.0].chw, real.order);
+                    inputs.push((placed, tensor));
                 }
                 Some(Val::Real(real))
-                    if from == From::Sums
+                    if start == Start::Sums
                         && let Some(sum) = self.exact_sum(real) =>
                 {
                     sums.push((id, sum));
@@ -200,33 +183,31 @@ impl Reading<'_> {
                     return Err(error(node, "the host reads int8 values as they are"));
                 }
                 _ => {
-                    let first = || {
-                        let first = self.refused.values().next().cloned();
-                        first.unwrap_or_else(|| error(node, UNQUANTIZED))
-                    };
-                    let index = *self.makers.get(&id).ok_or_else(first)?;
+                    let index = self.makers.get(&id).copied();
+                    let index = index.ok_or_else(|| self.unquantized(node))?;
                     nodes.insert(index);
                     open.extend(&self.graph.nodes[index].inputs);
                 }
             }
         }
-        inputs.sort_unstable_by_key(|(id, ..)| *id);
+        self.host_nodes += nodes.len();
+        self.hosted.extend(&nodes);
+        if self.host_nodes > MAX_NODES {
+            let text = format!("with it the host has more than {MAX_NODES} nodes");
+            return Err(error(node, text));
+        }
+        // In the model's order, whatever way each was found on.
+        inputs.sort_unstable_by_key(|((id, ..), _)| *id);
+        let (tensors, ids) = inputs.into_iter().unzip();
         raw.sort_unstable();
         sums.sort_unstable_by_key(|(id, _)| *id);
         Ok(Needed {
             nodes: nodes.into_iter().collect(),
-            tensors: inputs,
+            tensors,
+            ids,
             inputs: raw,
             sums,
         })
-    }
-
-    /// What a part reads of tensors.
-    fn placed(&self, tensors: &[(ValueId, TensorId, Order)]) -> Vec<Tensor> {
-        let placed = |(id, tensor, order): &(ValueId, TensorId, Order)| {
-            (*id, self.net.tensors[tensor.0].chw, *order)
-        };
-        tensors.iter().map(placed).collect()
     }
 
     /// Some nodes as a graph of their own, with the model's names. It reads tensors, in the tensors' order,

@@ -6,9 +6,9 @@ use super::reshaped::unflattened;
 use super::values::{FLOAT, Reading, UNQUANTIZED, Val, error};
 use crate::graph::{Graph, Node, OnnxOp, ValueId};
 
-impl Reading<'_> {
+impl<'g> Reading<'g> {
     /// A Reshape that keeps the order of a value, or a Transpose that swaps channels and positions.
-    pub(crate) fn kept(&self, node: &Node, op: &OnnxOp) -> Result<Val, PassError> {
+    pub(crate) fn kept(&self, node: &Node, op: &OnnxOp) -> Result<Val<'g>, PassError> {
         let why = || error(node, op.reason.clone());
         if !regroups(op) && !transposes(op) {
             return Err(why());
@@ -19,7 +19,7 @@ impl Reading<'_> {
             Val::Input | Val::Quantized(..) => return Err(error(node, UNQUANTIZED)),
             Val::Constant(constant) if transposes(op) => {
                 let perm = permutation(op, constant.shape.len()).ok_or_else(why)?;
-                let turned = constant.turned(self.graph, &perm).ok_or_else(why)?;
+                let turned = constant.turned(&perm).ok_or_else(why)?;
                 return Ok(Val::Constant(Box::new(turned)));
             }
             Val::Constant(_) => return Err(why()),

@@ -2,7 +2,7 @@
 
 use super::super::error::PassError;
 use super::super::net::{NetConv, NetOp};
-use super::affine::ByChannel;
+use super::affine::{ByChannel, of_channel};
 use super::constant::Constant;
 use super::layout::Order;
 use super::values::{Reading, UNQUANTIZED, Val, error, ordered, real};
@@ -11,13 +11,13 @@ use crate::qgraph::TensorId;
 use crate::qgraph::window::Window;
 use crate::semantics;
 
-impl Reading<'_> {
+impl<'g> Reading<'g> {
     /// Weights with one scale for each output channel, which is axis `axis`.
     pub(crate) fn weights(
         &self,
         node: &Node,
         axis: usize,
-    ) -> Result<(Constant, Vec<f64>), PassError> {
+    ) -> Result<(Constant<'g>, Vec<f64>), PassError> {
         let weights = self.constant(node, 1)?;
         let channels = weights.shape.get(axis).copied();
         let channels =
@@ -44,11 +44,7 @@ impl Reading<'_> {
                 let c = self.constant(node, 2)?;
                 let scales = c.scale.iter().cycle();
                 let real = |(v, &s): (i32, &f64)| f64::from(v) * s;
-                c.integers(self.graph)
-                    .iter()
-                    .zip(scales)
-                    .map(real)
-                    .collect()
+                c.integers().zip(scales).map(real).collect()
             }
         };
         if bias.len() != channels || bias.iter().any(|b| !b.is_finite()) {
@@ -60,14 +56,16 @@ impl Reading<'_> {
         Ok(bias)
     }
 
-    pub(crate) fn conv(&self, node: &Node, window: Window, group: usize) -> Result<Val, PassError> {
+    pub(crate) fn conv(
+        &self,
+        node: &Node,
+        window: Window,
+        group: usize,
+    ) -> Result<Val<'g>, PassError> {
         let input = self.tensor(node, 0)?;
         let (weights, weight_scale) = self.weights(node, 0)?;
-        let weights = weights.integers(self.graph);
         let [ci, h, w] = self.net.tensors[input.0].chw;
-        let [oh, ow] = window
-            .output(h, w)
-            .ok_or_else(|| error(node, "its window doesn't fit"))?;
+        let [oh, ow] = covered(node, window, [h, w])?;
         let channels = weight_scale.len();
         let taps = ci / group.max(1) * window.area();
         if weights.len() != channels * taps {
@@ -81,10 +79,9 @@ impl Reading<'_> {
         Ok(real(node, NetOp::Conv(conv), [channels, oh, ow]))
     }
 
-    pub(crate) fn gemm(&self, node: &Node, trans_b: bool) -> Result<Val, PassError> {
+    pub(crate) fn gemm(&self, node: &Node, trans_b: bool) -> Result<Val<'g>, PassError> {
         let (input, order) = self.operand(node, 0)?;
         let (weights, weight_scale) = self.weights(node, usize::from(!trans_b))?;
-        let weights = weights.integers(self.graph);
         let channels = weight_scale.len();
         let [c, h, w] = self.net.tensors[input.0].chw;
         let inner = c * h * w;
@@ -116,7 +113,7 @@ impl Reading<'_> {
     }
 
     /// A product of a matrix and a constant: a convolution of single positions.
-    pub(crate) fn product(&self, node: &Node, form: MatMulForm) -> Result<Val, PassError> {
+    pub(crate) fn product(&self, node: &Node, form: MatMulForm) -> Result<Val<'g>, PassError> {
         let (input, order) = self.operand(node, 0)?;
         let (weights, weight_scale) = self.weights(node, form.output_axis())?;
         let &[rows, columns] = &weights.shape[..] else {
@@ -141,7 +138,6 @@ impl Reading<'_> {
         if order == Order::Last && self.layouts.is_first(node.output) {
             return Err(error(node, "its output is read in another order"));
         }
-        let weights = weights.integers(self.graph);
         let weights = match form {
             MatMulForm::Right => {
                 weights.moved(channels * inner, |i| i % inner * channels + i / inner)
@@ -158,24 +154,23 @@ impl Reading<'_> {
         node: &Node,
         window: Window,
         op: impl Fn(TensorId, Window) -> NetOp,
-    ) -> Result<Val, PassError> {
+    ) -> Result<Val<'g>, PassError> {
         let input = self.tensor(node, 0)?;
         let [c, h, w] = self.net.tensors[input.0].chw;
-        let [oh, ow] = window
-            .output(h, w)
-            .ok_or_else(|| error(node, "its window doesn't fit"))?;
-        let covered = |axis: usize| {
+        let [oh, ow] = covered(node, window, [h, w])?;
+        // A window on padding alone has no maximum, and no positions to divide by.
+        let wide = |axis: usize| {
             let pads = [window.pads.before(), window.pads.after()];
-            pads.iter().all(|pads| pads[axis] < window.span(axis))
+            pads.iter().any(|pads| pads[axis] >= window.span(axis))
         };
-        if !covered(0) || !covered(1) {
+        if wide(0) || wide(1) {
             return Err(error(node, "a pad is as large as the kernel"));
         }
         Ok(real(node, op(input, window), [c, oh, ow]))
     }
 
     /// Relu and Clip: narrower real bounds.
-    pub(crate) fn bounded(&self, node: &Node, low: f64, high: f64) -> Result<Val, PassError> {
+    pub(crate) fn bounded(&self, node: &Node, low: f64, high: f64) -> Result<Val<'g>, PassError> {
         match self.value(node, 0)? {
             Val::Real(mut real) => {
                 if low.is_nan() || high.is_nan() || low > high {
@@ -190,10 +185,10 @@ impl Reading<'_> {
     }
 
     /// Folds into the convolution before it: scales its weights' scales.
-    pub(crate) fn batch_norm(&self, node: &Node, epsilon: f64) -> Result<Val, PassError> {
+    pub(crate) fn batch_norm(&self, node: &Node, epsilon: f64) -> Result<Val<'g>, PassError> {
         let factors = self.normalized(node, epsilon)?;
         if self.tensor(node, 0).is_ok() {
-            return self.affine(node, 0, factors);
+            return self.affine(node, 0, factors).map(Val::from);
         }
         let value = self.value(node, 0)?;
         if matches!(&value, Val::Real(real) if real.order == Order::Last) {
@@ -206,9 +201,9 @@ impl Reading<'_> {
     pub(crate) fn scaled(
         &self,
         node: &Node,
-        value: Val,
-        [factors, offsets]: &[ByChannel; 2],
-    ) -> Result<Val, PassError> {
+        value: Val<'g>,
+        both: &[ByChannel; 2],
+    ) -> Result<Val<'g>, PassError> {
         let Val::Real(mut value) = value else {
             return Err(error(node, UNQUANTIZED));
         };
@@ -223,15 +218,11 @@ impl Reading<'_> {
         let per_channel = conv.row(self.net.tensors[conv.input.0].chw[0]);
         let mut turned = Vec::new();
         for c in 0..conv.weight_scale.len() {
-            let of = moved.map_or(c, |moved| moved[c]);
-            let [factor, offset] =
-                [factors, offsets].map(|all| all[if all.len() == 1 { 0 } else { of }]);
-            if !factor.is_finite() || factor == 0.0 || !offset.is_finite() {
-                return Err(error(
-                    node,
-                    format!("channel {c}: its factor is {factor}, its offset {offset}"),
-                ));
+            let [factor, offset] = of_channel(node, both, moved.map_or(c, |moved| moved[c]))?;
+            if factor == 0.0 {
+                return Err(error(node, format!("channel {c}: its factor is 0")));
             }
+            // Scales are positive: a negative factor turns the weights.
             conv.weight_scale[c] *= factor.abs();
             conv.bias[c] = conv.bias[c] * factor + offset;
             if factor < 0.0 {
@@ -250,17 +241,8 @@ impl Reading<'_> {
         Ok(Val::Real(value))
     }
 
-    /// Scale, bias, mean and variance of a BatchNormalization, floats or dequantised.
-    pub(crate) fn statistics(&self, node: &Node) -> Result<[Vec<f64>; 4], PassError> {
-        let list = |index: usize| {
-            let reals = self.reals(node, index).map(|(_, values)| values);
-            reals.ok_or_else(|| error(node, format!("input {index} must be a constant")))
-        };
-        Ok([list(1)?, list(2)?, list(3)?, list(4)?])
-    }
-
     /// Tensors keep their rows and columns, since a dense layer covers them all; constants don't.
-    pub(crate) fn flatten(&self, node: &Node) -> Result<Val, PassError> {
+    pub(crate) fn flatten(&self, node: &Node) -> Result<Val<'g>, PassError> {
         let mut value = self.value(node, 0)?;
         if let Val::Constant(constant) = &mut value {
             if constant.scale.len() != 1 && constant.axis != 0 {
@@ -271,4 +253,10 @@ impl Reading<'_> {
         }
         Ok(value)
     }
+}
+
+/// Rows and columns of what a window makes of an input.
+fn covered(node: &Node, window: Window, [h, w]: [usize; 2]) -> Result<[usize; 2], PassError> {
+    let out = window.output(h, w);
+    out.ok_or_else(|| error(node, "its window doesn't fit"))
 }

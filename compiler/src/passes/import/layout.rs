@@ -177,6 +177,7 @@ impl Layouts {
                 alike.for_each(|id| all.join(*id, node.output));
             }
         }
+        // No more are joined: from here on a value's parent is its root.
         for id in 0..graph.values.len() {
             all.parent[id] = all.find(id);
         }
@@ -196,6 +197,7 @@ impl Layouts {
                 all.first.insert(root);
             }
         }
+        // Readers before what they read.
         for node in graph.nodes.iter().rev() {
             all.backwards(graph, node);
         }
@@ -296,25 +298,20 @@ impl Layouts {
 /// The values of a tensor, which `id` are in the model's order: nodes without a name, which aren't the
 /// network's.
 pub(crate) fn to_tensor(part: &mut Graph, id: ValueId, [c, h, w]: [usize; 3]) -> ValueId {
-    let matrix = reshaped(part, id, &[h * w, c]);
-    transposed(part, matrix)
+    let matrix = value(part, "matrix", &[h * w, c], None);
+    reshape(part, id, matrix);
+    let turned = value(part, "turned", &[c, h * w], None);
+    transpose(part, matrix, turned);
+    turned
 }
 
 /// A new value of a part, a tensor's, of which the model's `to` is made.
 pub(crate) fn from_tensor(part: &mut Graph, [c, h, w]: [usize; 3], to: ValueId) -> ValueId {
     let from = value(part, "tensor", &[c, h * w], None);
-    let matrix = transposed(part, from);
-    reshaped_to(part, matrix, to);
+    let matrix = value(part, "turned", &[h * w, c], None);
+    transpose(part, from, matrix);
+    reshape(part, matrix, to);
     from
-}
-
-fn push(part: &mut Graph, kind: &'static str, inputs: Vec<ValueId>, output: ValueId) {
-    let attributes = match kind {
-        "Transpose" => vec![("perm".to_owned(), OnnxAttribute::Ints(vec![1, 0]))],
-        _ => vec![],
-    };
-    let op = OnnxOp::new(kind, inputs.len(), attributes);
-    part.push("", Op::Onnx(Box::new(op)), inputs, output);
 }
 
 fn value(part: &mut Graph, what: &str, shape: &[usize], data: Option<Data>) -> ValueId {
@@ -322,23 +319,17 @@ fn value(part: &mut Graph, what: &str, shape: &[usize], data: Option<Data>) -> V
     part.value(name, shape.to_vec(), data)
 }
 
-fn reshaped(part: &mut Graph, id: ValueId, shape: &[usize]) -> ValueId {
-    let to = value(part, "matrix", shape, None);
-    reshaped_to(part, id, to);
-    to
-}
-
-fn reshaped_to(part: &mut Graph, id: ValueId, to: ValueId) {
+fn reshape(part: &mut Graph, from: ValueId, to: ValueId) {
     let shape = part.values[to.0].shape.clone();
     let sizes = Data::I64(shape.iter().map(|&d| d as i64).collect());
     let sizes = value(part, "sizes", &[shape.len()], Some(sizes));
-    push(part, "Reshape", vec![id, sizes], to);
+    let op = OnnxOp::new("Reshape", 2, vec![]);
+    part.push("", Op::Onnx(Box::new(op)), vec![from, sizes], to);
 }
 
-/// A matrix with rows for columns.
-fn transposed(part: &mut Graph, id: ValueId) -> ValueId {
-    let turned: Vec<usize> = part.values[id.0].shape.iter().rev().copied().collect();
-    let to = value(part, "turned", &turned, None);
-    push(part, "Transpose", vec![id], to);
-    to
+/// Gives a matrix rows for columns.
+fn transpose(part: &mut Graph, from: ValueId, to: ValueId) {
+    let perm = ("perm".to_owned(), OnnxAttribute::Ints(vec![1, 0]));
+    let op = OnnxOp::new("Transpose", 1, vec![perm]);
+    part.push("", Op::Onnx(Box::new(op)), vec![from], to);
 }

@@ -6,42 +6,27 @@ use super::values::{HOST, Reading, Val, error, real};
 use crate::graph::{Data, Entries, Node};
 use crate::qgraph::{ChannelOf, Spread, TensorId};
 
-/// What a Concat joins.
-enum Piece {
-    Tensor(TensorId),
-    /// Channels, rows and columns of zeros.
-    Zeros([usize; 3]),
-}
+/// What a Concat joins: a tensor or zeros, with channels, rows and columns.
+type Piece = (Option<TensorId>, [usize; 3]);
 
-impl Reading<'_> {
+impl<'g> Reading<'g> {
     /// An operand whose channels are those of its tensor: not one that was flattened.
-    pub(crate) fn channels(
-        &self,
-        node: &Node,
-        index: usize,
-    ) -> Result<Option<TensorId>, PassError> {
+    pub(crate) fn channels(&self, node: &Node, index: usize) -> Result<TensorId, PassError> {
         let id = self.tensor(node, index)?;
         let chw = self.net.tensors[id.0].chw;
         let shape = &self.graph.values[node.inputs[index].0].shape;
-        Ok(match shape[..] {
+        let own = match shape[..] {
             [1, c] => chw == [c, 1, 1],
             [1, c, h, w] => chw == [c, h, w],
             _ => false,
-        }
-        .then_some(id))
+        };
+        let flattened = || error(node, "its input was flattened");
+        own.then_some(id).ok_or_else(flattened)
     }
 
     /// A tensor of one channel as one of several, all like it.
     pub(crate) fn repeated(&mut self, node: &Node, id: TensorId, channels: usize) -> TensorId {
-        let from = Some(ChannelOf {
-            input: 0,
-            channel: 0,
-        });
-        let op = NetOp::Channels {
-            inputs: vec![id],
-            map: vec![from; channels],
-            spread: Spread::NONE,
-        };
+        let op = NetOp::channels_of(id, vec![0; channels], Spread::NONE);
         let tensor = &self.net.tensors[id.0];
         let [_, h, w] = tensor.chw;
         let tensor = NetTensor {
@@ -50,14 +35,8 @@ impl Reading<'_> {
             ..tensor.clone()
         };
         let output = self.push_tensor(tensor);
-        self.net.nodes.push(NetNode {
-            name: format!("{}.repeat", node.name),
-            op,
-            output,
-            clamp: (-128, 127),
-            digit: None,
-            lost: 0.0,
-        });
+        let name = format!("{}.repeat", node.name);
+        self.net.nodes.push(NetNode::new(name, op, output));
         output
     }
 
@@ -66,41 +45,32 @@ impl Reading<'_> {
         if let Some((shape, values)) = self.reals(node, index) {
             let zeros = values.iter().all(|&v| v == 0.0);
             return match shape[..] {
-                [1, c, h, w] if zeros => Ok(Piece::Zeros([c, h, w])),
-                [1, c] if zeros => Ok(Piece::Zeros([c, 1, 1])),
+                [1, c, h, w] if zeros => Ok((None, [c, h, w])),
+                [1, c] if zeros => Ok((None, [c, 1, 1])),
                 _ => Err(error(node, "a constant operand has other values than 0")),
             };
         }
         let id = self.channels(node, index)?;
-        id.map(Piece::Tensor).ok_or_else(|| error(node, HOST))
+        Ok((Some(id), self.net.tensors[id.0].chw))
     }
 
-    pub(crate) fn concat(&self, node: &Node, axis: usize) -> Result<Val, PassError> {
+    pub(crate) fn concat(&self, node: &Node, axis: usize) -> Result<Val<'g>, PassError> {
         if axis != 1 {
             return Err(error(node, HOST));
         }
         let pieces = (0..node.inputs.len()).map(|i| self.joined(node, i));
         let pieces: Vec<Piece> = pieces.collect::<Result<_, _>>()?;
-        let shape = |piece: &Piece| match *piece {
-            Piece::Tensor(id) => self.net.tensors[id.0].chw,
-            Piece::Zeros(chw) => chw,
-        };
-        let first = pieces.first().map(shape);
+        let first = pieces.first().map(|(_, chw)| *chw);
         let first = first.ok_or_else(|| error(node, "it has no input"))?;
-        if pieces.iter().any(|piece| shape(piece)[1..] != first[1..]) {
+        if pieces.iter().any(|(_, chw)| chw[1..] != first[1..]) {
             return Err(error(node, "its inputs don't fit each other"));
         }
         let (mut inputs, mut map) = (Vec::new(), Vec::new());
-        for piece in &pieces {
-            let channels = 0..shape(piece)[0];
-            match *piece {
-                Piece::Zeros(_) => map.extend(channels.map(|_| None)),
-                Piece::Tensor(id) => {
-                    let input = inputs.len();
-                    map.extend(channels.map(|channel| Some(ChannelOf { input, channel })));
-                    inputs.push(id);
-                }
-            }
+        for (tensor, [channels, ..]) in pieces {
+            let input = inputs.len();
+            let of = |channel: usize| tensor.map(|_| ChannelOf { input, channel });
+            map.extend((0..channels).map(of));
+            inputs.extend(tensor);
         }
         let chw = [map.len(), first[1], first[2]];
         let op = NetOp::Channels {
@@ -112,7 +82,7 @@ impl Reading<'_> {
     }
 
     /// Some channels, rows and columns of the first input.
-    pub(crate) fn sliced(&self, node: &Node, entries: &[Entries]) -> Result<Val, PassError> {
+    pub(crate) fn sliced(&self, node: &Node, entries: &[Entries]) -> Result<Val<'g>, PassError> {
         let shape = &self.graph.values[node.inputs[0].0].shape;
         let mut channels = (0..shape.get(1).copied().unwrap_or(0)).collect();
         let mut spread = Spread::NONE;
@@ -129,10 +99,13 @@ impl Reading<'_> {
         self.entries(node, channels, spread)
     }
 
-    fn entries(&self, node: &Node, channels: Vec<usize>, spread: Spread) -> Result<Val, PassError> {
-        let Some(id) = self.channels(node, 0)? else {
-            return Err(error(node, "its input was flattened"));
-        };
+    fn entries(
+        &self,
+        node: &Node,
+        channels: Vec<usize>,
+        spread: Spread,
+    ) -> Result<Val<'g>, PassError> {
+        let id = self.channels(node, 0)?;
         let [c, ..] = self.net.tensors[id.0].chw;
         if channels.iter().any(|&channel| channel >= c) {
             return Err(error(
@@ -140,23 +113,15 @@ impl Reading<'_> {
                 format!("it takes channels that aren't among {c}"),
             ));
         }
-        let of = |channel: usize| Some(ChannelOf { input: 0, channel });
-        let map: Vec<_> = channels.into_iter().map(of).collect();
-        let channels = map.len();
         let plane = match self.graph.values[node.output.0].shape[..] {
             [_, _, h, w] => [h, w],
             _ => [1, 1],
         };
-        let op = NetOp::Channels {
-            inputs: vec![id],
-            map,
-            spread,
-        };
-        let chw = [channels, plane[0], plane[1]];
-        Ok(real(node, op, chw))
+        let chw = [channels.len(), plane[0], plane[1]];
+        Ok(real(node, NetOp::channels_of(id, channels, spread), chw))
     }
 
-    pub(crate) fn gather(&self, node: &Node) -> Result<Val, PassError> {
+    pub(crate) fn gather(&self, node: &Node) -> Result<Val<'g>, PassError> {
         let list = node.inputs.get(1).map(|id| &self.graph.values[id.0].data);
         let Some(Some(Data::I64(list))) = list else {
             return Err(error(node, "its entries must be a constant"));

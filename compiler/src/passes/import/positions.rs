@@ -1,19 +1,16 @@
 //! Sums and products with constants that differ from position to position.
 
-use std::sync::Arc;
-
 use super::super::error::PassError;
 use super::super::net::NetOp;
-use super::affine::Arithmetic;
 use super::layout::Order;
 use super::values::{Reading, Val, error, ordered};
 use crate::graph::Node;
-use crate::semantics::Sign;
+use crate::semantics::Join;
 
 /// The most values of a tensor beside such a constant: each has an int32 in device memory.
 const MAX_VALUES: usize = 1 << 22;
 
-impl Reading<'_> {
+impl<'g> Reading<'g> {
     /// A tensor and a constant that broadcasts to it.
     ///
     /// # Errors
@@ -22,11 +19,11 @@ impl Reading<'_> {
     pub(super) fn by_position(
         &self,
         node: &Node,
-        kind: Arithmetic,
+        join: Join,
         operand: usize,
         (shape, values): &(Vec<usize>, Vec<f64>),
         why: PassError,
-    ) -> Result<Val, PassError> {
+    ) -> Result<Val<'g>, PassError> {
         let Ok((input, order)) = self.operand(node, operand) else {
             return Err(why);
         };
@@ -48,12 +45,6 @@ impl Reading<'_> {
             let from = |at: usize| at % (h * w) * c + at / (h * w);
             all = (0..size).map(|at| all[from(at)]).collect();
         }
-        if let (Arithmetic::Div, 0) = (kind, operand) {
-            all.iter_mut().for_each(|c| *c = 1.0 / *c);
-        }
-        if let (Arithmetic::Sub, 0) = (kind, operand) {
-            all.iter_mut().for_each(|c| *c = -*c);
-        }
         if all.iter().any(|c| !c.is_finite()) {
             return Err(why);
         }
@@ -62,23 +53,10 @@ impl Reading<'_> {
         if rest.chunks(h * w).all(|plane| plane == first) {
             all.truncate(h * w);
         }
-        let all: Arc<[f64]> = all.into();
-        let op = match (kind, operand) {
-            (Arithmetic::Add, _) | (Arithmetic::Sub, 0) => NetOp::Offsets {
-                input,
-                sign: Sign::Plus,
-                offsets: all,
-            },
-            (Arithmetic::Sub, _) => NetOp::Offsets {
-                input,
-                sign: Sign::Minus,
-                offsets: all,
-            },
-            (Arithmetic::Mul, _) | (Arithmetic::Div, 0) => NetOp::Factors {
-                input,
-                factors: all,
-            },
-            (Arithmetic::Div, _) => return Err(error(node, "its divisor is no constant")),
+        let op = NetOp::Constants {
+            join,
+            input,
+            constants: all.into(),
         };
         Ok(ordered(node, op, chw, order))
     }

@@ -8,7 +8,7 @@ use super::constant::Constant;
 use super::islands::Island;
 use super::layout::Order;
 use super::values::{Reading, Real, UNQUANTIZED, Val, error, ordered};
-use crate::graph::{Data, Element, Graph, Node};
+use crate::graph::{Data, Element, Node};
 use crate::qgraph::TensorId;
 
 /// What uint8 values are read less of: int8 holds the differences.
@@ -40,7 +40,7 @@ impl Steps {
     }
 }
 
-impl Reading<'_> {
+impl<'g> Reading<'g> {
     fn scale(&self, node: &Node) -> Result<Vec<f64>, PassError> {
         let scale: Vec<f64> = self.floats(node, 1)?.iter().map(|&s| s.into()).collect();
         if scale.is_empty() || scale.iter().any(|s| !(s.is_finite() && *s > 0.0)) {
@@ -70,15 +70,13 @@ impl Reading<'_> {
         Ok(Some((zeros, storage)))
     }
 
-    /// The steps of an activation: its scale, and its zero point as that of int8.
-    fn steps(&self, node: &Node) -> Result<Steps, PassError> {
+    /// The steps of an activation: its scale, and its zero point as that of int8. Without one it is 0 in
+    /// storage `without`.
+    fn steps(&self, node: &Node, without: Storage) -> Result<Steps, PassError> {
         let &[scale] = &self.scale(node)?[..] else {
             return Err(error(node, "activations need one scale per tensor"));
         };
-        // Without a zero point QuantizeLinear makes uint8.
-        let (zeros, storage) = self
-            .zero_points(node)?
-            .unwrap_or_else(|| (vec![0], Storage::Uint8));
+        let (zeros, storage) = self.zero_points(node)?.unwrap_or((vec![0], without));
         let offset = match storage {
             Storage::Int8 => 0,
             Storage::Uint8 => UINT8_OFFSET,
@@ -94,21 +92,22 @@ impl Reading<'_> {
         })
     }
 
-    pub(crate) fn quantize(&mut self, node: &Node, axis: usize) -> Result<Val, PassError> {
+    pub(crate) fn quantize(&mut self, node: &Node, axis: usize) -> Result<Val<'g>, PassError> {
         if self.graph.values[node.inputs[0].0].data.is_some() {
             return self.quantize_constant(node, axis, self.floats(node, 0)?);
         }
         // What a file rounds again, as where an Identity has a constant of another node.
         if let Some(Val::Constant(constant)) = self.values.get(&node.inputs[0]) {
-            return self.quantize_constant(node, axis, &constant.reals(self.graph, node)?);
+            return self.quantize_constant(node, axis, &constant.reals(node)?);
         }
-        let steps = self.steps(node)?;
+        // Without a zero point QuantizeLinear makes uint8.
+        let steps = self.steps(node, Storage::Uint8)?;
         let name = self.graph.values[node.inputs[0].0].name.clone();
         let real = match self.value(node, 0)? {
             Val::Input => return self.network_input(node, name, steps),
             Val::Real(real) => real,
             Val::Float => match self.island(node)? {
-                Island::Real(real) => real,
+                Island::Real(real) => Box::new(real),
                 Island::Entry(entry, chw, order) => {
                     let tensor = self.enter(name, chw, steps, entry);
                     return Ok(Val::Quantized(tensor, order));
@@ -127,7 +126,7 @@ impl Reading<'_> {
         node: &Node,
         name: String,
         steps: Steps,
-    ) -> Result<Val, PassError> {
+    ) -> Result<Val<'g>, PassError> {
         let shape = &self.graph.values[node.inputs[0].0].shape;
         let mut chw = match shape[..] {
             [_, c, h, w] => [c, h, w],
@@ -208,11 +207,7 @@ impl Reading<'_> {
         };
         let phases = (format!("{name}.phases"), real.chw, steps);
         let input = self.write(real.op, real.name.clone(), phases, clamp);
-        let op = NetOp::Channels {
-            inputs: vec![input],
-            map: moved.map,
-            spread: moved.spread,
-        };
+        let op = NetOp::channels_of(input, moved.map, moved.spread);
         let name_of = format!("{}.spread", real.name);
         self.write(op, name_of, (name, moved.chw, steps), clamp)
     }
@@ -242,12 +237,8 @@ impl Reading<'_> {
     ) -> TensorId {
         let output = self.push(tensor, chw, steps);
         self.net.nodes.push(NetNode {
-            name,
-            op,
-            output,
             clamp,
-            digit: None,
-            lost: 0.0,
+            ..NetNode::new(name, op, output)
         });
         output
     }
@@ -258,24 +249,20 @@ impl Reading<'_> {
         node: &Node,
         axis: usize,
         floats: &[f32],
-    ) -> Result<Val, PassError> {
+    ) -> Result<Val<'g>, PassError> {
         let scale = self.scale(node)?;
-        let (zeros, storage) = self
-            .zero_points(node)?
-            .unwrap_or_else(|| (vec![0], Storage::Uint8));
+        let zeros = self.zero_points(node)?;
+        let (zeros, storage) = zeros.unwrap_or((vec![0], Storage::Uint8));
         let (low, high) = match storage {
             Storage::Int8 => (-128.0, 127.0),
             Storage::Uint8 => (0.0, 255.0),
             Storage::Int32 => (f64::from(i32::MIN), f64::from(i32::MAX)),
         };
         let shape = self.graph.values[node.inputs[0].0].shape.clone();
-        let slices = Slices::of(&shape, axis);
-        for count in [scale.len(), zeros.len()] {
-            slices.check(node, count)?;
-        }
+        let slice = slice(node, &shape, axis, &[scale.len(), zeros.len()])?;
         let round = |(i, &x): (usize, &f32)| {
-            let steps = (f64::from(x) / scale[slices.at(i, scale.len())]).round_ties_even();
-            let zero = zeros[slices.at(i, zeros.len())];
+            let steps = (f64::from(x) / scale[i / slice % scale.len()]).round_ties_even();
+            let zero = zeros[i / slice % zeros.len()];
             (steps + f64::from(zero)).clamp(low, high) as i32
         };
         let values = floats.iter().enumerate().map(round).collect();
@@ -283,40 +270,25 @@ impl Reading<'_> {
         Ok(Val::Constant(Box::new(constant)))
     }
 
-    /// Whether a node reads 8 bits.
-    fn is_integer(&self, node: &Node) -> bool {
-        let element = self.graph.values[node.inputs[0].0].element;
-        matches!(element, Element::I8 | Element::U8)
-    }
-
-    pub(crate) fn dequantize(&mut self, node: &Node, axis: usize) -> Result<Val, PassError> {
-        let value = match self.value(node, 0)? {
-            Val::Input if self.is_integer(node) => {
-                let steps = self.steps(node)?;
-                let name = self.graph.values[node.inputs[0].0].name.clone();
-                self.network_input(node, name, steps)?
-            }
-            value => value,
-        };
+    pub(crate) fn dequantize(&mut self, node: &Node, axis: usize) -> Result<Val<'g>, PassError> {
+        let from = &self.graph.values[node.inputs[0].0];
+        let mut value = self.value(node, 0)?;
+        if let (Val::Input, Element::I8 | Element::U8) = (&value, from.element) {
+            let is_int8 = from.element == Element::I8;
+            let without = if is_int8 {
+                Storage::Int8
+            } else {
+                Storage::Uint8
+            };
+            let steps = self.steps(node, without)?;
+            value = self.network_input(node, from.name.clone(), steps)?;
+        }
         match value {
             Val::Constant(constant) => self.dequantize_constant(node, axis, *constant),
             Val::Quantized(input, order) => {
                 // Without a zero point it is 0, whatever the storage.
-                let steps = match node.inputs.len() {
-                    0..=2 => {
-                        let &[scale] = &self.scale(node)?[..] else {
-                            return Err(error(node, "activations need one scale per tensor"));
-                        };
-                        let own = self.steps_of(input);
-                        let zero = match own.storage {
-                            Storage::Uint8 => -UINT8_OFFSET,
-                            Storage::Int8 | Storage::Int32 => 0,
-                        };
-                        Steps { scale, zero, ..own }
-                    }
-                    _ => self.steps(node)?,
-                };
-                if self.steps_of(input) != steps {
+                let own = self.steps_of(input);
+                if self.steps(node, own.storage)? != own {
                     let text = "its scale or zero point differs from its QuantizeLinear's";
                     return Err(error(node, text));
                 }
@@ -332,15 +304,12 @@ impl Reading<'_> {
         &self,
         node: &Node,
         axis: usize,
-        mut constant: Constant,
-    ) -> Result<Val, PassError> {
+        mut constant: Constant<'g>,
+    ) -> Result<Val<'g>, PassError> {
         let scale = self.scale(node)?;
         let zeros = self.zero_points(node)?.map_or(vec![0], |(zeros, _)| zeros);
-        let slices = Slices::of(&constant.shape, axis);
-        for count in [scale.len(), zeros.len()] {
-            slices.check(node, count)?;
-        }
-        let less = constant.subtract(self.graph, zeros, slices.inner);
+        let slice = slice(node, &constant.shape, axis, &[scale.len(), zeros.len()])?;
+        let less = constant.subtract(zeros, slice);
         less.ok_or_else(|| error(node, "a value and its zero point overflow"))?;
         constant.axis = if scale.len() == 1 { 0 } else { axis };
         constant.scale = scale;
@@ -348,46 +317,27 @@ impl Reading<'_> {
     }
 }
 
-impl Constant {
+impl Constant<'_> {
     /// What its integers stand for, as DequantizeLinear gives it.
-    fn reals(&self, graph: &Graph, node: &Node) -> Result<Vec<f32>, PassError> {
-        let slices = Slices::of(&self.shape, self.axis);
-        slices.check(node, self.scale.len())?;
-        let real = |(i, value): (usize, i32)| {
-            value as f32 * self.scale[slices.at(i, self.scale.len())] as f32
-        };
-        Ok(self.integers(graph).iter().enumerate().map(real).collect())
+    fn reals(&self, node: &Node) -> Result<Vec<f32>, PassError> {
+        let slice = slice(node, &self.shape, self.axis, &[self.scale.len()])?;
+        let scale = |i: usize| self.scale[i / slice % self.scale.len()] as f32;
+        let real = |(i, value): (usize, i32)| value as f32 * scale(i);
+        Ok(self.integers().enumerate().map(real).collect())
     }
 }
 
-/// How a constant is divided along an axis.
-struct Slices {
-    /// How many there are.
-    count: usize,
-    /// Elements that follow each other in one.
-    inner: usize,
-}
-
-impl Slices {
-    fn of(shape: &[usize], axis: usize) -> Self {
-        Self {
-            count: shape.get(axis).copied().unwrap_or(1),
-            inner: shape.iter().skip(axis + 1).product::<usize>().max(1),
-        }
-    }
-
-    /// Scales or zero points are one, or one for each slice.
-    fn check(&self, node: &Node, count: usize) -> Result<(), PassError> {
-        if count == 1 || count == self.count {
-            Ok(())
-        } else {
-            let text = format!("{count} scales or zero points for {} slices", self.count);
+/// How many elements of a constant follow each other in a slice along an axis.
+///
+/// # Errors
+/// Scales or zero points that are neither one nor one for each slice.
+fn slice(node: &Node, shape: &[usize], axis: usize, counts: &[usize]) -> Result<usize, PassError> {
+    let slices = shape.get(axis).copied().unwrap_or(1);
+    match counts.iter().find(|&&count| count != 1 && count != slices) {
+        None => Ok(shape.iter().skip(axis + 1).product::<usize>().max(1)),
+        Some(count) => {
+            let text = format!("{count} scales or zero points for {slices} slices");
             Err(error(node, text))
         }
-    }
-
-    /// Which of `count` scales or zero points an element has.
-    fn at(&self, element: usize, count: usize) -> usize {
-        element / self.inner % count
     }
 }

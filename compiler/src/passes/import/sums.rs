@@ -1,7 +1,6 @@
 //! Values that nothing rounds: the device gives their sums, which are exact, in int8 digits.
 
 use super::super::net::{NetConv, NetNode, NetOp, NetSum, NetTensor};
-use super::layout::Order;
 use super::values::{Reading, Real};
 use crate::qgraph::TensorId;
 use crate::qgraph::window::{Pads, Window};
@@ -15,33 +14,21 @@ const FRACTION: f64 = 1.0 / 1024.0;
 
 /// A sum that the device computes without rounding, and what it stands for.
 pub(super) struct ExactSum {
-    /// The model's node.
-    name: String,
-    /// What computes it: as the model has it, and with biases that are whole steps.
-    model: NetOp,
+    /// As the model has it.
+    pub(super) model: Real,
+    /// What computes it, with biases that are whole steps.
     op: NetOp,
-    pub(super) chw: [usize; 3],
-    /// That of the model's values.
-    pub(super) order: Order,
     digits: Digits,
     /// Real value of one, and what is added to its reals: for each channel, or one for all.
     step: Vec<f64>,
     rest: Vec<f64>,
 }
 
-/// A convolution's sums.
-struct Sums {
-    step: Vec<f64>,
-    /// Whole biases.
-    whole: Vec<f64>,
-    bounds: Vec<Interval>,
-}
-
 impl Reading<'_> {
     /// The sum that a value is, but for the step that it is multiplied by; `None` for values that are
     /// none or need more than int32.
     pub(super) fn exact_sum(&self, real: &Real) -> Option<ExactSum> {
-        if real.bounds != (f64::NEG_INFINITY, f64::INFINITY) || real.moved.is_some() {
+        if !real.is_unbounded() || real.moved.is_some() {
             return None;
         }
         let mut op = real.op.clone();
@@ -55,26 +42,13 @@ impl Reading<'_> {
                 (vec![step], Vec::new(), Digits::of(&[bounds])?)
             }
             NetOp::Conv(conv @ NetConv { residual: None, .. }) => {
-                let sums = convolved(&self.net.tensors[conv.input.0], conv)?;
-                let digits = Digits::of(&sums.bounds)?;
-                let parts = conv.bias.iter().zip(sums.whole.iter().zip(&sums.step));
-                let rest: Vec<f64> = parts.map(|(b, (whole, step))| b - whole * step).collect();
-                let near = rest.iter().zip(&sums.step);
-                let near = near
-                    .into_iter()
-                    .all(|(rest, step)| rest.abs() <= step.abs() * FRACTION);
-                let whole = sums.whole.iter().zip(&sums.step);
-                conv.bias = whole.map(|(whole, step)| whole * step).collect();
-                (sums.step, if near { Vec::new() } else { rest }, digits)
+                convolved(&self.net.tensors[conv.input.0], conv)?
             }
             _ => return None,
         };
         Some(ExactSum {
-            name: real.name.clone(),
-            model: real.op.clone(),
+            model: real.clone(),
             op,
-            chw: real.chw,
-            order: real.order,
             digits,
             step,
             rest,
@@ -102,7 +76,7 @@ impl Reading<'_> {
 
     /// The nodes of a sum's digits, and its place among the net's sums.
     pub(super) fn give_digits(&mut self, sum: ExactSum, name: &str) -> usize {
-        let known = self.sums.iter().position(|known| *known == sum.model);
+        let known = self.sums.iter().position(|known| *known == sum.model.op);
         if let Some(known) = known {
             return known;
         }
@@ -114,27 +88,23 @@ impl Reading<'_> {
             };
             NetTensor {
                 name: format!("{name}.digit{place}"),
-                chw: sum.chw,
+                chw: sum.model.chw,
                 scale: 256f64.powi(place as i32),
                 zero,
             }
         };
         let digits: Vec<NetTensor> = (0..sum.digits.count).map(digit).collect();
         let give = |(place, tensor): (usize, NetTensor)| {
-            let name = format!("{}.digit{place}", sum.name);
+            let name = format!("{}.digit{place}", sum.model.name);
             let output = self.push_tensor(tensor);
             self.net.nodes.push(NetNode {
-                name,
-                op: sum.op.clone(),
-                output,
-                clamp: (-128, 127),
                 digit: Some(place),
-                lost: 0.0,
+                ..NetNode::new(name, sum.op.clone(), output)
             });
             output
         };
         let digits = digits.into_iter().enumerate().map(give).collect();
-        self.sums.push(sum.model);
+        self.sums.push(sum.model.op);
         self.net.ends.sums.push(NetSum {
             digits,
             step: sum.step,
@@ -144,8 +114,8 @@ impl Reading<'_> {
     }
 }
 
-/// What a convolution's weights, less their zero points, make of an input.
-fn convolved(input: &NetTensor, conv: &NetConv) -> Option<Sums> {
+/// The steps of a convolution's sums, what their reals lack, and their digits; its biases become whole steps.
+fn convolved(input: &NetTensor, conv: &mut NetConv) -> Option<(Vec<f64>, Vec<f64>, Digits)> {
     let step = conv.weight_scale.iter().map(|w| input.scale * w);
     let step: Vec<f64> = step.collect();
     let whole = conv.bias.iter().zip(&step).map(|(b, s)| (b / s).round());
@@ -161,9 +131,15 @@ fn convolved(input: &NetTensor, conv: &NetConv) -> Option<Sums> {
         let bias = whole as i64 - zero;
         (within(low) && within(high)).then_some((low + bias, high + bias))
     });
-    Some(Sums {
-        bounds: bounds.collect::<Option<_>>()?,
-        step,
-        whole,
-    })
+    let digits = Digits::of(&bounds.collect::<Option<Vec<Interval>>>()?)?;
+    let exact: Vec<f64> = whole.iter().zip(&step).map(|(b, s)| b * s).collect();
+    let rest: Vec<f64> = conv.bias.iter().zip(&exact).map(|(b, e)| b - e).collect();
+    conv.bias = exact;
+    let near = |(rest, step): (&f64, &f64)| rest.abs() <= step.abs() * FRACTION;
+    let rest = if rest.iter().zip(&step).all(near) {
+        Vec::new()
+    } else {
+        rest
+    };
+    Some((step, rest, digits))
 }

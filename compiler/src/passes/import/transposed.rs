@@ -7,10 +7,12 @@
 
 use super::super::error::PassError;
 use super::super::net::{NetConv, NetOp};
-use super::values::{HOST, Moved, Reading, Val, error, real};
+use super::constant::Constant;
+use super::layout::Order;
+use super::values::{HOST, Moved, Reading, Real, Val, error, real};
 use crate::graph::{DepthMode, Node};
 use crate::qgraph::window::{Pads, Window};
-use crate::qgraph::{ChannelOf, Spread, TensorId};
+use crate::qgraph::{Spread, Weights};
 use crate::semantics;
 
 /// The most phases that channels become.
@@ -19,13 +21,7 @@ pub(crate) const MAX_PHASES: usize = 1 << 10;
 pub(crate) const MAX_CHANNELS: usize = 1 << 22;
 const MAX_WEIGHTS: usize = 1 << 27;
 
-impl Reading<'_> {
-    /// An operand with rows and columns.
-    fn plane(&self, node: &Node) -> Result<TensorId, PassError> {
-        let id = self.channels(node, 0)?;
-        id.ok_or_else(|| error(node, "its input was flattened"))
-    }
-
+impl<'g> Reading<'g> {
     fn within(&self, node: &Node, sizes: &[usize], most: usize) -> Result<usize, PassError> {
         let size = sizes.iter().try_fold(1usize, |n, s| n.checked_mul(*s));
         size.filter(|&n| n <= most)
@@ -39,27 +35,22 @@ impl Reading<'_> {
         channels: usize,
         up: [usize; 2],
         from: impl Fn(usize, usize) -> usize,
-    ) -> Result<Val, PassError> {
-        let input = self.plane(node)?;
+    ) -> Result<Val<'g>, PassError> {
+        let input = self.channels(node, 0)?;
         let [_, h, w] = self.net.tensors[input.0].chw;
         let phases = self.within(node, &up, MAX_PHASES)?;
         self.within(node, &[phases, channels], MAX_CHANNELS)?;
-        let of = |channel: usize| Some(ChannelOf { input: 0, channel });
         let all = (0..phases).flat_map(|phase| (0..channels).map(move |c| (phase, c)));
-        let map = all.map(|(phase, c)| of(from(phase, c))).collect();
-        let op = NetOp::Channels {
-            inputs: vec![input],
-            map,
-            spread: Spread { up, ..Spread::NONE },
-        };
+        let all = all.map(|(phase, c)| from(phase, c));
+        let op = NetOp::channels_of(input, all, Spread { up, ..Spread::NONE });
         Ok(real(node, op, [channels, h * up[0], w * up[1]]))
     }
 
-    pub(crate) fn resize(&self, node: &Node, factors: [usize; 2]) -> Result<Val, PassError> {
+    pub(crate) fn resize(&self, node: &Node, factors: [usize; 2]) -> Result<Val<'g>, PassError> {
         if factors.iter().product::<usize>() > MAX_PHASES {
             return Err(error(node, HOST));
         }
-        let [channels, ..] = self.net.tensors[self.plane(node)?.0].chw;
+        let [channels, ..] = self.net.tensors[self.channels(node, 0)?.0].chw;
         self.spread(node, channels, factors, |_, c| c)
     }
 
@@ -68,8 +59,8 @@ impl Reading<'_> {
         node: &Node,
         block: usize,
         mode: DepthMode,
-    ) -> Result<Val, PassError> {
-        let [channels, ..] = self.net.tensors[self.plane(node)?.0].chw;
+    ) -> Result<Val<'g>, PassError> {
+        let [channels, ..] = self.net.tensors[self.channels(node, 0)?.0].chw;
         let area = self.within(node, &[block; 2], MAX_PHASES)?;
         let count = channels / area.max(1);
         if area == 0 || count * area != channels {
@@ -83,10 +74,10 @@ impl Reading<'_> {
     }
 
     /// Rows and columns become channels: a convolution with one weight for each of them.
-    pub(crate) fn space_to_depth(&self, node: &Node, block: usize) -> Result<Val, PassError> {
+    pub(crate) fn space_to_depth(&self, node: &Node, block: usize) -> Result<Val<'g>, PassError> {
         /// As large as precise requantisation wants it, and a power of two.
         const GAIN: i8 = 64;
-        let input = self.plane(node)?;
+        let input = self.channels(node, 0)?;
         let [c, h, w] = self.net.tensors[input.0].chw;
         let area = self.within(node, &[block; 2], MAX_PHASES)?;
         if area == 0 || h % block != 0 || w % block != 0 {
@@ -113,8 +104,8 @@ impl Reading<'_> {
         node: &Node,
         window: Window,
         group: usize,
-    ) -> Result<Val, PassError> {
-        let input = self.plane(node)?;
+    ) -> Result<Val<'g>, PassError> {
+        let input = self.channels(node, 0)?;
         let [ci, h, w] = self.net.tensors[input.0].chw;
         let (weights, scale) = self.weights(node, 1)?;
         let &[_, per_group, ..] = &weights.shape[..] else {
@@ -124,106 +115,118 @@ impl Reading<'_> {
         let &[_, channels, oh, ow] = &shape[..] else {
             return Err(error(node, format!("its output is {shape:?}")));
         };
-        let phases = self.within(node, &window.stride, MAX_PHASES)?;
-        let taps = Taps::of(&window);
-        let wide = self.within(node, &[phases, channels], MAX_CHANNELS)?;
+        let phases = Phases::of(window, per_group);
+        let count = self.within(node, &window.stride, MAX_PHASES)?;
+        let wide = self.within(node, &[count, channels], MAX_CHANNELS)?;
         let inputs = ci / group.max(1);
-        self.within(
-            node,
-            &[wide, inputs, taps.kernel[0], taps.kernel[1]],
-            MAX_WEIGHTS,
-        )?;
-        let integers = weights.integers(self.graph);
-        if integers.len() != ci * per_group * window.area() || per_group * group != channels {
+        let [kh, kw] = phases.kernel;
+        self.within(node, &[wide, inputs, kh, kw], MAX_WEIGHTS)?;
+        if weights.len() != ci * per_group * window.area() || per_group * group != channels {
             return Err(error(node, "its weights don't fit its channels"));
         }
         let bias = self.bias(node, channels)?;
-        // Channels of a group stand together, those of one phase within them.
-        let channel =
-            |phase: usize, c: usize| (c / per_group * phases + phase) * per_group + c % per_group;
-        let mut whole = vec![0; wide * inputs * taps.area()];
+        let pairs = (0..count).flat_map(|phase| (0..channels).map(move |c| (phase, c)));
         let mut of = vec![0; wide];
-        for c in 0..channels {
-            for phase in 0..phases {
-                of[channel(phase, c)] = c;
-            }
-            for i in 0..inputs {
-                let row = (c / per_group * inputs + i) * per_group + c % per_group;
-                for k in 0..window.area() {
-                    let (phase, tap) = taps.place(&window, k);
-                    let at = (channel(phase, c) * inputs + i) * taps.area() + tap;
-                    whole[at] = integers.at(row * window.area() + k);
-                }
-            }
-        }
+        pairs
+            .clone()
+            .for_each(|(phase, c)| of[phases.channel(phase, c)] = c);
         // As many positions as the output has of each phase.
         let skip = window.pads.before();
         let need = |axis: usize, out: usize| (out - 1 + skip[axis]) / window.stride[axis] + 1;
         let [rows, cols] = [need(0, oh).max(h), need(1, ow).max(w)];
         let all = Window {
-            pads: Pads {
-                top: taps.kernel[0] - 1,
-                left: taps.kernel[1] - 1,
-                bottom: rows - h,
-                right: cols - w,
-            },
-            ..Window::whole(taps.kernel)
+            pads: Pads::from([kh - 1, kw - 1, rows - h, cols - w]),
+            ..Window::whole(phases.kernel)
         };
         let parameters = (
             of.iter().map(|&c| scale[c % per_group]).collect(),
             of.iter().map(|&c| bias[c]).collect(),
         );
-        let weights = semantics::weight_parts(whole.len(), |i| whole[i]).into();
         let conv = NetConv {
             group,
-            ..NetConv::plain(input, all, weights, parameters)
+            ..NetConv::plain(
+                input,
+                all,
+                phases.weights(&weights, [inputs, channels]),
+                parameters,
+            )
         };
-        let Val::Real(mut value) = real(node, NetOp::Conv(conv), [wide, rows, cols]) else {
-            return Err(error(node, "internal error: it is no value"));
-        };
-        let pairs = (0..phases).flat_map(|phase| (0..channels).map(move |c| (phase, c)));
-        let from = |channel: usize| Some(ChannelOf { input: 0, channel });
-        value.moved = Some(Moved {
+        let moved = Moved {
             channels: of,
-            map: pairs.map(|(phase, c)| from(channel(phase, c))).collect(),
+            map: pairs.map(|(phase, c)| phases.channel(phase, c)).collect(),
             spread: Spread {
                 up: window.stride,
                 skip,
                 ..Spread::NONE
             },
             chw: [channels, oh, ow],
-        });
-        Ok(Val::Real(value))
+        };
+        Ok(Val::from(Real {
+            moved: Some(moved),
+            ..Real::new(
+                &node.name,
+                NetOp::Conv(conv),
+                [wide, rows, cols],
+                Order::First,
+            )
+        }))
     }
 }
 
-/// The taps of the phases' convolutions.
-struct Taps {
+/// A transposed convolution as one of stride 1, whose channels are the phases of all channels.
+struct Phases {
+    /// That of the transposed convolution.
+    window: Window,
+    /// Rows and columns of the taps of a phase.
     kernel: [usize; 2],
+    /// Output channels of a group.
+    per_group: usize,
 }
 
-impl Taps {
-    fn of(window: &Window) -> Self {
-        let kernel = [0, 1].map(|axis| {
-            let reach = (window.kernel[axis] - 1) * window.dilation[axis];
-            reach / window.stride[axis] + 1
-        });
-        Self { kernel }
+impl Phases {
+    fn of(window: Window, per_group: usize) -> Self {
+        let taps = |axis: usize| (window.span(axis) - 1) / window.stride[axis] + 1;
+        Self {
+            window,
+            kernel: [taps(0), taps(1)],
+            per_group,
+        }
     }
 
-    const fn area(&self) -> usize {
-        self.kernel[0] * self.kernel[1]
+    /// The channel that is a phase of an output channel: those of a group stand together, and within them
+    /// those of one phase.
+    fn channel(&self, phase: usize, c: usize) -> usize {
+        let phases = self.window.stride[0] * self.window.stride[1];
+        (c / self.per_group * phases + phase) * self.per_group + c % self.per_group
     }
 
     /// The phase and the tap that a tap of the transposed convolution is.
-    fn place(&self, window: &Window, k: usize) -> (usize, usize) {
+    fn place(&self, k: usize) -> (usize, usize) {
+        let Self { window, kernel, .. } = self;
         let index = [k / window.kernel[1], k % window.kernel[1]];
         let at = [0, 1].map(|axis| index[axis] * window.dilation[axis]);
         let phase = [0, 1].map(|axis| at[axis] % window.stride[axis]);
-        let tap = [0, 1].map(|axis| self.kernel[axis] - 1 - at[axis] / window.stride[axis]);
+        // The transposed convolution spreads its input, where the phases' gather theirs: taps are turned round.
+        let tap = [0, 1].map(|axis| kernel[axis] - 1 - at[axis] / window.stride[axis]);
         (
             phase[0] * window.stride[1] + phase[1],
-            tap[0] * self.kernel[1] + tap[1],
+            tap[0] * kernel[1] + tap[1],
         )
+    }
+
+    /// The weights of all phases, 0 where a phase has no tap, of so many inputs of a group and output channels.
+    fn weights(&self, from: &Constant<'_>, [inputs, channels]: [usize; 2]) -> Weights {
+        let (taps, area) = (self.kernel[0] * self.kernel[1], self.window.area());
+        let phases = self.window.stride[0] * self.window.stride[1];
+        let mut whole = vec![0; phases * channels * inputs * taps];
+        for (c, i) in (0..channels).flat_map(|c| (0..inputs).map(move |i| (c, i))) {
+            let row = (c / self.per_group * inputs + i) * self.per_group + c % self.per_group;
+            for k in 0..area {
+                let (phase, tap) = self.place(k);
+                let at = (self.channel(phase, c) * inputs + i) * taps + tap;
+                whole[at] = from.at(row * area + k);
+            }
+        }
+        semantics::weight_parts(whole.len(), |i| whole[i]).into()
     }
 }

@@ -7,7 +7,7 @@ use super::super::net::{Entry, Net, NetOp, NetTensor};
 use super::constant::Constant;
 use super::layout::{Layouts, Order};
 use crate::graph::{Data, Graph, Node, ValueId};
-use crate::qgraph::{ChannelOf, Spread, TensorId};
+use crate::qgraph::{Spread, TensorId};
 use crate::reflect::Reflect;
 
 /// A real value between DequantizeLinear and QuantizeLinear.
@@ -29,14 +29,15 @@ pub(crate) struct Real {
 pub(crate) struct Moved {
     /// Which channel of the model's each is.
     pub channels: Vec<usize>,
-    pub map: Vec<Option<ChannelOf>>,
+    /// Those that positions are made of, for each phase.
+    pub map: Vec<usize>,
     pub spread: Spread,
     /// The result's.
     pub chw: [usize; 3],
 }
 
 #[derive(Clone)]
-pub(crate) enum Val {
+pub(crate) enum Val<'g> {
     /// The network's input before its QuantizeLinear.
     Input,
     /// An int8 tensor, and the order of the model's values.
@@ -44,15 +45,34 @@ pub(crate) enum Val {
     /// A real value not yet rounded.
     Real(Box<Real>),
     /// A constant.
-    Constant(Box<Constant>),
+    Constant(Box<Constant<'g>>),
     /// What only the host computes, in floats.
     Float,
 }
 
+impl From<Real> for Val<'_> {
+    fn from(real: Real) -> Self {
+        Self::Real(Box::new(real))
+    }
+}
+
 impl Real {
+    /// What a node gives, without bounds.
+    pub(crate) fn new(name: &str, op: NetOp, chw: [usize; 3], order: Order) -> Self {
+        Self {
+            op,
+            name: name.to_owned(),
+            chw,
+            order,
+            bounds: (f64::NEG_INFINITY, f64::INFINITY),
+            moved: None,
+        }
+    }
+
     /// The int8 tensor that it is, without anything done to it.
     pub(crate) fn exactly(&self) -> Option<TensorId> {
         match self.op {
+            // As DequantizeLinear gives it.
             NetOp::Eltwise { input } if self.is_unbounded() => Some(input),
             _ => None,
         }
@@ -71,7 +91,7 @@ impl Real {
 pub(crate) struct Reading<'a> {
     pub graph: &'a Graph,
     pub net: Net,
-    pub values: HashMap<ValueId, Val>,
+    pub values: HashMap<ValueId, Val<'a>>,
     /// What orders values should have.
     pub layouts: Layouts,
     /// Tensors that are uint8 in the file; read as int8, everything is 128 less.
@@ -99,6 +119,11 @@ pub(crate) fn error(node: &Node, reason: impl Into<String>) -> PassError {
     }
 }
 
+fn input(node: &Node, index: usize) -> Result<ValueId, PassError> {
+    let id = node.inputs.get(index).copied();
+    id.ok_or_else(|| error(node, "an input is missing"))
+}
+
 /// Why a node is left to the host.
 pub(crate) const HOST: &str = "the device has no such operator";
 
@@ -108,34 +133,23 @@ pub(crate) const UNQUANTIZED: &str = "its input is not quantised (no QuantizeLin
 /// Why a node is left to the host that the device has an operator for.
 pub(crate) const FLOAT: &str = "it reads floats of the host, which nothing rounds to int8";
 
-pub(crate) fn real(node: &Node, op: NetOp, chw: [usize; 3]) -> Val {
+pub(crate) fn real<'g>(node: &Node, op: NetOp, chw: [usize; 3]) -> Val<'g> {
     ordered(node, op, chw, Order::First)
 }
 
 /// A real value whose channels may be innermost in the model.
-pub(crate) fn ordered(node: &Node, op: NetOp, chw: [usize; 3], order: Order) -> Val {
-    let bounds = (f64::NEG_INFINITY, f64::INFINITY);
-    Val::Real(Box::new(Real {
-        op,
-        name: node.name.clone(),
-        chw,
-        order,
-        bounds,
-        moved: None,
-    }))
+pub(crate) fn ordered<'g>(node: &Node, op: NetOp, chw: [usize; 3], order: Order) -> Val<'g> {
+    Real::new(&node.name, op, chw, order).into()
 }
 
-impl Reading<'_> {
-    pub(crate) fn value(&self, node: &Node, index: usize) -> Result<Val, PassError> {
-        let id = node
-            .inputs
-            .get(index)
-            .ok_or_else(|| error(node, "an input is missing"))?;
-        if let Some(value) = self.values.get(id) {
+impl<'g> Reading<'g> {
+    pub(crate) fn value(&self, node: &Node, index: usize) -> Result<Val<'g>, PassError> {
+        let id = input(node, index)?;
+        if let Some(value) = self.values.get(&id) {
             return Ok(value.clone());
         }
         let value = &self.graph.values[id.0];
-        match (Constant::of(self.graph, *id), &value.data) {
+        match (Constant::of(value), &value.data) {
             (Some(constant), _) => Ok(Val::Constant(Box::new(constant))),
             (None, Some(_)) => Err(error(node, "it reads a constant of floats")),
             (None, None) => Err(error(node, format!("{}: {UNQUANTIZED}", value.name))),
@@ -144,16 +158,10 @@ impl Reading<'_> {
 
     /// Float data of a constant input.
     pub(crate) fn floats(&self, node: &Node, index: usize) -> Result<&[f32], PassError> {
-        let id = node
-            .inputs
-            .get(index)
-            .ok_or_else(|| error(node, "an input is missing"))?;
-        match &self.graph.values[id.0].data {
+        let text = || format!("input {index} must be a float constant");
+        match &self.graph.values[input(node, index)?.0].data {
             Some(Data::F32(v)) => Ok(v),
-            _ => Err(error(
-                node,
-                format!("input {index} must be a float constant"),
-            )),
+            _ => Err(error(node, text())),
         }
     }
 
@@ -189,7 +197,7 @@ impl Reading<'_> {
         }
     }
 
-    pub(crate) fn constant(&self, node: &Node, index: usize) -> Result<Constant, PassError> {
+    pub(crate) fn constant(&self, node: &Node, index: usize) -> Result<Constant<'g>, PassError> {
         match self.value(node, index)? {
             Val::Constant(constant) => Ok(*constant),
             _ => Err(error(node, format!("input {index} must be a constant"))),

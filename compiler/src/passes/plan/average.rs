@@ -1,49 +1,51 @@
 //! Means over windows.
 
+use std::collections::BTreeSet;
+
 use super::super::error::PassError;
-use super::super::net::{NetNode, NetOp};
-use super::{Plan, internal};
+use super::super::net::NetNode;
+use super::{Plan, of};
 use crate::qgraph::lane::LaneOp;
 use crate::qgraph::window::{Pads, Window};
 use crate::qgraph::{QOp, TensorId};
+use crate::semantics;
 
 impl Plan<'_> {
-    pub(super) fn average(&self, node: &NetNode) -> Result<QOp, PassError> {
-        let NetOp::AvgPool {
-            input,
-            window,
-            count_include_pad,
-        } = &node.op
-        else {
-            return Err(internal(node, "it is no average"));
-        };
+    pub(super) fn average(
+        &self,
+        node: &NetNode,
+        input: TensorId,
+        window: &Window,
+        count_include_pad: bool,
+    ) -> Result<QOp, PassError> {
+        let (x, to) = (self.operand(input)?, self.output(node));
         // Padding that counts adds zero points to the sum, as many as there are positions missing.
-        let zero = i64::from(self.zero(*input));
-        let alike = *count_include_pad && (zero == 0 || window.pads == Pads::NONE);
+        let zero = i64::from(x.zero);
+        let alike = count_include_pad && (zero == 0 || window.pads == Pads::NONE);
         let counts = if alike {
-            vec![window.area()]
+            BTreeSet::from([window.area()])
         } else {
-            self.counts(*input, node.output, window)
+            self.counts(input, node.output, window)
         };
-        let (low, high) = self.range(*input)?;
+        let (low, high) = x.range;
         let all = window.area() as i64;
         let start = (i64::from(low.min(0)) * all, i64::from(high.max(0)) * all);
-        let ratio = self.scale(*input) / self.scale(node.output);
+        let ratio = x.scale / to.scale;
         let ops = |&count: &usize| -> Result<(usize, Vec<LaneOp>), PassError> {
-            let divisor = if *count_include_pad {
+            let divisor = if count_include_pad {
                 window.area()
             } else {
                 count
             };
             let zero = zero * count as i64;
             let ops = match node.digit {
-                Some(place) => self.digit(node, place, &[-zero], &[start])?,
-                None => self.rescale(node, ratio / divisor as f64, start, zero)?,
+                Some(place) => semantics::plan_digit(place, to.zero, &[-zero], &[start]),
+                None => semantics::plan_scale(ratio / divisor as f64, start, zero, &to),
             };
-            Ok((count, ops))
+            Ok((count, ops.map_err(of(node))?))
         };
         Ok(QOp::AvgPool {
-            input: self.id(*input)?,
+            input: self.id(input)?,
             window: *window,
             count_include_pad: alike,
             ops_by_count: counts.iter().map(ops).collect::<Result<_, _>>()?,
@@ -51,27 +53,16 @@ impl Plan<'_> {
     }
 
     /// The distinct numbers of valid positions in a pool's windows, ascending.
-    fn counts(&self, input: TensorId, output: TensorId, window: &Window) -> Vec<usize> {
+    fn counts(&self, input: TensorId, output: TensorId, window: &Window) -> BTreeSet<usize> {
         let [_, h, w] = self.net.tensors[input.0].chw;
         let [_, oh, ow] = self.net.tensors[output.0].chw;
-        let axis = |axis: usize, size: usize, out: usize| -> Vec<usize> {
-            let inside = |o| {
-                window
-                    .positions(axis, o, 0..window.kernel[axis], size)
-                    .count()
-            };
-            let mut counts: Vec<_> = (0..out).map(inside).collect();
-            counts.sort_unstable();
-            counts.dedup();
-            counts
+        let axis = |axis: usize, size: usize, out: usize| -> BTreeSet<usize> {
+            let taps = 0..window.kernel[axis];
+            let inside = |o| window.positions(axis, o, taps.clone(), size).count();
+            (0..out).map(inside).collect()
         };
         let (rows, cols) = (axis(0, h, oh), axis(1, w, ow));
-        let mut counts: Vec<_> = rows
-            .iter()
-            .flat_map(|r| cols.iter().map(move |c| r * c))
-            .collect();
-        counts.sort_unstable();
-        counts.dedup();
-        counts
+        let all = rows.iter().flat_map(|r| cols.iter().map(move |c| r * c));
+        all.collect()
     }
 }

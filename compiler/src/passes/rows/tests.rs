@@ -3,8 +3,10 @@ use proptest::prelude::*;
 use super::*;
 use crate::passes::net::{NetConv, NetTensor};
 use crate::passes::plan;
+use crate::qgraph::ChannelOf;
 use crate::qgraph::window::Window;
 use crate::reference;
+use crate::semantics::Join;
 
 /// What a case makes of `channels` of a convolution.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -56,14 +58,7 @@ fn net(channels: usize, up: [usize; 2], keys: &[u32], besides: Besides) -> Net {
         Besides::Zeros => map.iter_mut().step_by(channels).for_each(|of| *of = None),
         _ => {}
     }
-    let node = |op: NetOp, output: TensorId| NetNode {
-        name: format!("n{}", output.0),
-        op,
-        output,
-        clamp: (-128, 127),
-        digit: None,
-        lost: 0.0,
-    };
+    let node = |op: NetOp, output: TensorId| NetNode::new(format!("n{}", output.0), op, output);
     let conv = NetOp::Conv(NetConv {
         input,
         window: Window::whole([1, 1]),
@@ -84,7 +79,8 @@ fn net(channels: usize, up: [usize; 2], keys: &[u32], besides: Besides) -> Net {
     (net.inputs, net.outputs) = (vec![input, other], vec![plane]);
     match besides {
         Besides::Reader => {
-            net.nodes.push(node(NetOp::Add { a: made, b: other }, more));
+            let (join, a, b) = (Join::Sum, made, other);
+            net.nodes.push(node(NetOp::Pair { join, a, b }, more));
             net.outputs.push(more);
         }
         Besides::Output => net.outputs.push(made),
@@ -114,7 +110,7 @@ proptest! {
     ) {
         let mut net = net(channels, up, &keys, besides);
         let before = net.clone();
-        order_rows(&mut net).unwrap();
+        order_rows(&mut net);
         let run = |net: &Net| {
             let graph = plan::plan(net).unwrap();
             let len: usize = graph.inputs.iter().map(|id| graph.tensors[id.0].chw.iter().product::<usize>()).sum();
@@ -123,7 +119,7 @@ proptest! {
             graph.outputs.iter().map(|id| all[id.0].clone()).collect::<Vec<_>>()
         };
         prop_assert_eq!(run(&net), run(&before));
-        let sorted = order(&before.nodes[1].op).is_none_or(|(_, order)| order.is_sorted());
+        let sorted = order(&before.nodes[1].op).is_none_or(|(_, order, _)| order.is_sorted());
         prop_assert_eq!(net == before, besides != Besides::Nothing || sorted);
     }
 }

@@ -1,7 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::semantics::apply;
+use crate::semantics::{Requant, apply};
 
 /// How far results are from what a tie rounds to, over all int8 values and constants.
 fn farthest(
@@ -28,6 +28,22 @@ fn zero() -> impl Strategy<Value = i32> {
     prop_oneof![Just(0), -128i32..=127]
 }
 
+/// An operand whose steps are as many of the output's, and that output.
+fn tensors(ratio: f64, range: (i8, i8), [from, zero]: [i32; 2]) -> (Operand, Output) {
+    let x = Operand {
+        scale: ratio,
+        zero: from,
+        range,
+    };
+    let to = Output {
+        scale: 1.0,
+        zero,
+        clamp: (-128, 127),
+        requant: Requant::Precise,
+    };
+    (x, to)
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
@@ -39,9 +55,9 @@ proptest! {
     ) {
         let size = if power { 2f64.powi(size as i32) } else { size.exp2() };
         let ratio = if negative { -size } else { size };
-        let clamp = (-128, 127);
-        let given = Offsets { ratio, offsets: &offsets, channels: 1, range: (low, 127), zeros, clamp };
-        let ops = plan_offsets(&given).unwrap();
+        let join = if negative { Join::Difference } else { Join::Sum };
+        let (x, to) = tensors(size, (low, 127), zeros);
+        let ops = plan_constants(join, &offsets, 1, &x, &to).unwrap();
         let exact = |x: i8, at: usize| {
             (f64::from(x) - f64::from(zeros[0])) * ratio + offsets[at] + f64::from(zeros[1])
         };
@@ -54,8 +70,8 @@ proptest! {
         factors in prop::collection::vec(prop_oneof![-1.5f64..1.5, -90.0..90.0], 2..9), zeros in [zero(), zero()],
         low in -128i8..=0,
     ) {
-        let given = Factors { factors: &factors, range: (low, 127), zeros, clamp: (-128, 127) };
-        let ops = plan_factors(&given).unwrap();
+        let (x, to) = tensors(1.0, (low, 127), zeros);
+        let ops = plan_constants(Join::Product, &factors, 1, &x, &to).unwrap();
         let exact = |x: i8, at: usize| (f64::from(x) - f64::from(zeros[0])) * factors[at] + f64::from(zeros[1]);
         let off = farthest(&ops, (low, 127), factors.len(), exact);
         prop_assert!(off <= precise::MAX_ERROR, "{} by {:?}", off, ops);
@@ -64,30 +80,15 @@ proptest! {
 
 #[test]
 fn constants_beyond_every_result_saturate() {
-    let clamp = (-128, 127);
-    let offsets = [1e30, -1e30];
-    let given = Offsets {
-        ratio: 0.3,
-        offsets: &offsets,
-        channels: 1,
-        range: clamp,
-        zeros: [5, 100],
-        clamp,
-    };
+    let (x, to) = tensors(0.3, (-128, 127), [5, 100]);
     let mut lanes = [-128, 127];
-    for op in plan_offsets(&given).unwrap() {
+    for op in plan_constants(Join::Sum, &[1e30, -1e30], 1, &x, &to).unwrap() {
         apply(&op, 0, &mut lanes).unwrap();
     }
     assert_eq!(lanes, [127, -128]);
-    let factors = [1e30, -1e30, 0.0];
-    let given = Factors {
-        factors: &factors,
-        range: clamp,
-        zeros: [0, -100],
-        clamp,
-    };
+    let (x, to) = tensors(1.0, (-128, 127), [0, -100]);
     let mut lanes = [1, 1, 1];
-    for op in plan_factors(&given).unwrap() {
+    for op in plan_constants(Join::Product, &[1e30, -1e30, 0.0], 1, &x, &to).unwrap() {
         apply(&op, 0, &mut lanes).unwrap();
     }
     assert_eq!(lanes, [127, -128, -100]);
@@ -95,35 +96,22 @@ fn constants_beyond_every_result_saturate() {
 
 #[test]
 fn what_no_fixed_point_holds_is_refused() {
-    let range = (-128, 127);
     for (ratio, offset) in [
         (0.0, 1.0),
         (f64::NAN, 1.0),
         (4096.0, 1.0),
         (1.0, f64::INFINITY),
     ] {
-        let given = Offsets {
-            ratio,
-            offsets: &[offset],
-            channels: 1,
-            range,
-            zeros: [0, 0],
-            clamp: range,
-        };
-        let plan = plan_offsets(&given);
+        let (x, to) = tensors(ratio, (-128, 127), [0, 0]);
+        let plan = plan_constants(Join::Sum, &[offset], 1, &x, &to);
         assert!(
             matches!(plan, Err(SemanticsError::Ratio { .. })),
             "{ratio} {offset}"
         );
     }
-    let given = Factors {
-        factors: &[f64::NAN],
-        range,
-        zeros: [0, 0],
-        clamp: range,
-    };
+    let (x, to) = tensors(1.0, (-128, 127), [0, 0]);
     assert!(matches!(
-        plan_factors(&given),
+        plan_constants(Join::Product, &[f64::NAN], 1, &x, &to),
         Err(SemanticsError::Ratio { .. })
     ));
 }

@@ -3,7 +3,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::semantics::pairs::GOOD_ERROR;
 use crate::semantics::{
-    Addition, Requant, Rescale, Sign, apply, plan_add, plan_requantize, plan_scale, range,
+    Join, Operand, Output, Requant, apply, plan_pair, plan_requantize, plan_scale, range,
 };
 
 fn run(ops: &[LaneOp], channel: usize, x: i64) -> i64 {
@@ -23,15 +23,23 @@ fn ideal(value: f64, zero: i32, (low, high): (i8, i8), error: f64) -> (i64, bool
     )
 }
 
+/// A precise output whose steps are 1.
+fn to(zero: i32, clamp: (i8, i8)) -> Output {
+    Output {
+        scale: 1.0,
+        zero,
+        clamp,
+        requant: Requant::Precise,
+    }
+}
+
 #[test]
 fn one_channel_has_the_form_of_the_text() {
     let given = Requantize {
         ratio: &[0.001],
         bias: &[7.0],
         sum: &[(-9_000_000, 9_000_000)],
-        zero: 0,
-        clamp: (0, 127),
-        requant: Requant::Precise,
+        to: to(0, (0, 127)),
     };
     let ops = plan_requantize(&given).unwrap();
     let names: Vec<String> = ops.iter().map(ToString::to_string).collect();
@@ -58,9 +66,7 @@ fn large_ratios_take_the_fast_form() {
         ratio: &[5000.0],
         bias: &[0.0],
         sum: &[(-1000, 1000)],
-        zero: 0,
-        clamp: (-128, 127),
-        requant: Requant::Precise,
+        to: to(0, (-128, 127)),
     };
     assert!(requantize(&given).is_none());
     assert!(plan_requantize(&given).is_ok());
@@ -93,7 +99,7 @@ proptest! {
         let bound = GOOD_ERROR * if zero == 0 && widest <= FINE_RATIO { 1.0 } else { 4.0 };
         let bias: Vec<_> = channels.iter().map(|c| c.1).collect();
         let sum: Vec<_> = channels.iter().map(|c| (-c.2, c.2)).collect();
-        let given = Requantize { ratio: &ratio, bias: &bias, sum: &sum, zero, clamp, requant: Requant::Precise };
+        let given = Requantize { ratio: &ratio, bias: &bias, sum: &sum, to: to(zero, clamp) };
         let ops = requantize(&given).unwrap();
         for c in 0..channels.len() {
             prop_assert!(range(&ops, c, sum[c]).is_ok());
@@ -112,19 +118,18 @@ proptest! {
         ra in 0.01f64..4.0, rb in 0.01f64..4.0, a in any::<i8>(), b in any::<i8>(),
         x in -6000i64..6000, r in 0.001f64..2.0, zeros in prop_oneof![Just([0; 3]), prop::array::uniform3(-128..=127)],
     ) {
-        let (clamp, requant) = ((-128, 127), Requant::Precise);
+        let clamp = (-128, 127);
         let [za, zb, zero] = zeros;
-        for (sign, factor) in [(Sign::Plus, 1.0), (Sign::Minus, -1.0)] {
-            let given = Addition { sign, ratios: [ra, rb], ranges: [clamp; 2], zeros: [za, zb], zero, clamp, requant };
-            let plan = plan_add(&given).unwrap();
+        for (join, factor) in [(Join::Sum, 1.0), (Join::Difference, -1.0)] {
+            let operands = [(ra, za), (rb, zb)].map(|(scale, zero)| Operand { scale, zero, range: clamp });
+            let plan = plan_pair(join, operands, &to(zero, clamp)).unwrap();
             let sum = run(&plan.a, 0, a.into()) + run(&plan.b, 0, b.into());
             let exact = (f64::from(a) - f64::from(za)) * ra + factor * (f64::from(b) - f64::from(zb)) * rb;
             let (expected, clear) = ideal(exact, zero, clamp, MAX_ERROR);
             prop_assert!(run(&plan.epilogue, 0, sum) == expected || !clear, "{}", exact);
         }
         let from = 40 * i64::from(za);
-        let given = Rescale { ratio: r, range: (-6272, 6272), zeros: [from, zero.into()], clamp, requant };
-        let ops = plan_scale(&given).unwrap();
+        let ops = plan_scale(r, (-6272, 6272), from, &to(zero, clamp)).unwrap();
         let (expected, clear) = ideal((x - from) as f64 * r, zero, clamp, MAX_ERROR);
         prop_assert!(run(&ops, 0, x) == expected || !clear, "{} * {}: {:?}", x, r, ops);
     }

@@ -29,9 +29,9 @@ proptest! {
     ) {
         let clamp = (-128, 127);
         let requant = if fast { Requant::Fast } else { Requant::Precise };
-        let plan = plan_mul(&Multiplication {
-            ratio, ranges: [clamp; 2], zeros: [zeros[0], zeros[1]], zero: zeros[2], clamp, requant,
-        }).unwrap();
+        let [x, y] = [(ratio, zeros[0]), (1.0, zeros[1])].map(|(scale, zero)| Operand { scale, zero, range: clamp });
+        let to = Output { scale: 1.0, zero: zeros[2], clamp, requant };
+        let plan = plan_pair(Join::Product, [x, y], &to).unwrap();
         let product = run(&plan.a, 0, a.into()) * run(&plan.b, 0, b.into());
         let found = run(&plan.epilogue, 0, product);
         let real = f64::from(i32::from(a) - zeros[0]) * f64::from(i32::from(b) - zeros[1]) * ratio;
@@ -48,9 +48,10 @@ proptest! {
         let clamp = (-128, 127);
         let requant = if fast { Requant::Fast } else { Requant::Precise };
         let out = scale * stretch;
-        let given = Function { scale, out, range: clamp, zeros, slopes: &slopes, clamp, requant };
+        let operand = Operand { scale, zero: zeros[0], range: clamp };
+        let to = Output { scale: out, zero: zeros[1], clamp, requant };
         let real = f64::from(i32::from(x) - zeros[0]) * scale;
-        let plan = plan_hard_swish(&given).unwrap();
+        let plan = Curve::HardSwish.plan(&operand, &to).unwrap();
         let product = run(&plan.a, 0, x.into()) * run(&plan.b, 0, x.into());
         let found = run(&plan.epilogue, 0, product);
         let swish = real * (real / 6.0 + 0.5).clamp(0.0, 1.0) / out;
@@ -59,8 +60,7 @@ proptest! {
         prop_assert!(found == expected || !clear || fast, "{} for {} by {:?}", found, swish, plan.epilogue);
         // A power of two has a shift of its own.
         let out = if fast { scale } else { out };
-        let given = Function { out, ..given };
-        let plan = plan_slopes(&given).unwrap();
+        let plan = Curve::Slopes(slopes.clone()).plan(&operand, &Output { scale: out, ..to }).unwrap();
         for (c, slope) in slopes.iter().enumerate() {
             let sum = run(&plan.a, c, x.into()) + run(&plan.b, c, x.into());
             let found = run(&plan.epilogue, c, sum);

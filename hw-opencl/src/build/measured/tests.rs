@@ -1,5 +1,5 @@
 use super::*;
-use crate::cl::RawDevice;
+use crate::cl::DeviceFacts;
 use crate::options::{Cache, Math};
 use crate::select::{DeviceKind, Structure};
 
@@ -9,7 +9,7 @@ fn entry() -> DeviceEntry {
         fpga: false,
         selector: "opencl:none:0".to_owned(),
         structure: Structure::Throughput,
-        raw: RawDevice::nowhere(),
+        facts: DeviceFacts::nowhere(),
     }
 }
 
@@ -26,16 +26,16 @@ fn a_choice_is_for_one_device_driver_instance_and_math() {
     remember_scopes(&entry, &config, &options, chosen);
     assert_eq!(remembered_scopes(&entry, &config, &options), Some(chosen));
 
-    let changes: [fn(&mut RawDevice); 5] = [
-        |raw| raw.platform = "other".to_owned(),
-        |raw| raw.platform_version = "other".to_owned(),
-        |raw| raw.name = "other".to_owned(),
-        |raw| raw.driver = "other".to_owned(),
-        |raw| raw.version = "other".to_owned(),
+    let changes: [fn(&mut DeviceFacts); 5] = [
+        |facts| facts.platform = "other".to_owned(),
+        |facts| facts.platform_version = "other".to_owned(),
+        |facts| facts.name = "other".to_owned(),
+        |facts| facts.driver = "other".to_owned(),
+        |facts| facts.version = "other".to_owned(),
     ];
     for change in changes {
         let mut other = entry.clone();
-        change(&mut other.raw);
+        change(&mut other.facts);
         assert_eq!(remembered_scopes(&other, &config, &options), None);
     }
     let larger = Config::from_json(r#"{"LOG_BLOCK": 5}"#).unwrap();

@@ -1,11 +1,15 @@
 //! What decoded instructions become.
 #![allow(clippy::single_range_in_vec_init, reason = "these are lists of ranges")]
 
+use std::sync::Arc;
+
 use vta_isa::resolve::Uops;
-use vta_isa::{Alu, AluOp, AluOperand, Gemm, Insn, Load, Uop};
+use vta_isa::{Alu, AluOp, AluOperand, Config, Gemm, Insn, Load, Uop};
 
 use super::*;
 use crate::plan::ops::Kind;
+use crate::plan::target::{Cut, Room, Shape};
+use crate::scopes::Scopes;
 
 const ROOM: Room = Room([4096, 1024, 2048]);
 
@@ -14,9 +18,21 @@ struct Decoded {
     ops: Vec<Op>,
 }
 
-fn decode_in(room: Room, f: impl FnOnce(&mut Decoder<'_>)) -> Decoded {
-    let config = Config::default();
-    let mut decoder = Decoder::new(&config, Shape::VECTORS, room, 0x1000);
+fn decode_in(room: Room, f: impl FnOnce(&mut Decoder)) -> Decoded {
+    let mut decoder = Decoder::new(Target {
+        config: Arc::default(),
+        shape: Shape::VECTORS,
+        room,
+        cut: Cut {
+            block_cost: 1,
+            max_blocks: 1,
+            small_cost: 1,
+            stripes: 1,
+        },
+        scopes: Scopes::default(),
+        tile_bytes: [16, 256, 64],
+        dram: (0x1000, 1 << 20),
+    });
     f(&mut decoder);
     let mut ops = Vec::new();
     decoder.finish(|op| ops.push(op)).unwrap();
@@ -24,12 +40,16 @@ fn decode_in(room: Room, f: impl FnOnce(&mut Decoder<'_>)) -> Decoded {
 }
 
 /// Takes an instruction with its micro-ops.
-fn take(decoder: &mut Decoder<'_>, insn: impl Into<Insn>, uops: &[Uop]) {
-    let resolved = Resolved::of(&Config::default(), &insn.into(), Uops::of(uops));
-    decoder.take(&resolved.unwrap());
+fn take(decoder: &mut Decoder, insn: impl Into<Insn>, uops: &[Uop]) {
+    let at = At {
+        index: 0,
+        insn: insn.into(),
+    };
+    let resolved = Resolved::of(&Config::default(), &at.insn, Uops::of(uops));
+    decoder.take(&at, &resolved.unwrap()).unwrap();
 }
 
-fn decode(f: impl FnOnce(&mut Decoder<'_>)) -> Decoded {
+fn decode(f: impl FnOnce(&mut Decoder)) -> Decoded {
     decode_in(ROOM, f)
 }
 
@@ -105,7 +125,7 @@ fn store(sram_base: u16) -> Store {
 }
 
 /// Four rows of outputs: the bias, then taps of three rectangles.
-fn taps(d: &mut Decoder<'_>) {
+fn taps(d: &mut Decoder) {
     take(
         d,
         Gemm {
@@ -139,7 +159,7 @@ fn different_rectangles_on_the_same_outputs_are_one_operation() {
 
 #[test]
 fn chunks_whose_inputs_take_the_same_tiles_are_joined_while_there_is_room() {
-    let chunks = |d: &mut Decoder<'_>| {
+    let chunks = |d: &mut Decoder| {
         for _ in 0..3 {
             take(d, load(MemType::Inp, 0, 40), &[]);
             take(d, load(MemType::Wgt, 0, 4), &[]);
@@ -161,8 +181,8 @@ fn chunks_whose_inputs_take_the_same_tiles_are_joined_while_there_is_room() {
 
 #[test]
 fn what_reads_or_overwrites_in_between_parts_products() {
-    let gemm = |d: &mut Decoder<'_>| take(d, rectangle(4, 6), &[uop(0, 0, 0)]);
-    let between = |f: fn(&mut Decoder<'_>)| {
+    let gemm = |d: &mut Decoder| take(d, rectangle(4, 6), &[uop(0, 0, 0)]);
+    let between = |f: fn(&mut Decoder)| {
         kinds(&decode_in(Room::default(), |d| {
             gemm(d);
             f(d);
@@ -171,20 +191,20 @@ fn what_reads_or_overwrites_in_between_parts_products() {
     };
     let parted = |kind| vec![Kind::Products, kind, Kind::Products];
     assert_eq!(between(|d| take(d, store(0), &[])), parted(Kind::Store));
-    let step = |d: &mut Decoder<'_>| take(d, clamp(AluOp::Min), &[uop(23, 0, 0)]);
+    let step = |d: &mut Decoder| take(d, clamp(AluOp::Min), &[uop(23, 0, 0)]);
     assert_eq!(between(step), parted(Kind::Chain));
     assert_eq!(
         between(|d| take(d, reset(), &[uop(0, 0, 0)])),
         parted(Kind::Chain)
     );
-    let inputs = |d: &mut Decoder<'_>| take(d, load(MemType::Inp, 28, 5), &[]);
+    let inputs = |d: &mut Decoder| take(d, load(MemType::Inp, 28, 5), &[]);
     assert_eq!(between(inputs), parted(Kind::LoadInp));
-    let weights = |d: &mut Decoder<'_>| take(d, load(MemType::Wgt, 0, 1), &[]);
+    let weights = |d: &mut Decoder| take(d, load(MemType::Wgt, 0, 1), &[]);
     assert_eq!(between(weights), parted(Kind::LoadWgt));
-    let sums = |d: &mut Decoder<'_>| take(d, load(MemType::Acc8, 20, 9), &[]);
+    let sums = |d: &mut Decoder| take(d, load(MemType::Acc8, 20, 9), &[]);
     assert_eq!(between(sums), parted(Kind::LoadAcc8));
     // Neighbours don't.
-    let beside = |d: &mut Decoder<'_>| {
+    let beside = |d: &mut Decoder| {
         take(d, store(24), &[]);
         take(d, load(MemType::Inp, 30, 5), &[]);
         take(d, load(MemType::Wgt, 1, 1), &[]);
@@ -219,7 +239,7 @@ fn products_elsewhere_are_operations_of_their_own() {
 
 #[test]
 fn a_tile_from_reset_to_store_is_four_operations() {
-    let tile = |d: &mut Decoder<'_>| {
+    let tile = |d: &mut Decoder| {
         take(d, reset(), &[uop(0, 0, 0)]);
         taps(d);
         take(d, clamp(AluOp::Shr), &[uop(0, 0, 0)]);

@@ -1,5 +1,9 @@
+use std::sync::Arc;
+
 use super::*;
 use crate::plan::ops::{Kind, Touches};
+use crate::plan::target::{Cut, Room, Shape};
+use crate::scopes::Scopes;
 
 const CUT: Cut = Cut {
     block_cost: 100,
@@ -29,8 +33,8 @@ fn run(ops: Vec<Op>) -> Scheduled {
 }
 
 fn run_in(scopes: Scopes, ops: Vec<Op>) -> Scheduled {
-    let goal = Goal {
-        config: &Config::default(),
+    let target = Target {
+        config: Arc::default(),
         shape: Shape::VECTORS,
         room: Room::default(),
         cut: CUT,
@@ -38,7 +42,7 @@ fn run_in(scopes: Scopes, ops: Vec<Op>) -> Scheduled {
         tile_bytes: [16, 256, 64],
         dram: (0x1000, 1 << 20),
     };
-    let mut scheduler = Scheduler::new(goal);
+    let mut scheduler = Scheduler::new(target);
     ops.iter().for_each(|op| scheduler.add(op));
     scheduler.finish(vec![])
 }

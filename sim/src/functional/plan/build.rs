@@ -1,6 +1,6 @@
 //! From a batch to operations: instructions in token order, checked and resolved.
 
-use vta_driver::{DeviceMemory, LayerMark, MemoryError, Span};
+use vta_driver::{DeviceMemory, LayerMark, MemoryError, Span, StepBudget};
 use vta_isa::resolve::{
     AluAccess, GemmAccess, Interval, LoadAccess, Resolved, Rows, StoreAccess, TileSet,
     UopScratchpad, meet, merge,
@@ -14,7 +14,7 @@ use super::elementwise::TileReader;
 use super::matmul;
 use super::origin::Origin;
 use super::unplanned::Unplanned;
-use crate::StepBudget;
+use crate::SimError;
 use crate::kernels::PADDING;
 
 /// ALU steps of one instruction that are listed; longer ones aren't planned.
@@ -99,7 +99,7 @@ pub(crate) fn trace(
     let mut budget = StepBudget::new(limits.steps);
     let mut marks = (0..).zip(marks).peekable();
     let leftover_tokens = tokens::run_in_token_order(insns, |index, insn| {
-        budget.spend(index, insn)?;
+        budget.spend(index, insn).map_err(SimError::from)?;
         builder.index = index;
         if insn.module() == Module::Compute {
             while let Some((mark, _)) = marks.next_if(|m| m.1.first_insn <= index) {

@@ -2,7 +2,7 @@
 
 use std::sync::OnceLock;
 
-use vta_driver::{DeviceMemory, LayerMark, Traffic};
+use vta_driver::{DeviceMemory, LayerMark, RunReport};
 use vta_isa::resolve::merge;
 use vta_isa::{Config, Insn};
 
@@ -70,6 +70,7 @@ impl Maker<'_> {
         let constants = Constant::new(&spans, memory);
         let weights = trace.weights.iter().enumerate();
         let loaded = weights.filter(|(_, weight)| !weight.is_held());
+        let report = RunReport::of(insns, marks, config);
         let mut plan = Plan {
             ops,
             origins,
@@ -78,8 +79,8 @@ impl Maker<'_> {
             once: trace.once,
             uops: trace.uops,
             weights: loaded.map(|(i, w)| (i, products.tile(w).into())).collect(),
-            traffic: Traffic::of(insns, config),
-            marks: crate::mark_reports(insns, marks, config, &[]),
+            traffic: report.traffic,
+            marks: report.marks,
             leftover_tokens: trace.leftover_tokens,
             schedule: OnceLock::new(),
         };

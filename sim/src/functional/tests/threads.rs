@@ -1,6 +1,7 @@
 //! Any number of threads is one thread: DRAM, scratchpads, reports.
 
 use proptest::prelude::*;
+use vta_driver::Traffic;
 use vta_isa::{Alu, AluOp, AluOperand, Deps, Finish, Gemm, Load, MemType, Store, Uop};
 
 use super::super::*;
