@@ -45,7 +45,7 @@ pub fn cells(entry: &DeviceEntry) -> [String; 6] {
 
 fn kind(entry: &DeviceEntry) -> String {
     let fpga = if entry.fpga { ", fpga" } else { "" };
-    format!("{}{fpga}", entry.kind)
+    format!("{}{fpga}", entry.kind.name())
 }
 
 /// The structure that the device gets first, then the others, as selectors name them.
