@@ -1,6 +1,7 @@
 //! `vta bench --device opencl:SEL`: what submitting much at once, overlapping runs, and batches
 //! gain on OpenCL devices.
 
+mod asked;
 mod scopes;
 mod steps;
 mod turns;
@@ -10,13 +11,13 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
-use vta_app::device;
 use vta_app::run::counters_json;
 use vta_driver::{Device, DeviceCounters, Program, QueueLimits, Session};
 use vta_hw_opencl::{OpenClDevice, Options, Selector};
 use vta_isa::Config;
 
-use self::steps::{Steps, with_batch};
+use self::asked::{configs, names};
+use self::steps::Steps;
 use self::turns::{Rounds, Taken, turns};
 use crate::args::BenchArgs;
 use crate::bench::spread::median;
@@ -88,28 +89,6 @@ pub fn bench(args: &BenchArgs, devices: &str) -> Result<bool> {
         print_json(&json!({ "opencl": rows }))?;
     }
     Ok(all.iter().all(|all| all.ways.mismatches.is_empty()))
-}
-
-/// The configuration for each number of images.
-fn configs(args: &BenchArgs) -> Result<Vec<Config>> {
-    let config = device::config(args.config.as_ref())?;
-    if args.batch.is_empty() {
-        return Ok(vec![config]);
-    }
-    let batches = args.batch.iter();
-    batches.map(|&batch| with_batch(&config, batch)).collect()
-}
-
-/// The devices of a list, all of OpenCL.
-fn names(devices: &str) -> Result<Vec<&str>> {
-    let names = device::device_names(devices);
-    for name in &names {
-        ensure!(
-            device::is_opencl(name),
-            "--device {name}: OpenCL devices are measured, opencl[:SEL]"
-        );
-    }
-    Ok(names)
 }
 
 /// Measures one network on one device.

@@ -12,8 +12,8 @@ use vta_hw_opencl::{
 };
 use vta_isa::Config;
 
+use super::asked::{configs, names};
 use super::turns::{Rounds, turns};
-use super::{configs, names};
 use crate::args::BenchArgs;
 use crate::bench::spread::quartiles;
 use crate::bench::subject;
