@@ -69,14 +69,8 @@ fn by_node(network: &NetworkVerdict) -> String {
     out
 }
 
-/// Nodes of one operator and verdict.
-struct Group<'n> {
-    place: &'static str,
-    /// Why, without sizes.
-    why: String,
-    first: &'n NodeVerdict,
-    nodes: Vec<&'n NodeVerdict>,
-}
+/// Why, without sizes, and the nodes of one operator of which that is said.
+type Group<'n> = (String, Vec<&'n NodeVerdict>);
 
 /// Nodes that are alike in one row: those of the device, of the host, refused ones.
 fn by_operator(network: &NetworkVerdict) -> String {
@@ -84,21 +78,16 @@ fn by_operator(network: &NetworkVerdict) -> String {
     for node in &network.nodes {
         let (place, reason) = node.place();
         let why = without_sizes(reason);
-        let same = |group: &&mut Group<'_>| {
-            let first = group.first;
-            (&first.operator, group.place, &group.why) == (&node.operator, place, &why)
+        let same = |(known, nodes): &&mut Group<'_>| {
+            let first = nodes[0];
+            (&first.operator, first.place().0, known) == (&node.operator, place, &why)
         };
         match groups.iter_mut().find(same) {
-            Some(group) => group.nodes.push(node),
-            None => groups.push(Group {
-                place,
-                why,
-                first: node,
-                nodes: vec![node],
-            }),
+            Some((_, nodes)) => nodes.push(node),
+            None => groups.push((why, vec![node])),
         }
     }
-    groups.sort_by_key(|group| match group.first.verdict {
+    groups.sort_by_key(|(_, nodes)| match nodes[0].verdict {
         Verdict::Device => 0,
         Verdict::Host { .. } => 1,
         Verdict::Refused { .. } => 2,
@@ -111,26 +100,21 @@ fn by_operator(network: &NetworkVerdict) -> String {
         Column::words("runs on"),
         Column::text("why"),
     ]);
-    for group in &groups {
-        let all = group.nodes.iter().map(|node| node.macs);
+    for (common, nodes) in &groups {
+        let first = nodes[0];
+        let (place, reason) = first.place();
         // Where they are the same everywhere, sizes help.
-        let alike = group
-            .nodes
-            .iter()
-            .all(|node| node.verdict == group.first.verdict);
-        let mut why = if alike {
-            group.first.place().1.to_owned()
-        } else {
-            group.why.clone()
-        };
-        if let Verdict::Refused { .. } = group.first.verdict {
-            why.push_str(&format!(" ({})", names(&group.nodes)));
+        let alike = nodes.iter().all(|node| node.verdict == first.verdict);
+        let mut why = if alike { reason } else { common }.to_owned();
+        if let Verdict::Refused { .. } = first.verdict {
+            why.push_str(&format!(" ({})", names(nodes)));
         }
+        let all = nodes.iter().map(|node| node.macs);
         table.row([
-            group.first.operator.clone(),
-            group.nodes.len().to_string(),
+            first.operator.clone(),
+            nodes.len().to_string(),
             macs(all.fold(0, u64::saturating_add)),
-            group.place.to_owned(),
+            place.to_owned(),
             why,
         ]);
     }

@@ -1,8 +1,7 @@
 //! `vta run`.
 
 use anyhow::{Result, ensure};
-use vta_app::run;
-use vta_app::run::Wanted;
+use vta_app::run::{self, Wanted};
 
 use crate::args::RunArgs;
 use crate::bar::Bar;

@@ -3,10 +3,10 @@
 use anyhow::Result;
 use serde_json::json;
 use vta_app::Watch;
-use vta_app::sweep::Row;
-use vta_app::sweep::Topology;
-use vta_app::sweep::{self, Machines, SweepOptions, Swept, front, merge as merge_tables};
-use vta_app::sweep::{Study, Workload};
+use vta_app::sweep::{
+    self, Machines, Row, Study, SweepOptions, Swept, Topology, Workload, front,
+    merge as merge_tables,
+};
 
 use crate::args::{MergeArgs, SweepArgs};
 use crate::bar::Bar;
