@@ -28,7 +28,7 @@ pub fn classify(model: &str, picture: &Path) -> Result<(String, bool), Error> {
 
     // A session compiles the network and loads it where it runs.
     let mut session = Session::verifying(model, &Target::named("sim"), &())?;
-    let input = session.inputs()?.remove(0);
+    let input = session.inputs()[0].clone();
 
     // The picture, cut to the network's size, by the recipe that it was trained with.
     let picture = images::open(picture)?;

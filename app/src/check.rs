@@ -15,11 +15,11 @@ use vta_sim::Core;
 use vta_sim::hazards::{self, DeviationAt, Hazard, HazardError, Report, UopSource};
 
 use crate::compile::{self, Compiled};
-use crate::device::machine::{ConfigSource, Machine, Wanted};
+use crate::device::machine::Machine;
 use crate::error::{Context, Result, ensure};
 use crate::files::{decode, is, read_words};
-use crate::open::{Form, Model, Source, model, source};
-use crate::options::{DeviceOptions, InputShape, Target};
+use crate::open::{Model, Network, Source, model, source};
+use crate::options::{ConfigSource, InputShape, Target};
 
 pub use network::{NetworkVerdict, NodeVerdict, attributes};
 pub use vta_compiler::passes::Verdict;
@@ -97,17 +97,13 @@ pub fn check(args: &CheckOptions) -> Result<Found> {
 /// # Errors
 /// As for [`check`].
 pub fn check_model(args: &CheckOptions, onnx: Option<&[u8]>) -> Result<Found> {
-    let machine = Machine::read(Wanted {
-        config: args.config.as_ref(),
-        board: args.board.as_deref(),
-        timing: None,
-    })?;
+    let machine = Machine::read(&target(args))?;
     let subject = match onnx {
         None => load(args, &machine)?,
         Some(bytes) => {
             let name = args.file.display().to_string();
             let model = Model::from_onnx_with(&name, bytes.to_vec(), &args.input_shape);
-            network(args, onnx, &machine, model.map(Model::into_form))?
+            network(args, onnx, &machine, model.map(Model::into_network))?
         }
     };
     let (strict, hazards) = (args.strict, args.hazards);
@@ -240,8 +236,8 @@ fn load(args: &CheckOptions, machine: &Machine) -> Result<Subject> {
         return Ok(Subject::Programs(vec![program], None));
     }
     if name == "demo" || name.starts_with("zoo:") || is(file, &["onnx"]) {
-        let form = Model::open_with(&name, &args.input_shape).map(Model::into_form);
-        return network(args, None, machine, form);
+        let opened = Model::open_with(&name, &args.input_shape).map(Model::into_network);
+        return network(args, None, machine, opened);
     }
     if source::is_assembly(file) {
         let source = Source::read(file)?;
@@ -266,28 +262,29 @@ fn load(args: &CheckOptions, machine: &Machine) -> Result<Subject> {
     })
 }
 
+/// What a network is compiled for.
+fn target(args: &CheckOptions) -> Target {
+    Target {
+        config: args.config.clone(),
+        board: args.board.clone(),
+        allow_host: true,
+        ..Target::default()
+    }
+}
+
 /// A network, of which the host may compute what the machine can't.
 fn network(
     args: &CheckOptions,
     onnx: Option<&[u8]>,
     machine: &Machine,
-    form: Result<Form>,
+    opened: Result<Network>,
 ) -> Result<Subject> {
-    let target = Target {
-        device: DeviceOptions {
-            config: args.config.clone(),
-            board: args.board.clone(),
-            ..DeviceOptions::default()
-        },
-        allow_host: true,
-        ..Target::default()
-    };
     let name = args.file.display().to_string();
     let part = || match onnx {
         None => model::read_part(&args.file, &args.input_shape),
         Some(bytes) => model::part_of_bytes(bytes.to_vec(), &name, None, &args.input_shape),
     };
-    let judged = network::judge(&name, form, part, &target, &machine.config)?;
+    let judged = network::judge(&name, opened, part, &target(args), &machine.config)?;
     let compiled = judged.compiled.iter();
     let programs = compiled.flat_map(Compiled::programs).cloned().collect();
     Ok(Subject::Programs(programs, Some(Box::new(judged))))

@@ -6,31 +6,28 @@ pub mod listing;
 mod listing_html;
 pub(crate) mod tiles;
 
-pub use self::bundle::{Bundle, bundle, of_model};
+pub use self::bundle::{bundle, of_model};
 pub use self::dump::{PlannedBatch, Plans, passes, plans};
 
 use std::sync::Arc;
 
-use vta_compiler::graph::Graph;
 use vta_compiler::host::{EndOutput, Ends};
 use vta_compiler::lower::{self, LowerOptions};
-use vta_compiler::passes::{self, Unfused};
+use vta_compiler::passes::Unfused;
 use vta_compiler::placement::{self, Rules, Target as Place};
 use vta_compiler::qgraph::{QGraph, QNode, QOp};
 use vta_driver::{
     BufferId, BundleImage, HostStep, Layer, MultiProgram, NodeInfo, Packing, Part,
     Place as TensorPlace, Program, Step, TensorInfo, TensorSpec,
 };
-use vta_files::printable;
 use vta_isa::Config;
 
 use crate::compile::tiles::Measured;
-use crate::device::device_names;
 use crate::error::{Context, Error, Result, ensure};
 use crate::files::read_text;
-use crate::open::model::Tensor;
+use crate::open::model::{Tensor, believe};
+use crate::options::Target;
 use crate::options::names::{CONFIG, DEVICE};
-use crate::options::{Target, TilesOptions};
 use crate::report::host_share::HostShare;
 
 /// A network as devices run it.
@@ -94,37 +91,30 @@ impl Compiled {
         Ok(compiled)
     }
 
-    /// What the network takes, in the model's order.
+    /// What the network takes, and what it gives, in the model's order.
     ///
     /// # Errors
     /// [`crate::Error::Model`] for a program that contradicts itself.
-    pub fn inputs(&self) -> Result<Vec<Tensor>> {
-        match self.ends.as_ref().and_then(|ends| ends.inputs()) {
-            Some(ports) => Ok(ports.iter().map(Tensor::of_host).collect()),
-            None => self.int8(&self.program.inputs),
+    pub fn tensors(&self) -> Result<[Vec<Tensor>; 2]> {
+        let mut inputs = match self.ends.as_ref().and_then(|ends| ends.inputs()) {
+            Some(ports) => ports.iter().map(Tensor::of_host).collect(),
+            None => self.int8(&self.program.inputs)?,
+        };
+        let mut outputs = self.int8_outputs()?;
+        if let Some(ends) = &self.ends {
+            let lost = || Error::input("an output of the network is lost");
+            let output = |output: &EndOutput| match output {
+                EndOutput::Tensor(at) => outputs.get(*at).cloned().ok_or_else(lost),
+                EndOutput::Value { name, index } => {
+                    let mut port = ends.value(*index).ok_or_else(lost)?.clone();
+                    port.name.clone_from(name);
+                    Ok(Tensor::of_host(&port))
+                }
+            };
+            outputs = ends.outputs().iter().map(output).collect::<Result<_>>()?;
         }
-    }
-
-    /// What the network gives, in the model's order.
-    ///
-    /// # Errors
-    /// As for [`Self::inputs`].
-    pub fn outputs(&self) -> Result<Vec<Tensor>> {
-        let int8 = self.int8_outputs()?;
-        let Some(ends) = &self.ends else {
-            return Ok(int8);
-        };
-        let lost = || Error::input("an output of the network is lost");
-        let output = |output: &EndOutput| match output {
-            EndOutput::Tensor(at) => int8.get(*at).cloned().ok_or_else(lost),
-            EndOutput::Value { name, index } => {
-                let port = ends.value(*index).ok_or_else(lost)?;
-                let mut tensor = Tensor::of_host(port);
-                tensor.name = printable(name).into_owned();
-                Ok(tensor)
-            }
-        };
-        ends.outputs().iter().map(output).collect()
+        believe(&self.program.metadata, &mut inputs, &mut outputs);
+        Ok([inputs, outputs])
     }
 
     /// Some of the program's int8 tensors.
@@ -136,7 +126,7 @@ impl Compiled {
     /// The int8 tensors that the program gives.
     ///
     /// # Errors
-    /// As for [`Self::inputs`].
+    /// As for [`Self::tensors`].
     pub(crate) fn int8_outputs(&self) -> Result<Vec<Tensor>> {
         self.int8(&self.program.outputs)
     }
@@ -150,13 +140,6 @@ impl Compiled {
     pub fn host_ops(&self) -> usize {
         let ends = self.ends.as_ref().map_or(0, |ends| ends.nodes().count());
         ends + self.split.as_ref().map_or(0, |split| split.host_ops())
-    }
-
-    /// Layers that the host computes them in.
-    pub fn host_segments(&self) -> usize {
-        let ends = self.ends.as_ref().map_or(0, |ends| ends.segments());
-        let split = self.split.as_ref();
-        ends + split.map_or(0, |split| split.host_steps().count())
     }
 
     /// What the host takes of a pass.
@@ -181,7 +164,7 @@ impl Compiled {
     ///
     /// # Errors
     /// As for [`Self::to_bundle`], and those of the function.
-    pub fn with_bundle<T>(&self, see: impl FnOnce(&BundleImage<'_>) -> Result<T>) -> Result<T> {
+    fn with_bundle<T>(&self, see: impl FnOnce(&BundleImage<'_>) -> Result<T>) -> Result<T> {
         let Some(split) = &self.split else {
             return match &self.ends {
                 None => see(&self.program.image()?),
@@ -230,7 +213,7 @@ pub fn for_target(target: &Target, graph: QGraph, config: &Config) -> Result<Com
     }
     let program = match &split {
         Some(split) => overview(split, config),
-        None => tiles::lower(&graph, config, &target.tiles, board(target))?,
+        None => tiles::lower(&graph, config, target)?,
     };
     Ok(Compiled {
         split: split.map(Arc::new),
@@ -240,18 +223,8 @@ pub fn for_target(target: &Target, graph: QGraph, config: &Config) -> Result<Com
     })
 }
 
-/// Compiles a QDQ graph for one device, with the tiles that come with the compiler.
-///
-/// # Errors
-/// What can't be quantised or lowered.
-pub fn compile(graph: &Graph, config: &Config) -> Result<(QGraph, Program)> {
-    let integer = passes::quantized(graph)?;
-    let program = tiles::lower(&integer, config, &TilesOptions::default(), None)?;
-    Ok((integer, program))
-}
-
 /// Tensors and layers of a network over several places, for tables: nothing that could run.
-pub fn overview(split: &MultiProgram, config: &Config) -> Program {
+fn overview(split: &MultiProgram, config: &Config) -> Program {
     let number =
         |place: &TensorPlace| split.parts[place.part].network_tensors[place.tensor as usize];
     let metadata = split.parts.first().map(|p| p.program.metadata.clone());
@@ -342,7 +315,7 @@ fn nothing() -> TensorSpec {
 /// The network over several devices, when the arguments name several or place layers, or when
 /// the host computes some.
 fn split(target: &Target, graph: &QGraph, config: &Config) -> Result<Option<MultiProgram>> {
-    let names = device_names(&target.device.device);
+    let names = target.devices();
     let host = target.allow_host && has_host(graph);
     if names.len() == 1 && target.placement.is_none() && !host {
         return Ok(None);
@@ -364,14 +337,12 @@ fn split(target: &Target, graph: &QGraph, config: &Config) -> Result<Option<Mult
     if host {
         places.push(Place::host(config.clone()));
     }
-    let measured = Measured::read(&target.tiles, config, board(target))?;
-    Ok(Some(spread(graph, &places, &rules, &measured)?))
-}
-
-/// The board that a target names, whose tiles are wanted.
-fn board(target: &Target) -> Option<&str> {
-    let device = &target.device;
-    device.board.as_deref().or(device.timing.as_deref())
+    let measured = Measured::read(target, config)?;
+    let placed = placement::place(graph, &places, &rules)?;
+    let options = LowerOptions::default();
+    let tiles = |part: &QGraph, config: &Config| measured.tiles(part, config);
+    let network = placement::compile_with(graph, &places, &placed, &options, &tiles)?;
+    Ok(Some(network))
 }
 
 /// Whether some layers are the host's.
@@ -402,21 +373,6 @@ fn alone(program: &Arc<Program>, ends: &Ends) -> Result<MultiProgram> {
             program: Arc::clone(program),
         }],
     })
-}
-
-/// Places and lowers a network with the tiles that are known.
-fn spread(
-    graph: &QGraph,
-    places: &[Place],
-    rules: &Rules,
-    measured: &Measured,
-) -> Result<MultiProgram> {
-    let placed = placement::place(graph, places, rules)?;
-    let options = LowerOptions::default();
-    let tiles = |part: &QGraph, config: &Config| measured.tiles(part, config);
-    Ok(placement::compile_with(
-        graph, places, &placed, &options, &tiles,
-    )?)
 }
 
 /// A compiled program runs on no configuration but its own.

@@ -25,13 +25,12 @@ use vta_driver::Device;
 use vta_isa::Config;
 use vta_sim::SimDevice;
 
-use self::kind::{Kind, Opening};
-use crate::error::{Result, bail};
-use crate::options::did_you_mean;
-use crate::options::names::DEVICE;
+use self::kind::{Kind, Open, Opened};
+use crate::error::{Error, Result, bail};
+use crate::options::names::{DEVICE, said};
+use crate::options::{ConfigSource, Target, did_you_mean};
 
-pub use self::kind::device_names;
-pub use self::machine::{ConfigSource, Machine, Wanted, board};
+pub use self::machine::{Machine, board};
 pub use self::rtl::end_on_abort;
 pub use self::serial::chain as in_a_row;
 pub use self::setup::Setup;
@@ -42,47 +41,69 @@ const KINDS: &[Kind] = &[
     simulator("sim", &["sim"], sim),
     simulator("cycle", &["cycle"], cycle),
     simulator("oracle", &["oracle"], oracle),
-    opencl::KIND,
-    board::KIND,
-    rtl::KIND,
+    OPENCL,
+    Kind {
+        name: "board",
+        then: &[':'],
+        form: "board:NAME",
+        meant: &["board:pynq", "board:de10"],
+        single: true,
+        opened: board::OPENED,
+    },
+    RTL,
 ];
 
-const fn simulator(
-    name: &'static str,
-    meant: &'static [&'static str],
-    open: fn(&str, &Config, &Opening) -> Result<Arc<dyn Device>>,
-) -> Kind {
+const OPENCL: Kind = Kind {
+    name: "opencl",
+    then: &[':', '+'],
+    form: "opencl[:SEL]",
+    meant: &["opencl"],
+    single: true,
+    opened: opencl::OPENED,
+};
+
+const RTL: Kind = Kind {
+    name: "rtl",
+    then: &[':'],
+    form: "rtl:LIB.so",
+    meant: &[],
+    single: true,
+    opened: rtl::OPENED,
+};
+
+const fn simulator(name: &'static str, meant: &'static [&'static str], open: Open) -> Kind {
     Kind {
         name,
         then: &[],
         form: name,
         meant,
         single: false,
-        check: |_| Ok(()),
-        open,
+        opened: Some(Opened {
+            check: |_| Ok(()),
+            open,
+        }),
     }
 }
 
 /// What a device needs that this build hasn't.
-#[cfg(not(all(feature = "board", feature = "opencl", feature = "rtl")))]
-fn missing(feature: &str) -> crate::Error {
-    crate::Error::Usage(crate::options::names::said!(
+fn missing(feature: &str) -> Error {
+    Error::Usage(said!(
         "there are no such devices in this build, which lacks the feature `{feature}`"
     ))
 }
 
-fn sim(_: &str, config: &Config, opening: &Opening) -> Result<Arc<dyn Device>> {
+fn sim(_: &str, config: &Config, target: &Target, threads: usize) -> Result<Arc<dyn Device>> {
     let (kernel, config) = (SimDevice::kernel_from_env()?, config.clone());
-    let device = SimDevice::functional_within(opening.budget, config, kernel, opening.threads);
+    let device = SimDevice::functional_within(target.budget, config, kernel, threads);
     Ok(Arc::new(device))
 }
 
-fn oracle(_: &str, config: &Config, opening: &Opening) -> Result<Arc<dyn Device>> {
-    let device = SimDevice::oracle_within(opening.budget, config.clone());
+fn oracle(_: &str, config: &Config, target: &Target, _: usize) -> Result<Arc<dyn Device>> {
+    let device = SimDevice::oracle_within(target.budget, config.clone());
     Ok(Arc::new(device))
 }
 
-fn cycle(_: &str, _: &Config, _: &Opening) -> Result<Arc<dyn Device>> {
+fn cycle(_: &str, _: &Config, _: &Target, _: usize) -> Result<Arc<dyn Device>> {
     bail!("{} cycle counts the cycles of one device, not of one of several"; DEVICE)
 }
 
@@ -91,19 +112,18 @@ fn cycle(_: &str, _: &Config, _: &Opening) -> Result<Arc<dyn Device>> {
 /// # Errors
 /// A file that can't be read or is none.
 pub fn config(path: Option<&PathBuf>) -> Result<Config> {
-    let source = path.cloned().map(ConfigSource::File);
-    let wanted = Wanted {
-        config: source.as_ref(),
-        ..Wanted::default()
+    let target = Target {
+        config: path.cloned().map(ConfigSource::File),
+        ..Target::default()
     };
-    Ok(Machine::read(wanted)?.config)
+    Ok(Machine::read(&target)?.config)
 }
 
-/// What a device's name means.
+/// How a device of a name is opened.
 ///
 /// # Errors
 /// A name that no device can have.
-fn kind(name: &str) -> Result<&'static Kind> {
+fn opened(name: &str) -> Result<&'static Opened> {
     let Some(kind) = KINDS.iter().find(|kind| kind.has(name)) else {
         let forms: Vec<&str> = KINDS.iter().map(|kind| kind.form).collect();
         let (last, others) = forms.split_last().unwrap_or((&"none", &[]));
@@ -113,35 +133,42 @@ fn kind(name: &str) -> Result<&'static Kind> {
             meant_device(name)
         );
     };
-    (kind.check)(name)?;
-    Ok(kind)
+    let opened = kind.opened.as_ref().ok_or_else(|| missing(kind.name))?;
+    (opened.check)(name)?;
+    Ok(opened)
 }
 
-/// Whether there can be devices of the names of a list. Whether they are here is found out by who opens them.
+/// Whether there can be devices of a target's names. Whether they are here is found out by who opens them.
 ///
 /// # Errors
 /// The first name that no device can have.
-pub fn check_names(list: &str) -> Result<()> {
+pub fn check_names(target: &Target) -> Result<()> {
     // A name that is missing between commas is told where they are placed.
-    let names = device_names(list).into_iter();
-    let mut names = names.filter(|name| !name.is_empty() || list.is_empty());
-    names.try_for_each(|name| kind(name).map(drop))
+    let mut names = target.devices().into_iter();
+    let is_told = |name: &str| name.is_empty() && !target.device.is_empty();
+    names.try_for_each(|name| {
+        if is_told(name) {
+            Ok(())
+        } else {
+            opened(name).map(drop)
+        }
+    })
 }
 
 /// Kinds and makers of OpenCL devices are written behind `opencl:`.
 fn meant_device(name: &str) -> String {
-    const OPENCL: [&str; 7] = [
-        "cpu",
-        "gpu",
-        "fpga",
-        "accelerator",
-        "nvidia",
-        "intel",
-        "pocl",
-    ];
+    const OPENCL: [&str; 6] = ["cpu", "gpu", "accelerator", "nvidia", "intel", "pocl"];
+    if name.eq_ignore_ascii_case("fpga") {
+        return "; an FPGA is opened by opencl:fpga, or behind registers by board:pynq, board:de10 or \
+                board:FILE.toml"
+            .to_owned();
+    }
     match OPENCL.iter().find(|kind| name.eq_ignore_ascii_case(kind)) {
         Some(kind) => format!("; did you mean opencl:{kind}?"),
-        None => did_you_mean(name, KINDS.iter().flat_map(|kind| kind.meant).copied()),
+        None => {
+            let here = KINDS.iter().filter(|kind| kind.opened.is_some());
+            did_you_mean(name, here.flat_map(|kind| kind.meant).copied())
+        }
     }
 }
 
@@ -152,19 +179,18 @@ pub fn is_single(name: &str) -> bool {
 
 /// Whether a name means a design in a library.
 pub fn is_rtl(name: &str) -> bool {
-    name == "rtl" || name.starts_with("rtl:")
+    RTL.has(name)
 }
 
 /// Whether a name means an OpenCL device.
 pub fn is_opencl(name: &str) -> bool {
-    name.strip_prefix("opencl")
-        .is_some_and(|rest| rest.is_empty() || rest.starts_with([':', '+']))
+    OPENCL.has(name)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Model, Session, Target};
+    use crate::{Model, Session};
 
     #[test]
     fn names_that_no_device_can_have_are_refused_before_anything_is_compiled() {
@@ -176,21 +202,25 @@ mod tests {
             "board:x",
             "rtl:x.so",
         ] {
-            assert!(check_names(good).is_ok(), "{good}");
+            assert!(check_names(&Target::named(good)).is_ok(), "{good}");
         }
         for (bad, hint) in [
             ("cylce", "did you mean cycle?"),
             ("sim,orcale", "did you mean oracle?"),
             ("", "no device ''"),
             ("gpu", "did you mean opencl:gpu?"),
+            ("fpga", "by opencl:fpga, or behind registers by board:pynq"),
+            (
+                "fpga",
+                "(there are sim, cycle, oracle, opencl[:SEL], board:NAME and rtl:LIB.so)",
+            ),
             ("board:", "names a board"),
             ("rtl", "names the library"),
         ] {
             // A float model can't be compiled, which isn't what is said.
             let onnx = include_bytes!("../../models/demo/resnet20_f32.onnx");
             let model = Model::from_onnx("float", onnx).unwrap();
-            let mut target = Target::default();
-            target.device.device = bad.to_owned();
+            let target = Target::named(bad);
             let Err(error) = Session::open(model, &target, &()) else {
                 panic!("{bad} opens");
             };

@@ -11,6 +11,7 @@ use vta_compiler::placement::PlacementError;
 use vta_driver::{AllocError, DriverError};
 use vta_files::output::FileError;
 
+use crate::options::hints;
 use crate::options::names::{
     ALLOW_HOST, CALIBRATION, CHECK, Front, LIMIT_BYTES, LIMIT_CYCLES, LIMIT_STEPS, Name, QUANTIZE,
     Said, said,
@@ -166,10 +167,16 @@ fn float(name: &str, front: Front) -> Said {
     }
 }
 
-/// What lets the compiler or a run go on.
+/// What lets the compiler or a run go on, or was probably meant.
 fn hint(cause: &(dyn StdError + 'static), front: Front) -> Option<Said> {
     if let Some(option) = limit(cause).filter(|_| front == Front::CommandLine) {
         return Some(said!("{} raises it"; option));
+    }
+    if let Some(Error::Io { path, source }) = cause.downcast_ref()
+        && source.kind() == io::ErrorKind::NotFound
+    {
+        let meant = hints::nearest_file(path)?;
+        return Some(said!("did you mean {}?", meant.display()));
     }
     let lower = cause.downcast_ref();
     let place = cause.downcast_ref();
@@ -339,12 +346,12 @@ macro_rules! bail {
 
 /// Ends a function with [`Error::Usage`] unless a condition holds.
 macro_rules! ensure {
-    ($holds:expr, $($text:tt)+) => {
-        match $holds {
-            true => {}
-            false => $crate::error::bail!($($text)+),
+    ($holds:expr, $($text:tt)+) => {{
+        let holds: bool = $holds;
+        if !holds {
+            $crate::error::bail!($($text)+);
         }
-    };
+    }};
 }
 
 /// Ends a function with [`Error::Input`].
@@ -356,12 +363,12 @@ macro_rules! bail_input {
 
 /// Ends a function with [`Error::Input`] unless a condition holds.
 macro_rules! ensure_input {
-    ($holds:expr, $($text:tt)+) => {
-        match $holds {
-            true => {}
-            false => $crate::error::bail_input!($($text)+),
+    ($holds:expr, $($text:tt)+) => {{
+        let holds: bool = $holds;
+        if !holds {
+            $crate::error::bail_input!($($text)+);
         }
-    };
+    }};
 }
 
 #[cfg(any(
@@ -421,6 +428,23 @@ mod tests {
         assert_eq!(error.to_string(), "net: device d has stopped");
         let size = DriverError::Input("no image".to_owned());
         assert!(matches!(Error::from(size), Error::Input { .. }));
+    }
+
+    #[test]
+    fn a_file_with_nearly_the_name_of_one_that_is_missing_is_offered() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("resnet20.onnx"), "").unwrap();
+        let told = |name: &str| {
+            let path = folder.path().join(name);
+            let error = crate::Model::open(path.to_str().unwrap()).err().unwrap();
+            message(&error, Front::Library)
+        };
+        let text = told("resnet20.onx");
+        assert!(text.ends_with("/resnet20.onnx?"), "{text}");
+        for other in ["mobilenet.onnx", "resnet20.onnx/x.onnx", "no/resnet20.onnx"] {
+            let text = told(other);
+            assert!(!text.contains("did you mean"), "{text}");
+        }
     }
 
     #[test]

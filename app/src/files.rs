@@ -66,13 +66,8 @@ pub fn read_words(path: &Path) -> Result<Vec<u128>> {
         len.is_multiple_of(INSN_BYTES),
         "{name}: {len} bytes, not a multiple of the {INSN_BYTES} bytes of an instruction"
     );
-    let word = |chunk: &[u8]| {
-        chunk
-            .iter()
-            .rev()
-            .fold(0u128, |word, byte| word << 8 | u128::from(*byte))
-    };
-    Ok(bytes.chunks_exact(INSN_BYTES).map(word).collect())
+    let words = bytes.as_chunks::<INSN_BYTES>().0.iter();
+    Ok(words.map(|word| u128::from_le_bytes(*word)).collect())
 }
 
 /// The instructions of raw words; errors name the file.

@@ -16,10 +16,9 @@ use self::array::ImageArray;
 use self::npy::{Array, Store};
 use crate::error::{Context, Result, bail_input as bail};
 
-pub use self::header::Header;
-pub use self::photo::is_image;
+pub(crate) use self::header::Header;
 pub use self::picture::{Picture, Pixels, fit};
-pub use self::source::{Item, Reader, Source};
+pub use self::source::{Item, Reader, Source, is_image};
 
 /// The first image of a file or folder.
 ///

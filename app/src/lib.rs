@@ -8,7 +8,7 @@
 //!
 //! let model = Model::open("demo")?;
 //! let mut session = Session::open(model, &Target::named("sim"), &())?;
-//! let input = session.inputs()?.remove(0);
+//! let input = session.inputs()[0].clone();
 //! let grey = vec![0.0; input.len()];
 //! let feed = Feed { name: &input.name, values: Values::Real(grey.into()) };
 //! let found = session.run(&[feed], &())?;

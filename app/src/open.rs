@@ -7,8 +7,8 @@ pub(crate) mod source;
 
 pub use self::known::{DeviceEntry, Devices, Outline, board_json, boards, models, unit};
 pub use self::model::{
-    CIFAR10, Form, Model, NOT_ALONE, Port, Ports, Tensor, bundle_program, default_images,
-    is_bundle, is_quantized, layer_or_network,
+    CIFAR10, Model, Network, Port, Tensor, bundle_program, default_images, is_bundle, is_quantized,
+    layer_or_network,
 };
 pub use self::preprocess::{Preprocess, to_int8};
 pub use self::source::{Source, is_assembly};

@@ -9,19 +9,34 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 use vta_compiler::quantize::{self, Mode};
 use vta_compiler::semantics::Requant;
 use vta_driver::Budget;
 
-use crate::device::{ConfigSource, Wanted, board};
-
 pub use self::hints::did_you_mean;
-pub use self::network::{NetworkOptions, Slot, named};
+pub use self::network::{Slot, named};
 
-/// Where and for what instance a program runs.
+/// A `vta_config.json`, or what stands in one.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum ConfigSource {
+    /// The file.
+    File(PathBuf),
+    /// Its keys. Those that are absent have the value of the board, or of the default instance.
+    Keys(Map<String, Value>),
+}
+
+impl From<PathBuf> for ConfigSource {
+    fn from(path: PathBuf) -> Self {
+        Self::File(path)
+    }
+}
+
+/// Where a program runs, and how a network is compiled for that; by default on the fast simulator.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct DeviceOptions {
+pub struct Target {
     /// `sim`, `cycle`, `oracle`, `opencl[:SEL]`, `board:NAME` or `rtl:LIB.so`; several with commas
     /// between, where a network may be spread: the first runs what no placement puts elsewhere.
     pub device: String,
@@ -44,27 +59,40 @@ pub struct DeviceOptions {
     pub against: Option<String>,
     /// A waveform for the library of the device `rtl` to write.
     pub wave: Option<PathBuf>,
+    /// Count cycles and compute nothing, on the device `cycle`.
+    pub timing_only: bool,
+    /// A trace for ui.perfetto.dev to write, of the device `cycle`.
+    pub trace: Option<PathBuf>,
+    /// An HTML report to write, of the device `cycle`.
+    pub report: Option<PathBuf>,
+    /// Energy of each operation, in TOML, for the device `cycle`; `None` are the built-in prices.
+    pub energy: Option<PathBuf>,
+    /// How fast the host is, in TOML, for estimates of what it takes; `None` is the built-in speed.
+    pub host_speed: Option<PathBuf>,
+    /// Tiles that were measured, in place of those that come with the compiler.
+    pub tiles: Option<PathBuf>,
+    /// Which layers run on which device: a TOML file of `"layer or pattern" = "device"`.
+    pub placement: Option<PathBuf>,
+    /// Let the host compute what no device has an operator for.
+    pub allow_host: bool,
+    /// Threads, at least 1; `None` is one for each core. An OpenCL device uses its cores by itself:
+    /// they prepare its images.
+    pub threads: Option<usize>,
+    /// Runs in flight, at least 1; `None` is 1, and 2 where a device is an OpenCL device.
+    pub batch: Option<usize>,
 }
 
-impl DeviceOptions {
-    /// The machine that they name.
-    pub fn machine(&self) -> Wanted<'_> {
-        let behind = || match self.config {
-            None => board::preset(&self.device),
-            Some(_) => None,
-        };
-        Wanted {
-            config: self.config.as_ref(),
-            board: self.board.as_deref().or_else(behind),
-            timing: self.timing.as_deref(),
-        }
+impl Default for Target {
+    fn default() -> Self {
+        Self::named("sim")
     }
 }
 
-impl Default for DeviceOptions {
-    fn default() -> Self {
+impl Target {
+    /// A device by name: see [`Target::device`]. Whether there is one shows when it is opened.
+    pub fn named(device: &str) -> Self {
         Self {
-            device: "sim".to_owned(),
+            device: device.to_owned(),
             bitstream: None,
             scope: None,
             config: None,
@@ -73,24 +101,23 @@ impl Default for DeviceOptions {
             budget: Budget::default(),
             against: None,
             wave: None,
+            timing_only: false,
+            trace: None,
+            report: None,
+            energy: None,
+            host_speed: None,
+            tiles: None,
+            placement: None,
+            allow_host: false,
+            threads: None,
+            batch: None,
         }
     }
-}
 
-/// What the device `cycle` shows of its cycles.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct ViewOptions {
-    /// Count cycles and compute nothing.
-    pub timing_only: bool,
-    /// A trace for ui.perfetto.dev to write.
-    pub trace: Option<PathBuf>,
-    /// An HTML report to write.
-    pub report: Option<PathBuf>,
-    /// Energy of each operation, in TOML; `None` are the built-in prices.
-    pub energy: Option<PathBuf>,
-    /// How fast the host is, in TOML, for estimates of what it takes; `None` is the built-in speed.
-    pub host_speed: Option<PathBuf>,
+    /// The names of the devices, in order.
+    pub fn devices(&self) -> Vec<&str> {
+        self.device.split(',').collect()
+    }
 }
 
 /// A known recipe from pixels to the network's input.
@@ -119,48 +146,6 @@ pub struct PreprocessOptions {
     pub scale: Option<f32>,
 }
 
-/// Where tiles come from.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct TilesOptions {
-    /// Tiles that were measured, in place of those that come with the compiler.
-    pub cache: Option<PathBuf>,
-}
-
-/// Where a network runs, and how it is compiled for that; by default on the fast simulator.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Target {
-    /// The device, or several.
-    pub device: DeviceOptions,
-    /// What is shown of cycles.
-    pub views: ViewOptions,
-    /// Where tiles come from.
-    pub tiles: TilesOptions,
-    /// Which layers run on which device: a TOML file of `"layer or pattern" = "device"`.
-    pub placement: Option<PathBuf>,
-    /// Let the host compute what no device has an operator for.
-    pub allow_host: bool,
-    /// Threads, at least 1; `None` is one for each core. An OpenCL device uses its cores by itself:
-    /// they prepare its images.
-    pub threads: Option<usize>,
-    /// Runs in flight, at least 1; `None` is 1, and 2 where a device is an OpenCL device.
-    pub batch: Option<usize>,
-}
-
-impl Target {
-    /// A device by name: see [`DeviceOptions::device`]. Whether there is one shows when it is opened.
-    pub fn named(device: &str) -> Self {
-        Self {
-            device: DeviceOptions {
-                device: device.to_owned(),
-                ..DeviceOptions::default()
-            },
-            ..Self::default()
-        }
-    }
-}
-
 /// The shape of an input whose dimensions a model leaves open.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InputShape {
@@ -186,26 +171,35 @@ impl FromStr for InputShape {
     }
 }
 
+/// How a network is opened, compiled and run.
+#[derive(Clone, Debug, Default)]
+pub struct NetworkOptions {
+    /// Where it runs.
+    pub target: Target,
+    /// Shapes that an ONNX model leaves open.
+    pub shapes: Vec<InputShape>,
+    /// How int32 sums become int8; `None` is what the model says.
+    pub requant: Option<Requant>,
+    /// How images become inputs.
+    pub preprocess: PreprocessOptions,
+}
+
 /// A run of a network on images.
 #[derive(Clone, Debug, Default)]
 pub struct RunOptions {
     /// ONNX file, bundle, `demo` or `zoo:NAME`.
     pub model: String,
-    /// Shapes of inputs whose dimensions an ONNX file leaves open.
-    pub input_shape: Vec<InputShape>,
+    /// How it is opened and compiled, and where it runs.
+    pub network: NetworkOptions,
     /// Images, folders of them and arrays; none for what the model brings along. `NAME=FILE` says which
     /// input a file is for, where the network has several.
     pub input: Vec<PathBuf>,
-    /// Where it runs.
-    pub target: Target,
-    /// How images become inputs.
-    pub preprocess: PreprocessOptions,
-    /// How int32 sums become int8; `None` is what the model says.
-    pub requant: Option<Requant>,
     /// Images to run at most.
     pub limit: Option<usize>,
     /// Labels that are told of each image, at least 1.
     pub top: usize,
+    /// A file for the outputs: .npy of the only one, or .npz of all by their names.
+    pub output: Option<PathBuf>,
     /// Logits of another runtime to compare labels with: `FILE.npz:ARRAY` or `FILE.npy`.
     pub reference: Option<String>,
     /// Compare every layer's output with the reference interpreter.
@@ -222,32 +216,6 @@ impl RunOptions {
         Self {
             model: model.to_owned(),
             top: 5,
-            ..Self::default()
-        }
-    }
-}
-
-/// A layer on seeded data.
-#[derive(Clone, Debug, Default)]
-pub struct LayerOptions {
-    /// `resnet18.C2`, `conv:..`, `dw:..` or `gemm:..`: see [`vta_compiler::layer`].
-    pub layer: String,
-    /// Where it runs.
-    pub device: DeviceOptions,
-    /// What is shown of cycles.
-    pub views: ViewOptions,
-    /// Where tiles come from.
-    pub tiles: TilesOptions,
-    /// Seed of weights and inputs.
-    pub seed: u64,
-}
-
-impl LayerOptions {
-    /// A layer on the fast simulator.
-    pub fn new(layer: &str) -> Self {
-        Self {
-            layer: layer.to_owned(),
-            seed: 1,
             ..Self::default()
         }
     }
@@ -280,37 +248,6 @@ impl QuantizeOptions {
             quantize: quantize::Options::new(Mode::Multiply),
             limit: None,
             preprocess: PreprocessOptions::default(),
-        }
-    }
-}
-
-/// A network to compile to a bundle.
-#[derive(Clone, Debug, Default)]
-pub struct BundleOptions {
-    /// ONNX file, `demo` or `zoo:NAME`.
-    pub model: String,
-    /// Shapes of inputs whose dimensions an ONNX file leaves open.
-    pub input_shape: Vec<InputShape>,
-    /// A `vta_config.json`, or its keys; `None` is what the board has, or the default instance, 1x16x16.
-    pub config: Option<ConfigSource>,
-    /// The board: a preset's name or a TOML file; `None` is a machine of one's own.
-    pub board: Option<String>,
-    /// Let the host compute what no device has an operator for.
-    pub allow_host: bool,
-    /// How images become inputs, for the bundle to know.
-    pub preprocess: PreprocessOptions,
-    /// How int32 sums become int8; `None` is what the model says.
-    pub requant: Option<Requant>,
-    /// Where tiles come from.
-    pub tiles: TilesOptions,
-}
-
-impl BundleOptions {
-    /// A network for the default instance, as it says itself.
-    pub fn new(model: &str) -> Self {
-        Self {
-            model: model.to_owned(),
-            ..Self::default()
         }
     }
 }

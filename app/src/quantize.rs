@@ -8,7 +8,7 @@ use vta_compiler::quantize::{self, LayerError};
 use vta_compiler::{onnx, passes};
 
 use crate::error::{Context, Error, Result, bail};
-use crate::open::{Form, Model, Preprocess, model};
+use crate::open::{Model, Network, Preprocess, model};
 use crate::options::QuantizeOptions;
 use crate::run::feeds::{self, Feeds};
 use crate::run::values::Feed;
@@ -142,7 +142,7 @@ pub fn quantize_arrays(
     watch: &dyn Watch,
 ) -> Result<Quantized> {
     let name = model.name().to_owned();
-    let Form::Graph(graph) = model.into_form() else {
+    let Network::Graph(graph) = model.into_network() else {
         bail!("{name} is compiled already");
     };
     let inputs = model::inputs_of(&graph);

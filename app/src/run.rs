@@ -5,6 +5,7 @@ pub(crate) mod exec;
 pub(crate) mod feeds;
 mod json;
 pub mod layer;
+mod marks;
 pub(crate) mod network;
 pub(crate) mod outcome;
 pub(crate) mod outputs;
@@ -17,9 +18,8 @@ mod verify;
 
 pub use self::exec::{Done, exec};
 pub use self::json::{counters_json, json};
-pub use self::network::{Wanted, plans, run};
+pub use self::network::{plans, run};
 pub use self::outcome::{LayerRow, Outcome};
-pub use self::outputs::save;
 pub use self::replay::replay;
 pub use self::session::Session;
 pub use self::supply::Images;

@@ -12,9 +12,9 @@ use std::path::Path;
 
 use builder::Builder;
 use vta_app::options::{QuantizeOptions, RunOptions};
-use vta_app::run::{Wanted, run};
+use vta_app::run::run;
 use vta_app::{Error, Feed, Model, Outputs, Session, Target, Values, quantize};
-use vta_compiler::engine::{self, Engine, Tensor};
+use vta_compiler::engine::{self, Engine, Lent, Tensor};
 use vta_compiler::graph::{Data, Element, Graph, OnnxAttribute, Op, ValueId};
 use vta_compiler::onnx;
 
@@ -34,7 +34,7 @@ fn target(allow_host: bool) -> Target {
 /// A graph as the whole file's engine computes it, for an image.
 fn expected(graph: &Graph, inputs: &[(&str, Tensor)]) -> Vec<Data> {
     let bytes = engine::model(graph, &graph.outputs);
-    let inputs: Vec<(&str, &Tensor)> = inputs.iter().map(|(n, x)| (*n, x)).collect();
+    let inputs: Vec<Lent<'_>> = inputs.iter().map(|(n, x)| Lent::of(n, x)).collect();
     let names = graph.outputs.iter().map(|id| &graph.values[id.0].name[..]);
     let names: Vec<&str> = names.collect();
     let made = Engine::new(&bytes).unwrap().run(&inputs, &names).unwrap();
@@ -192,12 +192,7 @@ fn two_inputs_lie_one_behind_the_other_whatever_their_order() {
     let bytes = onnx::save(&graph);
     let model = Model::from_onnx("net.onnx", &bytes).unwrap();
     let mut session = Session::open(model, &Target::default(), &()).unwrap();
-    let names: Vec<String> = session
-        .inputs()
-        .unwrap()
-        .into_iter()
-        .map(|i| i.name)
-        .collect();
+    let names: Vec<&str> = session.inputs().iter().map(|i| &*i.name).collect();
     assert_eq!(names, ["a", "c"]);
     let mut fails = |feeds: &[Feed<'_>]| -> String {
         let error = session.run(feeds, &()).unwrap_err();
@@ -371,8 +366,9 @@ fn files_are_given_to_inputs_by_name() {
             None => path(file),
         });
         options.input = input.collect();
-        options.target = target(true);
-        run(&options, Wanted::Archive, &()).map(|outcome| outcome.images)
+        options.output = Some(path("found.npz"));
+        options.network.target = target(true);
+        run(&options, &()).map(|outcome| outcome.images)
     };
     let images = run(&["map=maps.npy", "row=rows.npy"]).unwrap();
     assert_eq!(images.len(), 2);
@@ -455,7 +451,8 @@ fn a_float_network_of_several_inputs_is_quantized() {
     // A run quantises with its own images, too.
     let mut options = RunOptions::new(path("net.onnx").to_str().unwrap());
     options.input = files.to_vec();
-    options.target = target(true);
-    let outcome = run(&options, Wanted::Archive, &()).unwrap();
+    options.output = Some(path("found.npz"));
+    options.network.target = target(true);
+    let outcome = run(&options, &()).unwrap();
     assert_eq!(outcome.images[2].outputs[0], found.outputs[0].real()[32..]);
 }

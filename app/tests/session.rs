@@ -9,10 +9,10 @@ use std::borrow::Cow;
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use vta_app::device::{Machine, Wanted};
+use vta_app::device::Machine;
 use vta_app::options::names::Said;
-use vta_app::options::{BundleOptions, LayerOptions, QuantizeOptions, RunOptions};
-use vta_app::run::{self, layer, run};
+use vta_app::options::{NetworkOptions, QuantizeOptions, RunOptions};
+use vta_app::run::{layer, run};
 use vta_app::sweep::Tuner;
 use vta_app::{Error, Feed, Images, Model, Session, Target, Values, Watch, compile, quantize};
 use vta_compiler::tune::Cache;
@@ -47,7 +47,7 @@ fn any_number_of_images_on_any_number_of_threads_is_the_same() {
         threads: Some(1),
         ..Target::default()
     });
-    let input = one.inputs().unwrap().remove(0);
+    let input = one.inputs()[0].clone();
     let all = values(5, input.len());
     let expected = one.run(&[feed(&input.name, &all)], &()).unwrap();
     let output = &expected.outputs[0];
@@ -90,7 +90,10 @@ fn any_number_of_images_on_any_number_of_threads_is_the_same() {
 
 #[test]
 fn a_session_gives_what_a_run_of_its_images_gives() {
-    let outcome = run(&RunOptions::new("demo"), run::Wanted::File, &()).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let mut options = RunOptions::new("demo");
+    options.output = Some(folder.path().join("logits.npy"));
+    let outcome = run(&options, &()).unwrap();
     let mut session = session(&Target::default());
     let images = Demo(vta_app::open::default_images("demo", [3, 32, 32]).unwrap());
     let found = session.run_images(&images, &()).unwrap();
@@ -114,7 +117,7 @@ impl Images for Demo {
         let model = Model::open("demo")?;
         let recipe = model.preprocess()?.unwrap();
         let real = recipe.apply(&self.0[index], [3, 32, 32])?;
-        let scale = session(&Target::default()).inputs()?[0].scale.unwrap();
+        let scale = session(&Target::default()).inputs()[0].scale.unwrap();
         Ok(vta_app::open::to_int8(&real, scale, 0).into())
     }
 }
@@ -131,20 +134,19 @@ fn a_bundle_computes_what_its_model_does() {
     let name = path.to_str().unwrap();
     let bundle = || Model::open(name).unwrap();
     assert!(bundle().is_compiled());
-    let ports = session(&Target::default()).ports().unwrap();
-    assert_eq!(ports.inputs[0].shape, [1, 3, 32, 32]);
-    assert_eq!(
-        (ports.outputs[0].shape.as_slice(), ports.outputs[0].image()),
-        (&[1, 10][..], &[10][..])
-    );
-    let of_bundle = Session::open(bundle(), &Target::default(), &()).unwrap();
-    assert_eq!(of_bundle.ports().unwrap(), ports);
     let (mut of_bundle, mut of_model) = (
         Session::open(bundle(), &Target::default(), &()).unwrap(),
         session(&Target::default()),
     );
-    let input = of_bundle.inputs().unwrap().remove(0);
-    assert_eq!(of_model.inputs().unwrap(), std::slice::from_ref(&input));
+    let input = of_bundle.inputs()[0].clone();
+    assert_eq!(of_model.inputs(), std::slice::from_ref(&input));
+    assert_eq!(input.port.shape, [1, 3, 32, 32]);
+    assert_eq!(of_model.outputs(), of_bundle.outputs());
+    let output = &of_model.outputs()[0].port;
+    assert_eq!(
+        (&output.shape[..], output.image()),
+        (&[1, 10][..], &[10][..])
+    );
     let all = values(2, input.len());
     let [a, b] = [&mut of_bundle, &mut of_model]
         .map(|s| s.run(&[feed(&input.name, &all)], &()).unwrap().outputs);
@@ -173,7 +175,7 @@ fn errors_are_split_by_cause_and_leave_a_session_usable() {
     );
 
     let mut session = session(&Target::default());
-    let input = session.inputs().unwrap().remove(0);
+    let input = session.inputs()[0].clone();
     let all = values(1, input.len());
     let mut fails = |name: &str, values: Values<'_>| {
         let error = session.run(&[Feed { name, values }], &()).unwrap_err();
@@ -216,7 +218,7 @@ fn a_watch_stops_a_run_between_images() {
         threads: Some(1),
         ..Target::default()
     });
-    let input = session.inputs().unwrap().remove(0);
+    let input = session.inputs()[0].clone();
     let all = values(6, input.len());
     let watch = After(2, AtomicUsize::new(0));
     let error = session.run(&[feed(&input.name, &all)], &watch).unwrap_err();
@@ -229,7 +231,7 @@ fn a_watch_stops_a_run_between_images() {
 #[test]
 fn a_report_has_every_layer() {
     let mut session = session(&Target::named("cycle"));
-    let input = session.inputs().unwrap().remove(0);
+    let input = session.inputs()[0].clone();
     session
         .run(&[feed(&input.name, &values(1, input.len()))], &())
         .unwrap();
@@ -257,15 +259,15 @@ fn a_target_is_data_that_travels_and_a_report_is_told_as_data() {
     let text = serde_json::to_string(&target).unwrap();
     assert_eq!(serde_json::from_str::<Target>(&text).unwrap(), target);
     // What isn't given is at its default, and what there isn't is an error.
-    let short = r#"{"device": {"device": "cycle", "budget": {"steps": 5}}, "threads": 2}"#;
+    let short = r#"{"device": "cycle", "budget": {"steps": 5}, "threads": 2}"#;
     let mut short: Target = serde_json::from_str(short).unwrap();
-    assert_eq!(short.device.budget.steps, 5);
-    short.device.budget = target.device.budget;
+    assert_eq!(short.budget.steps, 5);
+    short.budget = target.budget;
     assert_eq!(short, target);
     assert!(serde_json::from_str::<Target>(r#"{"thread": 2}"#).is_err());
 
     let mut session = session(&short);
-    let input = session.inputs().unwrap().remove(0);
+    let input = session.inputs()[0].clone();
     let image = values(1, input.len());
     session.run(&[feed(&input.name, &image)], &()).unwrap();
     let report = session.report().unwrap();
@@ -301,30 +303,30 @@ fn models_are_quantized_and_bundled_by_one_call_each() {
     let folder = tempfile::tempdir().unwrap();
     let model = folder.path().join("q.onnx");
     std::fs::write(&model, &quantized.onnx).unwrap();
-    let options = BundleOptions::new(model.to_str().unwrap());
-    let made = compile::bundle(&options, &()).unwrap();
+    let (name, options) = (model.to_str().unwrap(), NetworkOptions::default());
+    let made = compile::bundle(name, &options, &()).unwrap();
     let path = folder.path().join("q.vta");
     let size_bytes = made.save(&path).unwrap();
     assert_eq!(std::fs::metadata(&path).unwrap().len(), size_bytes);
-    let name = path.to_str().unwrap();
-    let compiled = Model::open(name).unwrap().compile(&Target::default(), &());
+    let bundle = Model::open(path.to_str().unwrap()).unwrap();
+    let compiled = bundle.compile(&Target::default(), &());
     assert_eq!(compiled.unwrap().program.layers, made.program.layers);
-    let stopped = compile::bundle(&options, &After(0, AtomicUsize::new(0)));
+    let stopped = compile::bundle(name, &options, &After(0, AtomicUsize::new(0)));
     assert!(matches!(stopped, Err(Error::Cancelled)));
 }
 
 #[test]
 fn layers_are_run_and_planned_by_one_call() {
-    let options = LayerOptions::new("conv:2,16,8,8,16,3,1,1");
+    let (name, target) = ("conv:2,16,8,8,16,3,1,1", Target::default());
     let watch = After(usize::MAX, AtomicUsize::new(0));
-    let outcome = layer::run(&options, &watch).unwrap();
+    let outcome = layer::run(name, 1, &target, &watch).unwrap();
     assert!(outcome.is_right() && outcome.passes == 2);
     assert_eq!(watch.1.into_inner(), 2);
-    let plans = layer::plans(&options).unwrap();
+    let plans = layer::plans(name, 1, &target).unwrap();
     assert!(plans.summary().contains("layer conv:2,16,8,8,16,3,1,1"));
-    let stopped = layer::run(&options, &After(0, AtomicUsize::new(0)));
+    let stopped = layer::run(name, 1, &target, &After(0, AtomicUsize::new(0)));
     assert!(matches!(stopped, Err(Error::Cancelled)));
-    let session = session(&Target::default());
+    let session = session(&target);
     let plans = session.plans().unwrap();
     assert!(plans.batches.iter().all(|batch| batch.plan.is_some()));
 }
@@ -333,7 +335,7 @@ fn layers_are_run_and_planned_by_one_call() {
 fn errors_name_fields_and_not_the_options_of_a_command_line() {
     let demo = || Model::open("demo").unwrap();
     let mut target = Target::default();
-    target.views.timing_only = true;
+    target.timing_only = true;
     let error = Session::open(demo(), &target, &()).err().unwrap();
     assert_eq!(
         error.to_string(),
@@ -366,7 +368,7 @@ impl Watch for Impatient {
 #[test]
 fn the_thread_that_began_a_run_is_asked_while_it_waits() {
     let mut session = session(&Target::default());
-    let input = session.inputs().unwrap().remove(0);
+    let input = session.inputs()[0].clone();
     // Seconds of work, of which a twentieth of one is done.
     let all = values(20_000, input.len());
     let found = session.run(&[feed(&input.name, &all)], &Impatient::default());
@@ -387,7 +389,7 @@ fn a_model_survives_onnx_and_tiles_are_tuned_within_a_cache() {
     let program = |model: Model| model.compile(&Target::default(), &()).unwrap().program;
     assert_eq!(program(again).layers, program(model).layers);
 
-    let machine = Machine::read(Wanted::default()).unwrap();
+    let machine = Machine::read(&Target::default()).unwrap();
     let graph = vta_app::open::layer_or_network("conv:1,32,8,8,32,3,1,1").unwrap();
     let tuner = Tuner::new(graph, machine, 2).unwrap();
     let mut cache = Cache::new();

@@ -1,43 +1,13 @@
-//! What callers give by value where the command line names files: configurations, calibration; and what
-//! a model says of its tensors.
+//! What callers give by value where the command line names files: configurations and calibration.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::path::Path;
 
-use vta_app::device::{ConfigSource, Machine, Wanted};
-use vta_app::open::Ports;
+use vta_app::device::Machine;
+use vta_app::options::ConfigSource;
 use vta_app::quantize::quantize_arrays;
-use vta_app::{Error, Feed, Model, Session, Target, Values};
+use vta_app::{Error, Feed, Model, Target, Values};
 use vta_compiler::quantize::{Mode, Options};
-
-#[test]
-fn what_a_model_says_of_its_tensors_is_believed_where_it_fits_them() {
-    let demo = Model::open("demo").unwrap();
-    let session = Session::open(demo, &Target::default(), &()).unwrap();
-    let (inputs, outputs) = (session.inputs().unwrap(), session.outputs().unwrap());
-    let said = session.ports().unwrap();
-    let told = |ports: &Ports| {
-        let mut metadata = Default::default();
-        ports.tell(&mut metadata);
-        Ports::of_metadata(&metadata, &inputs, &outputs)
-    };
-    assert_eq!(told(&said), said);
-    let mut other = said.clone();
-    other.outputs[0].shape = vec![1, 2, 5];
-    assert_eq!(told(&other), other);
-    let wrong: [fn(&mut Ports); 4] = [
-        |ports| ports.outputs[0].shape = vec![1, 11],
-        |ports| ports.inputs[0].shape = vec![usize::MAX, 3, 32, 32],
-        |ports| ports.inputs.clear(),
-        |ports| ports.outputs.push(ports.outputs[0].clone()),
-    ];
-    for spoil in wrong {
-        let mut ports = said.clone();
-        spoil(&mut ports);
-        // The tensors' own dimensions, which are the model's here.
-        assert_eq!(told(&ports), said);
-    }
-}
 
 #[test]
 fn a_configuration_by_value_is_that_of_its_file() {
@@ -46,13 +16,11 @@ fn a_configuration_by_value_is_that_of_its_file() {
     let keys = serde_json::from_str(r#"{"LOG_BLOCK": 5}"#).unwrap();
     let sources = [ConfigSource::Keys(keys), ConfigSource::from(path.clone())];
     let machines = sources.each_ref().map(|config| {
-        let config = Some(config);
-        Machine::read(Wanted {
-            config,
-            ..Wanted::default()
-        })
-        .unwrap()
-        .config
+        let target = Target {
+            config: Some(config.clone()),
+            ..Target::default()
+        };
+        Machine::read(&target).unwrap().config
     });
     std::fs::remove_file(&path).unwrap();
     assert_eq!(machines[0].block(), 32);
@@ -62,11 +30,11 @@ fn a_configuration_by_value_is_that_of_its_file() {
         assert_eq!(serde_json::from_str::<ConfigSource>(&json).unwrap(), source);
     }
     let keys = ConfigSource::Keys(serde_json::from_str(r#"{"LOG_BLOCK": 9}"#).unwrap());
-    let error = Machine::read(Wanted {
-        config: Some(&keys),
-        ..Wanted::default()
-    })
-    .unwrap_err();
+    let target = Target {
+        config: Some(keys),
+        ..Target::default()
+    };
+    let error = Machine::read(&target).unwrap_err();
     assert_eq!(
         error.to_string(),
         "config: configuration key LOG_BLOCK is 9, but it must be 0 to 6"

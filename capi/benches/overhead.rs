@@ -23,7 +23,7 @@ fn main() {
     let mut target = Target::named("sim");
     target.threads = Some(1);
     let mut of_rust = Session::open(Model::open("demo").unwrap(), &target, &()).unwrap();
-    let input = of_rust.inputs().unwrap().remove(0);
+    let input = of_rust.inputs()[0].clone();
     let image: Vec<f32> = (0..input.len()).map(|i| (i % 97) as f32 / 50.0).collect();
 
     let mut of_c = ptr::null_mut();

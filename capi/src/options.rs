@@ -2,9 +2,8 @@
 
 use std::path::PathBuf;
 
-use vta_app::device::ConfigSource;
 use vta_app::options::names::Front;
-use vta_app::options::{InputShape, NetworkOptions, Slot, named};
+use vta_app::options::{ConfigSource, InputShape, NetworkOptions, Slot, named};
 use vta_compiler::semantics::Requant;
 
 use crate::error::Failure;

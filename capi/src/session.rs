@@ -62,9 +62,8 @@ impl Session {
         let cancelled = AtomicBool::new(false);
         let watcher = Watcher::new(&cancelled);
         let network = Network::open(model, target, &watcher)?;
-        let ports = network.ports()?;
-        let inputs = Tensors::new("input", ports.inputs, network.inputs()?);
-        let outputs = Tensors::new("output", ports.outputs, network.outputs()?);
+        let inputs = Tensors::new("input", network.inputs());
+        let outputs = Tensors::new("output", network.outputs());
         let state = State {
             given: inputs.all.iter().map(|_| None).collect(),
             network,
@@ -113,7 +112,7 @@ impl Session {
         source.shape(&tensor.shape)?;
         // As reals, and once more for the run.
         let bytes = (source.len() as u64).saturating_mul(8 * tensor.len() as u64);
-        let images = || format!("{} images of input '{}'", source.len(), input.port.name);
+        let images = || format!("{} images of input '{}'", source.len(), input.port().name);
         room::ask(bytes, images)?;
         let mut state = self.state();
         let watcher = Watcher::new(&self.cancelled);
@@ -161,7 +160,7 @@ impl Session {
         let blank = network.timing_only() && given.iter().all(Option::is_none);
         for (tensor, values) in self.inputs.all.iter().zip(given).filter(|_| !blank) {
             let name = &*tensor.of_device.name;
-            let missing = || Failure::usage(format!("input '{}' isn't set", tensor.port.name));
+            let missing = || Failure::usage(format!("input '{}' isn't set", tensor.port().name));
             let values = lend(values.as_ref().ok_or_else(missing)?);
             feeds.push(Feed { name, values });
         }

@@ -73,25 +73,27 @@ impl From<Element> for Type {
 pub struct Tensor {
     /// The model's name for it, for C.
     pub(crate) name: CString,
-    /// As the model has it.
-    pub(crate) port: Port,
-    /// As devices have it.
+    /// As devices have it, and as the model has it.
     pub(crate) of_device: AppTensor,
 }
 
 impl Tensor {
-    pub(crate) fn new((port, of_device): (Port, AppTensor)) -> Self {
+    pub(crate) fn new(of_device: AppTensor) -> Self {
         Self {
             // Names are printable.
-            name: CString::new(&*port.name).unwrap_or_default(),
-            port,
+            name: CString::new(&*of_device.port.name).unwrap_or_default(),
             of_device,
         }
     }
 
+    /// As the model has it.
+    pub(crate) fn port(&self) -> &Port {
+        &self.of_device.port
+    }
+
     /// The type of the model.
     pub(crate) fn kind(&self) -> Type {
-        self.port.element.into()
+        self.port().element.into()
     }
 
     /// Whether devices have it, as int8.
@@ -109,9 +111,8 @@ pub struct Tensors {
 }
 
 impl Tensors {
-    pub(crate) fn new(kind: &'static str, ports: Vec<Port>, of_device: Vec<AppTensor>) -> Self {
-        let all = ports.into_iter().zip(of_device);
-        let all = all.map(Tensor::new).collect();
+    pub(crate) fn new(kind: &'static str, of_device: &[AppTensor]) -> Self {
+        let all = of_device.iter().cloned().map(Tensor::new).collect();
         Self { kind, all }
     }
 
@@ -122,7 +123,7 @@ impl Tensors {
     pub(crate) fn at(&self, index: usize) -> Result<&Tensor, Failure> {
         self.all.get(index).ok_or_else(|| {
             let names = self.all.iter().enumerate();
-            let names = names.map(|(at, tensor)| format!("{at} {}", tensor.port.name));
+            let names = names.map(|(at, tensor)| format!("{at} {}", tensor.port().name));
             self.none(&index.to_string(), names)
         })
     }
@@ -132,9 +133,9 @@ impl Tensors {
     /// # Errors
     /// There is none.
     pub(crate) fn find(&self, name: &str) -> Result<usize, Failure> {
-        let found = self.all.iter().position(|t| t.port.name == name);
+        let found = self.all.iter().position(|t| t.port().name == name);
         found.ok_or_else(|| {
-            let names = self.all.iter().map(|tensor| tensor.port.name.clone());
+            let names = self.all.iter().map(|tensor| tensor.port().name.clone());
             self.none(&format!("'{name}'"), names)
         })
     }

@@ -20,7 +20,7 @@ impl Given<'_> {
     /// Another type, and values that aren't a whole number of images.
     pub fn of(self, input: &Tensor) -> Result<Values<'static>, Failure> {
         let Self { kind, bytes } = self;
-        let (name, len) = (&input.port.name, input.of_device.len());
+        let (name, len) = (&input.port().name, input.of_device.len());
         let found = bytes.len() / kind.size_bytes();
         if found == 0 || len == 0 || !found.is_multiple_of(len) {
             let text = format!("input '{name}': {found} values; an image has {len}");
@@ -91,7 +91,7 @@ impl Room<'_> {
     /// Room of another size, or a type that the values haven't.
     pub fn fill(self, output: &Output, tensor: &Tensor) -> Result<(), Failure> {
         let Self { kind, bytes } = self;
-        let (name, has) = (&tensor.port.name, output.values.len());
+        let (name, has) = (&tensor.port().name, output.values.len());
         let asked = bytes.len() / kind.size_bytes();
         if has != asked {
             let images = output.images;

@@ -12,8 +12,8 @@ use serde_json::Value;
 use vta_app::images::Source;
 use vta_app::open::Preprocess;
 use vta_app::open::default_images;
-use vta_app::options::{BundleOptions, Target};
-use vta_app::{Feed, Model, Session, Values};
+use vta_app::options::NetworkOptions;
+use vta_app::{Feed, Model, Session, Target, Values};
 
 use gcc::{Linked, Program, capi};
 
@@ -75,7 +75,7 @@ impl Expected {
         let model = Model::open(model).unwrap();
         let recipe = model.preprocess().unwrap().unwrap();
         let mut session = Session::open(model, target, &()).unwrap();
-        let input = session.inputs().unwrap().remove(0);
+        let input = session.inputs()[0].clone();
         let source = match images {
             Some(path) => Source::open(&[path], None).unwrap(),
             None => Source::of_pictures(default_images("demo", input.chw).unwrap()),
@@ -116,13 +116,13 @@ fn outputs_and_counters_are_those_of_the_library_of_rust() {
     let program = Program::new(&capi().join("tests/programs/outputs.c"), Linked::Dynamic);
     let folder = tempfile::tempdir().unwrap();
     let bundle = folder.path().join("demo.vta");
-    let compiled = vta_app::compile::bundle(&BundleOptions::new("demo"), &()).unwrap();
+    let compiled = vta_app::compile::bundle("demo", &NetworkOptions::default(), &()).unwrap();
     compiled.save(&bundle).unwrap();
     let bundle = bundle.to_str().unwrap();
     let cat = cat();
     let cat = cat.to_str().unwrap();
     let mut de10 = Target::named("cycle");
-    de10.device.timing = Some("de10".to_owned());
+    de10.timing = Some("de10".to_owned());
     for (args, target) in [
         (vec!["demo", "sim"], Target::named("sim")),
         (vec!["demo", "oracle", cat], Target::named("oracle")),
@@ -259,7 +259,7 @@ fn a_bundle_that_changes_while_it_is_open_gives_no_wrong_values_and_no_signal() 
     let program = Program::new(&capi().join("tests/programs/changed.c"), Linked::Dynamic);
     let folder = tempfile::tempdir().unwrap();
     let bundle = folder.path().join("demo.vta");
-    let compiled = vta_app::compile::bundle(&BundleOptions::new("demo"), &()).unwrap();
+    let compiled = vta_app::compile::bundle("demo", &NetworkOptions::default(), &()).unwrap();
     compiled.save(&bundle).unwrap();
     let whole = std::fs::read(&bundle).unwrap();
     let expected = runs(&program, &bundle, 0, |_| {});

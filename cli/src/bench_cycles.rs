@@ -6,7 +6,7 @@ use anyhow::{Result, ensure};
 use rayon::prelude::*;
 use serde_json::{Value, json};
 use vta_app::Watch;
-use vta_app::device::{ConfigSource, Machine};
+use vta_app::device::Machine;
 use vta_app::open::layer_or_network;
 use vta_app::report;
 use vta_app::sweep::pass;
@@ -85,8 +85,7 @@ impl Row {
 /// # Errors
 /// What can't be lowered or measured.
 pub fn bench(args: &BenchArgs) -> Result<bool> {
-    let config = args.config.clone().map(ConfigSource::from);
-    let machine = Machine::read(args.timing.machine(config.as_ref()))?;
+    let machine = Machine::read(&args.timing.target(args.config.as_ref()))?;
     if let Some(text) = machine.misfit_of_config() {
         Bar::remarks().note(&text);
     }

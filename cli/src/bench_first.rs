@@ -8,9 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 use vta_app::device;
-use vta_driver::{
-    Batch, DeviceInfo, DeviceMemory, PhysAddr, QueueLimits, Runner, Session, WorkerDevice,
-};
+use vta_driver::{Batch, DeviceInfo, PhysAddr, QueueLimits, Runner, Session, WorkerDevice};
 use vta_isa::{Config, Insn};
 use vta_replay::Case;
 use vta_sim::{Executor, Functional, GemmKernel, Planning, SimDevice};
@@ -222,21 +220,7 @@ fn of_case(path: &Path, case: &Case, kernel: GemmKernel, samples: usize) -> Resu
         ..Row::default()
     };
     for planning in (0..samples).flat_map(|_| [Planning::Again, Planning::AtOnce]) {
-        let mut memory = DeviceMemory::new();
-        for &(addr, size) in &case.allocations {
-            memory.map(addr.0, size)?;
-            // A recorded region may run across neighbouring allocations.
-            let end = u64::from(addr.0) + size;
-            for region in &case.before {
-                let first = u64::from(region.addr.0);
-                let from = first.max(addr.0.into());
-                let to = (first + region.bytes.len() as u64).min(end);
-                if from < to {
-                    let bytes = &region.bytes[(from - first) as usize..(to - first) as usize];
-                    memory.write(from, to - from)?.copy_from_slice(bytes);
-                }
-            }
-        }
+        let mut memory = case.memory()?;
         let executor = Functional::with_kernel(case.config.clone(), kernel);
         let mut executor = executor.with_planning(planning);
         let run = || {

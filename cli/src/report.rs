@@ -79,7 +79,7 @@ fn describe(outcome: &Outcome, image: usize, out: &mut String) {
 }
 
 fn summary(outcome: &Outcome, args: &RunArgs, out: &mut String) {
-    let (total, _) = outcome.totals();
+    let total = &outcome.found.counters;
     let images = outcome.images.len();
     let plural = |n: usize| if n == 1 { "" } else { "s" };
     let seconds = outcome.wall.as_secs_f64();
@@ -99,7 +99,7 @@ fn summary(outcome: &Outcome, args: &RunArgs, out: &mut String) {
         total.traffic.insns,
         bytes(total.traffic.total_bytes()),
     ));
-    for (name, c) in &outcome.devices {
+    for (name, c) in &outcome.found.devices {
         let scopes = match c.scope_copies {
             0 => String::new(),
             n => format!("{n} between memory scopes, "),
@@ -123,7 +123,7 @@ fn summary(outcome: &Outcome, args: &RunArgs, out: &mut String) {
         if outcome.host.ops() > 0 {
             out.push_str(&host_estimate(outcome, timed));
         }
-    } else if let (Some(cycles), None) = (outcome.marks.cycles(), &outcome.design) {
+    } else if let (Some(cycles), None) = (outcome.found.marks.cycles(), &outcome.design) {
         let each = cycles / images.max(1) as u64;
         out.push_str(&format!(
             "{cycles} cycles by its counter, {each} an image\n"
@@ -171,7 +171,7 @@ fn compared(outcome: &Outcome, out: &mut String) {
     let hazards = hazards.map(|all| findings(all, none, "hazards"));
     let none = "every layer's output is the reference interpreter's, bit for bit";
     let differ = "layer outputs differ from the reference";
-    let verified = outcome.verified.then_some(&outcome.mismatches[..]);
+    let verified = outcome.verified.then_some(&outcome.found.mismatches[..]);
     let verified = verified.map(|all| findings(all, none, differ));
     out.extend(hazards.into_iter().chain(verified));
 }
@@ -235,7 +235,7 @@ fn profile(outcome: &Outcome) -> String {
 
 /// What the host takes: how long each of its layers did, or by estimate would.
 fn host_table(outcome: &Outcome) -> Table {
-    let (_, rows) = outcome.totals();
+    let rows = outcome.layers();
     let runs = outcome.passes().max(1) as f64;
     let whole = match &outcome.timed {
         Some(timed) => timed.pass_ms(),
@@ -296,7 +296,7 @@ fn host_line(outcome: &Outcome) -> String {
         bytes(traffic.written),
     );
     if outcome.timed.is_none() {
-        let (_, rows) = outcome.totals();
+        let rows = outcome.layers();
         let all: Duration = rows.iter().map(|row| row.wall).sum();
         let own = rows.iter().filter(|row| host.layer(&row.name).is_some());
         let own: Duration = own.map(|row| row.wall).sum();
@@ -333,7 +333,7 @@ fn host_estimate(outcome: &Outcome, timed: &Timed) -> String {
 
 /// Where the time goes on a device that computes, or the cycles.
 fn layers_table(outcome: &Outcome) -> Table {
-    let (_, rows) = outcome.totals();
+    let rows = outcome.layers();
     let (runs, timed) = (outcome.passes().max(1), outcome.timed.as_ref());
     let macs = Column::number("MACs");
     let (macs, figures) = match timed {

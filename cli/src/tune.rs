@@ -5,7 +5,7 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use serde_json::json;
 use vta_app::Watch;
-use vta_app::device::{ConfigSource, Machine};
+use vta_app::device::Machine;
 use vta_app::files;
 use vta_app::open::layer_or_network;
 use vta_app::options::did_you_mean;
@@ -26,8 +26,7 @@ use crate::terminal::{print_line, print_text};
 /// # Errors
 /// What can't be read, lowered, measured or written.
 pub fn tune(args: &TuneArgs) -> Result<bool> {
-    let config = args.config.clone().map(ConfigSource::from);
-    let machine = Machine::read(args.timing.machine(config.as_ref()))?;
+    let machine = Machine::read(&args.timing.target(args.config.as_ref()))?;
     if let Some(text) = machine.misfit_of_config() {
         Bar::remarks().note(&text);
     }

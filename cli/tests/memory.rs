@@ -184,7 +184,6 @@ fn arrays_are_read_image_by_image() {
 fn host(kind: &'static str) -> Op {
     Op::Onnx(Box::new(OnnxOp {
         kind,
-        domain: "",
         opset: 13,
         attributes: Vec::new(),
         arguments: vec![true],

@@ -161,7 +161,6 @@ fn aliased() -> Graph {
     let sequence = value("sequence", &[1, 2, 2], None);
     let reshape = Op::Onnx(Box::new(OnnxOp {
         kind: "Reshape",
-        domain: "",
         opset: 13,
         attributes: Vec::new(),
         arguments: vec![true; 2],

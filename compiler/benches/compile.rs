@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use vta_compiler::graph::Graph;
 use vta_compiler::lower::{self, LowerOptions};
-use vta_compiler::onnx::{self, ReadOptions};
+use vta_compiler::onnx;
 use vta_compiler::{passes, tune, zoo};
 use vta_isa::Config;
 
@@ -17,7 +17,7 @@ const STEPS: [&str; 6] = ["make or read", "passes", "tiles", "lower", "write", "
 
 fn graph(name: &str) -> Graph {
     match name.ends_with(".onnx") {
-        true => onnx::load_file(std::fs::read(name).unwrap(), &ReadOptions::default()).unwrap(),
+        true => onnx::load(&std::fs::read(name).unwrap()).unwrap(),
         false => zoo::graph(name).unwrap(),
     }
 }

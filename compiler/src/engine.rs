@@ -20,7 +20,6 @@ mod library;
 mod composed;
 mod cubic;
 mod model;
-mod parts;
 
 use thiserror::Error;
 
@@ -39,9 +38,8 @@ pub struct Tensor {
 }
 
 /// A tensor that a run reads where it lies.
-#[derive(Clone, Copy)]
-#[cfg_attr(not(feature = "host"), allow(dead_code, reason = "nothing runs"))]
-pub(crate) struct Lent<'t> {
+#[derive(Clone, Copy, Debug)]
+pub struct Lent<'t> {
     /// The value's name.
     pub name: &'t str,
     /// Dimensions.
@@ -52,11 +50,19 @@ pub(crate) struct Lent<'t> {
 
 impl<'t> Lent<'t> {
     /// A whole tensor.
-    pub(crate) fn of(name: &'t str, tensor: &'t Tensor) -> Self {
+    pub fn of(name: &'t str, tensor: &'t Tensor) -> Self {
         Self {
             name,
             shape: &tensor.shape,
             data: &tensor.data,
+        }
+    }
+
+    /// A tensor of its own.
+    pub fn copied(&self) -> Tensor {
+        Tensor {
+            shape: self.shape.to_vec(),
+            data: self.data.clone(),
         }
     }
 }

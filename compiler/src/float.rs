@@ -6,7 +6,7 @@ use std::borrow::Cow;
 
 use thiserror::Error;
 
-use crate::engine::{self, Engine, EngineError, Lent, Tensor};
+use crate::engine::{self, Engine, EngineError, Lent};
 use crate::graph::{Data, Element, Graph, Op, Value, ValueId};
 use crate::onnx;
 
@@ -35,8 +35,8 @@ pub struct FloatNetwork<'g> {
     /// Weights that each run reads from the graph.
     lent: Vec<ValueId>,
     wanted: Vec<ValueId>,
-    /// Those of `wanted` that a node computes.
-    computed: Vec<ValueId>,
+    /// Whether each of `wanted` comes of a run: a node computes it, or it is an input.
+    comes: Vec<bool>,
 }
 
 impl<'g> FloatNetwork<'g> {
@@ -47,23 +47,27 @@ impl<'g> FloatNetwork<'g> {
     /// [`FloatError::Engine`] naming the node that can't be loaded.
     pub fn new(graph: &'g Graph, wanted: Vec<ValueId>) -> Result<Self, FloatError> {
         let graph = onnx::with_unique_names(graph);
-        let mut is_wanted = vec![false; graph.values.len()];
-        for id in &wanted {
-            is_wanted[id.0] = true;
-        }
-        let made = graph.nodes.iter().map(|node| node.output);
-        let computed: Vec<ValueId> = made.filter(|id| is_wanted[id.0]).collect();
+        let mut computed = vec![false; graph.values.len()];
+        graph
+            .nodes
+            .iter()
+            .for_each(|node| computed[node.output.0] = true);
+        let comes = |id: &ValueId| computed[id.0] || graph.inputs.contains(id);
+        let comes = wanted.iter().map(comes).collect();
+        let mut given: Vec<ValueId> = wanted.clone();
+        given.retain(|id| std::mem::take(&mut computed[id.0]));
+        // The engine would keep a copy of them beside the graph's own.
         let lent = weights(&graph);
         let engine = match &lent[..] {
-            [] => Engine::new(engine::model(&graph, &computed))?,
-            lent => Engine::new(engine::model(&without(&graph, lent), &computed))?,
+            [] => Engine::new(engine::model(&graph, &given))?,
+            lent => Engine::new(engine::model(&without(&graph, lent), &given))?,
         };
         Ok(Self {
             graph,
             engine,
             lent,
             wanted,
-            computed,
+            comes,
         })
     }
 
@@ -73,59 +77,44 @@ impl<'g> FloatNetwork<'g> {
     /// # Errors
     /// [`FloatError`] for an image of another length or a node that can't be computed.
     pub fn run(&self, image: &[f32]) -> Result<Vec<Vec<f32>>, FloatError> {
-        let values = &self.graph.values;
         let images = self.images(image)?;
-        let of = |id: &ValueId| images.iter().find(|(other, _)| other == id);
-        let inputs = images.iter().map(|(id, image)| named(&values[id.0], image));
-        let inputs: Vec<(&str, Tensor)> = inputs.collect();
-        let inputs: Vec<(&str, &Tensor)> = inputs.iter().map(|(name, x)| (*name, x)).collect();
-        let inputs = self.with_weights(&inputs);
-        let names = self.computed.iter().map(|id| &values[id.0].name[..]);
-        let names: Vec<&str> = names.collect();
-        let mut found = vec![None; values.len()];
-        for (id, tensor) in self
-            .computed
-            .iter()
-            .zip(self.engine.run_lent(&inputs, &names)?)
-        {
-            found[id.0] = Some(floats(tensor.data));
-        }
-        let given = |id: &ValueId| match &values[id.0].data {
-            Some(data) => floats(data.clone()),
-            None => of(id).map_or_else(Vec::new, |(_, image)| image.to_vec()),
+        let given = images.iter().map(|(id, image)| (*id, image));
+        let wanted = || self.wanted.iter().zip(&self.comes);
+        let asked = wanted().filter(|(_, comes)| **comes).map(|(id, _)| *id);
+        let mut found = self.compute(given, asked)?.into_iter();
+        let value = |(id, comes): (&ValueId, &bool)| {
+            let constant = || self.graph.values[id.0].data.clone().map(floats);
+            let value = if *comes { found.next() } else { constant() };
+            value.unwrap_or_default()
         };
-        // A value may be wanted several times.
-        let mut still = vec![0; values.len()];
-        self.wanted.iter().for_each(|id| still[id.0] += 1);
-        let mut value = |id: &ValueId| {
-            still[id.0] -= 1;
-            let slot = &mut found[id.0];
-            let value = if still[id.0] == 0 {
-                slot.take()
-            } else {
-                slot.clone()
-            };
-            value.unwrap_or_else(|| given(id))
-        };
-        Ok(self.wanted.iter().map(&mut value).collect())
+        Ok(wanted().map(value).collect())
     }
 
-    /// Inputs, and the weights that the engine hasn't.
-    fn with_weights<'t>(&'t self, inputs: &[(&'t str, &'t Tensor)]) -> Vec<Lent<'t>> {
-        let given = inputs.iter().map(|(name, tensor)| Lent::of(name, tensor));
-        let lend = |id: &ValueId| {
-            let value = &self.graph.values[id.0];
-            Some(Lent {
-                name: &value.name,
-                shape: &value.shape,
-                data: value.data.as_ref()?,
-            })
+    /// Values of a run on others, in floats.
+    fn compute<'t>(
+        &'t self,
+        given: impl Iterator<Item = (ValueId, &'t Data)>,
+        asked: impl Iterator<Item = ValueId>,
+    ) -> Result<Vec<Vec<f32>>, FloatError> {
+        let values = &self.graph.values;
+        let weight = |id: &ValueId| Some((*id, values[id.0].data.as_ref()?));
+        let lend = |(id, data): (ValueId, &'t Data)| Lent {
+            name: &values[id.0].name,
+            shape: &values[id.0].shape,
+            data,
         };
-        given.chain(self.lent.iter().filter_map(lend)).collect()
+        let given = given.chain(self.lent.iter().filter_map(weight));
+        let given: Vec<Lent<'_>> = given.map(lend).collect();
+        let asked: Vec<&str> = asked.map(|id| &values[id.0].name[..]).collect();
+        let found = self.engine.run(&given, &asked)?;
+        Ok(found
+            .into_iter()
+            .map(|tensor| floats(tensor.data))
+            .collect())
     }
 
     /// What each input takes of an image.
-    fn images<'i>(&self, image: &'i [f32]) -> Result<Vec<(ValueId, &'i [f32])>, FloatError> {
+    fn images(&self, image: &[f32]) -> Result<Vec<(ValueId, Data)>, FloatError> {
         let len = |id: &ValueId| {
             let shape = self.graph.values[id.0].shape.iter();
             shape.copied().try_fold(1usize, usize::checked_mul)
@@ -140,7 +129,7 @@ impl<'g> FloatNetwork<'g> {
         let mut rest = image;
         let own = |(id, len): (&ValueId, usize)| {
             let own = rest.split_off(..len).unwrap_or_default();
-            (*id, own)
+            (*id, input(&self.graph.values[id.0], own))
         };
         Ok(self.graph.inputs.iter().zip(lens).map(own).collect())
     }
@@ -149,28 +138,22 @@ impl<'g> FloatNetwork<'g> {
     /// computes them: only what depends on neither is the image's. Float32 values alone can be given.
     ///
     /// # Errors
-    /// As for [`FloatNetwork::run`], and for a tensor of another shape than the value.
+    /// As for [`FloatNetwork::run`], and for a value that isn't as large as it should be.
     pub(crate) fn resume(
         &self,
         image: &[f32],
-        given: &[(usize, &Tensor)],
+        given: &[(usize, &Data)],
         places: &[usize],
     ) -> Result<Vec<Vec<f32>>, FloatError> {
-        let values = &self.graph.values;
         let known = |id: &ValueId| given.iter().any(|(at, _)| self.wanted[*at] == *id);
-        let images = self.images(image)?.into_iter().filter(|(id, _)| !known(id));
-        let images = images.map(|(id, image)| named(&values[id.0], image));
-        let images: Vec<(&str, Tensor)> = images.collect();
-        let name = |at: usize| &values[self.wanted[at].0].name[..];
-        let images = images.iter().map(|(name, x)| (*name, x));
-        let given = given.iter().map(|(at, tensor)| (name(*at), *tensor));
-        let inputs: Vec<(&str, &Tensor)> = images.chain(given).collect();
-        let names: Vec<&str> = places.iter().map(|at| name(*at)).collect();
-        let found = self.engine.run_lent(&self.with_weights(&inputs), &names)?;
-        Ok(found
-            .into_iter()
-            .map(|tensor| floats(tensor.data))
-            .collect())
+        let mut images = self.images(image)?;
+        images.retain(|(id, _)| !known(id));
+        let images = images.iter().map(|(id, image)| (*id, image));
+        let given = given.iter().map(|(at, data)| (self.wanted[*at], *data));
+        self.compute(
+            images.chain(given),
+            places.iter().map(|at| self.wanted[*at]),
+        )
     }
 }
 
@@ -223,24 +206,17 @@ fn without(graph: &Graph, constants: &[ValueId]) -> Graph {
     without
 }
 
-/// An image as an input takes it, with the input's name.
-fn named<'v>(value: &'v Value, image: &[f32]) -> (&'v str, Tensor) {
-    (&value.name, input(value, image))
-}
-
 /// An image as an input takes it.
-fn input(value: &Value, image: &[f32]) -> Tensor {
+fn input(value: &Value, image: &[f32]) -> Data {
     let each = || image.iter().copied();
-    let data = match value.element {
+    match value.element {
         Element::F32 => Data::F32(image.to_vec()),
         Element::I8 => Data::I8(each().map(|x| x as i8).collect()),
         Element::U8 => Data::U8(each().map(|x| x as u8).collect()),
         Element::I32 => Data::I32(each().map(|x| x as i32).collect()),
         Element::I64 => Data::I64(each().map(|x| x as i64).collect()),
         Element::Bool => Data::Bool(each().map(|x| x != 0.0).collect()),
-    };
-    let shape = value.shape.clone();
-    Tensor { shape, data }
+    }
 }
 
 fn floats(data: Data) -> Vec<f32> {
@@ -300,9 +276,12 @@ mod tests {
         assert_eq!(weights(&graph), [ValueId(1)]);
         let network = FloatNetwork::new(&graph, vec![ValueId(3), ValueId(4)]).unwrap();
         let lent = network.run(&image).unwrap();
-        let whole = Engine::new(engine::model(&graph, &network.computed)).unwrap();
-        let input = input(&graph.values[0], &image);
-        let whole = whole.run(&[("x", &input)], &["y", "z"]).unwrap();
+        let whole = Engine::new(engine::model(&graph, &network.wanted)).unwrap();
+        let data = &input(&graph.values[0], &image);
+        let (name, shape) = ("x", &[1, 256][..]);
+        let whole = whole
+            .run(&[Lent { name, shape, data }], &["y", "z"])
+            .unwrap();
         let whole: Vec<Vec<f32>> = whole.into_iter().map(|t| floats(t.data)).collect();
         assert_eq!(lent, whole);
     }

@@ -1,11 +1,13 @@
 //! Single layers by name or shape, with seeded data: `resnet18.C2`, `conv:..`, `dw:..`, `gemm:..`.
 
+use std::fmt::Display;
+
 use thiserror::Error;
 
 use crate::qgraph::lane::LaneOp;
 use crate::qgraph::window::{Pads, Window};
 use crate::qgraph::{QConv, QGraph, QNode, QOp, QTensor, TensorId};
-use crate::semantics::{self, Interval, Output, Requant, Requantize, SemanticsError, WeightSums};
+use crate::semantics::{self, Interval, Output, Requant, Requantize, WeightSums};
 use crate::zoo::Rng;
 
 /// A layer to run on its own.
@@ -27,86 +29,14 @@ pub struct LayerSpec {
     pub dense: bool,
 }
 
-/// A specification that isn't one.
+/// A specification that isn't one, or a layer that can't be: the specification, which number of it, the limit.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[non_exhaustive]
-pub enum LayerError {
-    /// No such form.
-    #[error(
-        "'{0}' is no layer: write resnet18.C1 to resnet18.C11, conv:N,CI,H,W,CO,K,S,P[,G], \
-         dw:N,C,H,W,K,S,P or gemm:M,K,N"
-    )]
-    Form(String),
-    /// A number is missing, wrong or out of range.
-    #[error("'{spec}': {name} is '{text}', but it must be a whole number from {low} to {high}")]
-    Number {
-        /// The specification.
-        spec: String,
-        /// Which number.
-        name: &'static str,
-        /// What stands there.
-        text: String,
-        /// Smallest legal value.
-        low: usize,
-        /// Largest legal value.
-        high: usize,
-    },
-    /// Too few or too many numbers.
-    #[error("'{spec}' has {found} numbers, but {expected} are needed ({names})")]
-    Count {
-        /// The specification.
-        spec: String,
-        /// How many there are.
-        found: usize,
-        /// How many are needed.
-        expected: usize,
-        /// Their names.
-        names: String,
-    },
-    /// The groups don't divide the channels.
-    #[error("'{spec}': G is {group}, which doesn't divide CI {ci} and CO {co}")]
-    Group {
-        /// The specification.
-        spec: String,
-        /// Groups.
-        group: usize,
-        /// Input channels.
-        ci: usize,
-        /// Output channels.
-        co: usize,
-    },
-    /// The kernel is larger than the padded input.
-    #[error("'{spec}': a kernel of {kernel} doesn't fit an input of {h}x{w} padded by {pad}")]
-    Window {
-        /// The specification.
-        spec: String,
-        /// The kernel's size.
-        kernel: usize,
-        /// Rows.
-        h: usize,
-        /// Columns.
-        w: usize,
-        /// On each side.
-        pad: usize,
-    },
-    /// The tensors are too large to hold.
-    #[error("'{spec}': {what} has more than {limit} elements")]
-    Size {
-        /// The specification.
-        spec: String,
-        /// Which tensor.
-        what: &'static str,
-        /// The limit.
-        limit: usize,
-    },
-    /// The layer's arithmetic doesn't fit int32.
-    #[error("'{spec}': {source}")]
-    Semantics {
-        /// The specification.
-        spec: String,
-        /// The cause.
-        source: SemanticsError,
-    },
+#[error("{0}")]
+pub struct LayerError(pub String);
+
+/// What is wrong with a specification that has the right form.
+fn wrong(spec: &str, reason: impl Display) -> LayerError {
+    LayerError(format!("'{spec}': {reason}"))
 }
 
 /// ResNet-18's convolutions as the VTA papers number them: input size, CI, CO, K, S, P.
@@ -134,35 +64,43 @@ pub const MAX_SIZE: usize = 65_536;
 /// # Errors
 /// [`LayerError`] naming the number and its range.
 pub fn parse(spec: &str) -> Result<LayerSpec, LayerError> {
+    let unknown = || {
+        LayerError(format!(
+            "'{spec}' is no layer: write resnet18.C1 to resnet18.C11, conv:N,CI,H,W,CO,K,S,P[,G], \
+             dw:N,C,H,W,K,S,P or gemm:M,K,N"
+        ))
+    };
     if let Some(name) = spec.strip_prefix("resnet18.") {
         let found = RESNET18.iter().find(|(n, _)| n.eq_ignore_ascii_case(name));
-        let &(_, [size, ci, co, k, s, p]) =
-            found.ok_or_else(|| LayerError::Form(spec.to_owned()))?;
+        let &(_, [size, ci, co, k, s, p]) = found.ok_or_else(unknown)?;
         return conv(spec, [1, ci, size, size, co, k, s, p], 1);
     }
-    if let Some(text) = spec.strip_prefix("conv:") {
-        let names = ["N", "CI", "H", "W", "CO", "K", "S", "P"];
-        if text.split(',').count() == 9 {
+    let (kind, text) = spec.split_once(':').ok_or_else(unknown)?;
+    match kind {
+        "conv" if text.split(',').count() == 9 => {
             let names = ["N", "CI", "H", "W", "CO", "K", "S", "P", "G"];
             let [n, ci, h, w, co, k, s, p, g] = numbers(spec, text, names)?;
-            return conv(spec, [n, ci, h, w, co, k, s, p], g);
+            conv(spec, [n, ci, h, w, co, k, s, p], g)
         }
-        return conv(spec, numbers(spec, text, names)?, 1);
+        "conv" => {
+            let names = ["N", "CI", "H", "W", "CO", "K", "S", "P"];
+            conv(spec, numbers(spec, text, names)?, 1)
+        }
+        "dw" => {
+            let names = ["N", "C", "H", "W", "K", "S", "P"];
+            let [n, c, h, w, k, s, p] = numbers(spec, text, names)?;
+            conv(spec, [n, c, h, w, c, k, s, p], c)
+        }
+        "gemm" => {
+            let [m, k, n] = numbers(spec, text, ["M", "K", "N"])?;
+            let product = conv(spec, [1, k, 1, m, n, 1, 1, 0], 1)?;
+            Ok(LayerSpec {
+                dense: true,
+                ..product
+            })
+        }
+        _ => Err(unknown()),
     }
-    if let Some(text) = spec.strip_prefix("dw:") {
-        let names = ["N", "C", "H", "W", "K", "S", "P"];
-        let [n, c, h, w, k, s, p] = numbers(spec, text, names)?;
-        return conv(spec, [n, c, h, w, c, k, s, p], c);
-    }
-    if let Some(text) = spec.strip_prefix("gemm:") {
-        let [m, k, n] = numbers(spec, text, ["M", "K", "N"])?;
-        let product = conv(spec, [1, k, 1, m, n, 1, 1, 0], 1)?;
-        return Ok(LayerSpec {
-            dense: true,
-            ..product
-        });
-    }
-    Err(LayerError::Form(spec.to_owned()))
 }
 
 fn numbers<const N: usize>(
@@ -172,31 +110,18 @@ fn numbers<const N: usize>(
 ) -> Result<[usize; N], LayerError> {
     let parts: Vec<&str> = text.split(',').map(str::trim).collect();
     if parts.len() != N {
-        let (spec, names) = (spec.to_owned(), names.join(","));
-        return Err(LayerError::Count {
-            spec,
-            found: parts.len(),
-            expected: N,
-            names,
-        });
+        let (found, names) = (parts.len(), names.join(","));
+        let reason = format!("has {found} numbers, but {N} are needed ({names})");
+        return Err(LayerError(format!("'{spec}' {reason}")));
     }
     let mut values = [0; N];
     for ((value, text), name) in values.iter_mut().zip(parts).zip(names) {
         let (low, high) = (usize::from(name != "P"), MAX_SIZE);
-        *value = text
-            .parse()
-            .ok()
-            .filter(|v| (low..=high).contains(v))
-            .ok_or_else(|| {
-                let (spec, text) = (spec.to_owned(), text.to_owned());
-                LayerError::Number {
-                    spec,
-                    name,
-                    text,
-                    low,
-                    high,
-                }
-            })?;
+        let parsed = text.parse().ok().filter(|v| (low..=high).contains(v));
+        *value = parsed.ok_or_else(|| {
+            let range = format!("a whole number from {low} to {high}");
+            wrong(spec, format!("{name} is '{text}', but it must be {range}"))
+        })?;
     }
     Ok(values)
 }
@@ -229,53 +154,41 @@ impl LayerSpec {
     /// held.
     ///
     /// # Errors
-    /// [`LayerError::Group`], [`LayerError::Window`] or [`LayerError::Size`].
+    /// [`LayerError`] with the sizes that contradict each other, or the limit.
     pub fn checked(self) -> Result<Self, LayerError> {
-        let Self {
-            chw: [ci, h, w],
-            co,
-            group,
-            ..
-        } = self;
+        let ([ci, h, w], co, group) = (self.chw, self.co, self.group);
+        let wrong = |reason: String| Err(wrong(&self.name, reason));
         if group == 0 || ci % group != 0 || co % group != 0 {
-            let spec = self.name;
-            return Err(LayerError::Group {
-                spec,
-                group,
-                ci,
-                co,
-            });
+            return wrong(format!(
+                "G is {group}, which doesn't divide CI {ci} and CO {co}"
+            ));
         }
         let [oh, ow] = outputs(&self)?;
         let [k, l] = self.window.kernel;
-        let size = |what, dims: [usize; 4]| {
+        for (what, dims) in [
+            ("input", [self.images, ci, h, w]),
+            ("weights", [co, ci / group, k, l]),
+            ("output", [self.images, co, oh, ow]),
+        ] {
             let count = dims.iter().try_fold(1usize, |n, d| n.checked_mul(*d));
-            match count {
-                Some(n) if n <= MAX_ELEMENTS => Ok(()),
-                _ => Err(LayerError::Size {
-                    spec: self.name.clone(),
-                    what,
-                    limit: MAX_ELEMENTS,
-                }),
+            if count.is_none_or(|n| n > MAX_ELEMENTS) {
+                return wrong(format!("the {what} has more than {MAX_ELEMENTS} elements"));
             }
-        };
-        size("the input", [self.images, ci, h, w])?;
-        size("the weights", [co, ci / group, k, l])?;
-        size("the output", [self.images, co, oh, ow])?;
+        }
         Ok(self)
     }
 }
 
 /// Rows and columns of the output.
 fn outputs(spec: &LayerSpec) -> Result<[usize; 2], LayerError> {
-    let [_, h, w] = spec.chw;
-    let window = &spec.window;
-    window.output(h, w).ok_or_else(|| LayerError::Window {
-        spec: spec.name.clone(),
-        kernel: window.kernel[0],
-        h,
-        w,
-        pad: window.pads.top,
+    let ([_, h, w], window) = (spec.chw, &spec.window);
+    window.output(h, w).ok_or_else(|| {
+        let (kernel, pad) = (window.kernel[0], window.pads.top);
+        let input = format!("an input of {h}x{w} padded by {pad}");
+        wrong(
+            &spec.name,
+            format!("a kernel of {kernel} doesn't fit {input}"),
+        )
     })
 }
 
@@ -283,8 +196,8 @@ fn outputs(spec: &LayerSpec) -> Result<[usize; 2], LayerError> {
 /// with a power of two.
 ///
 /// # Errors
-/// [`LayerError::Semantics`] when the sums can't be bounded inside int32, [`LayerError::Window`] when
-/// the kernel is larger than the padded input.
+/// [`LayerError`] when the sums can't be bounded inside int32, or the kernel is larger than the padded
+/// input.
 pub fn build(spec: &LayerSpec, seed: u64) -> Result<QGraph, LayerError> {
     let mut rng = Rng::new(seed);
     let [ci, ..] = spec.chw;
@@ -308,10 +221,7 @@ pub fn build(spec: &LayerSpec, seed: u64) -> Result<QGraph, LayerError> {
         },
     };
     let mut epilogue: Vec<LaneOp> =
-        semantics::plan_requantize(&given).map_err(|source| LayerError::Semantics {
-            spec: spec.name.clone(),
-            source,
-        })?;
+        semantics::plan_requantize(&given).map_err(|error| wrong(&spec.name, error))?;
     if epilogue.is_empty() {
         epilogue.push(LaneOp::min(127));
     }

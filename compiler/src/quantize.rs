@@ -49,20 +49,7 @@ pub use scales::{Scales, calibrate, choose, equal_scales};
 /// # Errors
 /// [`QuantizeError`].
 pub fn quantize(graph: &Graph, images: &[Vec<f32>], mode: Mode) -> Result<Graph, QuantizeError> {
-    quantize_with(graph, &images, &Options::new(mode))
-}
-
-/// [`quantize`] with images that are read as they are needed, of which memory and results don't depend on
-/// how many are held at once.
-///
-/// # Errors
-/// [`QuantizeError`].
-pub fn quantize_with(
-    graph: &Graph,
-    images: &dyn Calibration,
-    options: &Options,
-) -> Result<Graph, QuantizeError> {
-    Ok(quantize_network(graph, images, options)?.graph)
+    Ok(quantize_network(graph, &images, &Options::new(mode))?.graph)
 }
 
 /// A quantised graph, and what is known of how it became one.
@@ -81,7 +68,8 @@ pub struct Quantized {
     options: Options,
 }
 
-/// [`quantize_with`], for a [`report`] on it. A graph that is given away isn't held beside what is made of it.
+/// [`quantize`] with images that are read as they are needed, of which memory and results don't depend on how many are
+/// held at once, for a [`report`] on it. A graph that is given away isn't held beside what is made of it.
 ///
 /// # Errors
 /// [`QuantizeError`].

@@ -12,8 +12,9 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use vta_isa::{Config, Extensions, MemType};
 use vta_program::Program;
+use vta_program::listing::ResidualBy;
 
-use crate::lower::{self, ConvShape, ConvTile, LowerError, LowerOptions, ResidualForm, Tiles};
+use crate::lower::{self, ConvShape, ConvTile, LowerError, LowerOptions, Tiles};
 use crate::qgraph::{NodeId, QGraph};
 
 /// The version of the cache's text and of what its cycles mean.
@@ -162,9 +163,9 @@ fn shape_key(shape: &ConvShape) -> String {
     let window = &shape.window;
     let [top, left, bottom, right] = window.pads.to_array();
     let residual = match shape.residual {
-        ResidualForm::None => "none".to_owned(),
-        ResidualForm::Load => "load".to_owned(),
-        ResidualForm::Product { weights } => format!("product {weights}"),
+        ResidualBy::None => "none".to_owned(),
+        ResidualBy::Load => "load".to_owned(),
+        ResidualBy::Product { .. } => format!("product {}", shape.diagonals()),
     };
     let groups = shape.groups.map_or(String::new(), |g| {
         format!(" groups {} of {} to {}", g.count, g.inputs, g.outputs)

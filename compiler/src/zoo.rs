@@ -60,7 +60,7 @@ pub fn graph(name: &str) -> Result<Graph, ZooError> {
 /// [`ZooError::Unknown`] listing the names.
 pub fn graph_with(name: &str, mode: Mode) -> Result<Graph, ZooError> {
     // Weights are drawn when they are quantised, so that there is never more than a layer's in floats.
-    let (graph, drawn) = drawn(name, SIZE, Detail::Shapes)?;
+    let (graph, drawn) = build(name, SIZE, Detail::Shapes)?;
     let scales = scales::recorded(name, &graph, mode)?;
     let constants = |id: ValueId| drawn.get(&id).map(Draw::values);
     Ok(quantize::apply_with(&graph, &scales, mode, &constants)?)
@@ -86,8 +86,8 @@ pub struct Outline {
 /// # Errors
 /// [`ZooError::Unknown`] listing the names.
 pub fn outline(name: &str) -> Result<Outline, ZooError> {
-    let shapes = build(name, SIZE, Detail::Shapes)?;
-    let thin = build(name, SIZE, Detail::Thin)?;
+    let (shapes, _) = build(name, SIZE, Detail::Shapes)?;
+    let (thin, _) = build(name, SIZE, Detail::Thin)?;
     let scales = quantize::equal_scales(&thin, 1.0 / 16.0);
     let thin = passes::quantized(&quantize::apply(&thin, &scales, Mode::Multiply)?)?;
     Ok(Outline {
@@ -123,13 +123,8 @@ pub fn sample_image(size: usize, seed: u64) -> Vec<u8> {
     image
 }
 
-/// The float graph for an input of `size`.
-fn build(name: &str, size: usize, detail: Detail) -> Result<Graph, ZooError> {
-    drawn(name, size, detail).map(|(graph, _)| graph)
-}
-
 /// The float graph for an input of `size`, and its constants.
-fn drawn(
+fn build(
     name: &str,
     size: usize,
     detail: Detail,

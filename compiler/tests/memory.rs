@@ -76,7 +76,12 @@ fn a_large_layer_takes_two_and_a_half_times_its_weights() {
     let scales = quantize::equal_scales(&graph, 1.0);
     let graph = quantize::apply(&graph, &scales, Mode::Multiply).unwrap();
     let file = onnx::save(&graph);
-    let read = || onnx::load_file(file.clone(), &ReadOptions::default()).unwrap();
+    let read = || {
+        onnx::load_part(file.clone(), &ReadOptions::default())
+            .unwrap()
+            .whole()
+            .unwrap()
+    };
     assert_bounded("dense", weights, peak(read));
 }
 

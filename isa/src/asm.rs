@@ -20,7 +20,7 @@ use std::fmt;
 use thiserror::Error;
 
 use crate::{
-    Alu, AluOp, AluOperand, Deps, Field, FieldError, Finish, Form, Gemm, Insn, Load, MemType,
+    Alu, AluOp, AluOperand, Deps, Field, FieldError, Finish, Gemm, Insn, Load, MemType, Notation,
     Opcode, Store,
 };
 
@@ -146,7 +146,7 @@ impl<'a> Words<'a> {
 
     /// What stands for a field; 0 when it is left out.
     fn field(&mut self, field: &Field) -> Result<u64, Fault> {
-        if field.form == Form::Flag {
+        if field.notation == Notation::Flag {
             return Ok(self.take(field.name, Flag::Yes).is_some().into());
         }
         let (low, high) = field.range();
@@ -285,11 +285,11 @@ fn parse_insn(mnemonic: &str, w: &mut Words) -> Result<Option<Insn>, Fault> {
 /// Prints fields, each with a space before it.
 fn print(f: &mut fmt::Formatter<'_>, values: impl Iterator<Item = (Field, u64)>) -> fmt::Result {
     for (field, value) in values {
-        match field.form {
-            Form::Flag if value != 0 => write!(f, " {}", field.name)?,
-            Form::Number if value != 0 => write!(f, " {}={value}", field.name)?,
-            Form::Shown => write!(f, " {}={value}", field.name)?,
-            Form::Flag | Form::Number | Form::Signed | Form::Code => {}
+        match field.notation {
+            Notation::Flag if value != 0 => write!(f, " {}", field.name)?,
+            Notation::Number if value != 0 => write!(f, " {}={value}", field.name)?,
+            Notation::Shown => write!(f, " {}={value}", field.name)?,
+            Notation::Flag | Notation::Number | Notation::Signed | Notation::Code => {}
         }
     }
     Ok(())

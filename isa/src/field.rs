@@ -9,7 +9,7 @@ use thiserror::Error;
 
 /// How a field reads in assembly text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Form {
+pub enum Notation {
     /// One bit: its name, where it is set.
     Flag,
     /// `name=value`, left out when it is 0.
@@ -44,7 +44,7 @@ pub struct Field {
     /// Its width.
     pub bits: u32,
     /// How it reads in text.
-    pub form: Form,
+    pub notation: Notation,
     /// What it counts.
     pub unit: &'static str,
     /// What it means.
@@ -52,7 +52,7 @@ pub struct Field {
 }
 
 impl Field {
-    /// The largest pattern of its bits: the largest value, but for a [`Form::Signed`] field.
+    /// The largest pattern of its bits: the largest value, but for a [`Notation::Signed`] field.
     pub const fn max(&self) -> u64 {
         (1 << self.bits) - 1
     }
@@ -64,9 +64,11 @@ impl Field {
 
     /// Smallest and largest value.
     pub const fn range(&self) -> (i64, i64) {
-        match self.form {
-            Form::Signed => (-(1 << (self.bits - 1)), (1 << (self.bits - 1)) - 1),
-            Form::Flag | Form::Number | Form::Shown | Form::Code => (0, self.max() as i64),
+        match self.notation {
+            Notation::Signed => (-(1 << (self.bits - 1)), (1 << (self.bits - 1)) - 1),
+            Notation::Flag | Notation::Number | Notation::Shown | Notation::Code => {
+                (0, self.max() as i64)
+            }
         }
     }
 
@@ -121,7 +123,7 @@ pub(crate) const fn in_bit_order<const N: usize>(mut fields: [Field; N]) -> [Fie
 /// A struct of fields. `members` hold what isn't the number of one field and are coded by the
 /// kind itself, in the fields that `codes` declares; each of `fields` becomes a public member.
 ///
-/// A field is `name: type = [first bit, width], form, unit, meaning`. The struct has
+/// A field is `name: type = [first bit, width], notation, unit, meaning`. The struct has
 ///
 /// - `FIELDS`, the fields by name, and `LIST`, by first bit;
 /// - `unpack(word, members..)` and `pack()`, which leaves the codes' bits 0;
@@ -132,7 +134,7 @@ macro_rules! layout {
         $Kind:ident, $Fields:ident {
             members { $( $(#[$about:meta])* $member:ident: $Member:ty; )* }
             codes { $( $code:ident = [$at:literal, $width:literal], $as:ident, $of:literal, $what:literal; )* }
-            fields { $( $field:ident: $type:ident = [$first:literal, $bits:literal], $form:ident, $unit:literal, $meaning:literal; )* }
+            fields { $( $field:ident: $type:ident = [$first:literal, $bits:literal], $notation:ident, $unit:literal, $meaning:literal; )* }
         }
     ) => {
         $(#[$doc])*
@@ -158,7 +160,7 @@ macro_rules! layout {
                     name: stringify!($code),
                     first_bit: $at,
                     bits: $width,
-                    form: $crate::Form::$as,
+                    notation: $crate::Notation::$as,
                     unit: $of,
                     meaning: $what,
                 }, )*
@@ -166,7 +168,7 @@ macro_rules! layout {
                     name: stringify!($field),
                     first_bit: $first,
                     bits: $bits,
-                    form: $crate::Form::$form,
+                    notation: $crate::Notation::$notation,
                     unit: $unit,
                     meaning: $meaning,
                 }, )*
@@ -330,12 +332,12 @@ pub(crate) fn assigned(codes: &[(u8, &str)]) -> String {
 mod tests {
     use super::*;
 
-    const fn field(first_bit: u32, bits: u32, form: Form) -> Field {
+    const fn field(first_bit: u32, bits: u32, notation: Notation) -> Field {
         Field {
             name: "f",
             first_bit,
             bits,
-            form,
+            notation,
             unit: "",
             meaning: "",
         }
@@ -343,7 +345,7 @@ mod tests {
 
     #[test]
     fn a_field_takes_what_fits_and_names_what_does_not() {
-        let f = field(62, 2, Form::Number);
+        let f = field(62, 2, Notation::Number);
         assert_eq!((f.max(), f.range()), (3, (0, 3)));
         assert_eq!(f.put(3), Ok(3 << 62));
         assert_eq!(f.get(!0), 3);
@@ -352,19 +354,19 @@ mod tests {
             error,
             Err("f is 4, but its 2-bit field holds at most 3".into())
         );
-        assert_eq!(field(112, 16, Form::Signed).range(), (-32768, 32767));
-        assert_eq!(field(26, 32, Form::Shown).max(), u64::from(u32::MAX));
+        assert_eq!(field(112, 16, Notation::Signed).range(), (-32768, 32767));
+        assert_eq!(field(26, 32, Notation::Shown).max(), u64::from(u32::MAX));
     }
 
     #[test]
     #[should_panic(expected = "overlap")]
     fn fields_that_overlap_are_refused() {
-        in_bit_order([field(4, 2, Form::Number), field(0, 5, Form::Number)]);
+        in_bit_order([field(4, 2, Notation::Number), field(0, 5, Notation::Number)]);
     }
 
     #[test]
     fn fields_are_sorted_by_their_bits() {
-        let f = |first| field(first, 2, Form::Number);
+        let f = |first| field(first, 2, Notation::Number);
         assert_eq!(in_bit_order([f(9), f(0), f(4)]), [f(0), f(4), f(9)]);
     }
 }

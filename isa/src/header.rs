@@ -7,7 +7,7 @@
 
 use std::fmt::Write;
 
-use crate::{AluOp, Field, Form, MemType, Opcode, Uop};
+use crate::{AluOp, Field, MemType, Notation, Opcode, Uop};
 
 /// Grows when a field of a kind is added or moves, or a code changes its meaning.
 const REVISION: u32 = 1;
@@ -93,13 +93,13 @@ fn insn(text: &mut String, what: &str, kind: &str, fields: &[Field]) {
         let upper = field.name.to_ascii_uppercase();
         let (word, shift) = (field.first_bit / 64, field.first_bit % 64);
         let bits = format!("(w).s{word} >> {shift}");
-        let value = match field.form {
-            Form::Signed => {
+        let value = match field.notation {
+            Notation::Signed => {
                 // The shift left and back extends the sign.
                 let unused = 32 - field.bits;
                 format!("((int)((uint)({bits}) << {unused}) >> {unused})")
             }
-            Form::Flag | Form::Number | Form::Shown | Form::Code => {
+            Notation::Flag | Notation::Number | Notation::Shown | Notation::Code => {
                 format!("((uint)({bits}) & {:#x}u)", field.max())
             }
         };

@@ -34,7 +34,7 @@ mod uop;
 
 pub use config::{Config, ConfigError, Excess};
 pub use extension::{Extension, Extensions};
-pub use field::{Field, FieldError, Form};
+pub use field::{Field, FieldError, Notation};
 pub use insn::{
     Alu, AluFields, AluOp, AluOperand, DecodeError, Deps, DepsFields, Finish, Gemm, GemmFields,
     INSN_BYTES, Insn, Load, LoadFields, MemType, Module, Opcode, Store, StoreFields,

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use crate::{AluOp, Deps, Extension, Field, Form, MemType, Opcode, Uop};
+use crate::{AluOp, Deps, Extension, Field, MemType, Notation, Opcode, Uop};
 
 /// Markdown: the fields of instructions and micro-ops, the memory types and the ALU operations.
 ///
@@ -54,9 +54,9 @@ fn row(text: &mut String, field: &Field, place: &str) {
         1 => first.to_string(),
         bits => format!("{}:{first}", first + bits - 1),
     };
-    let values = match field.form {
-        Form::Flag => "0, 1".to_owned(),
-        Form::Number | Form::Shown | Form::Signed | Form::Code => {
+    let values = match field.notation {
+        Notation::Flag => "0, 1".to_owned(),
+        Notation::Number | Notation::Shown | Notation::Signed | Notation::Code => {
             let (low, high) = field.range();
             format!("{low}..{high}")
         }

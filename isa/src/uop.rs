@@ -2,7 +2,7 @@
 
 use bitfield_struct::bitfield;
 
-use crate::{Field, FieldError, Form};
+use crate::{Field, FieldError, Notation};
 
 /// Bytes of one micro-op in DRAM.
 pub const UOP_BYTES: usize = 4;
@@ -34,7 +34,7 @@ const fn index(name: &'static str, first: usize, bits: usize, meaning: &'static 
         name,
         first_bit: first as u32,
         bits: bits as u32,
-        form: Form::Shown,
+        notation: Notation::Shown,
         unit: "tiles",
         meaning,
     }

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeSet;
 
-use vta_isa::{AluOp, Deps, Form, MemType, Opcode, Uop, asm};
+use vta_isa::{AluOp, Deps, MemType, Notation, Opcode, Uop, asm};
 
 /// Assembly text and its word.
 #[rustfmt::skip]
@@ -100,7 +100,11 @@ fn every_field_and_code_of_every_kind_has_its_word() {
         for field in Deps::LIST.iter().chain(opcode.fields()) {
             // The mnemonic holds the codes.
             let found = own().any(|text| text.get(1) == Some(&field.name));
-            assert!(found || field.form == Form::Code, "{kind} {}", field.name);
+            assert!(
+                found || field.notation == Notation::Code,
+                "{kind} {}",
+                field.name
+            );
         }
     }
     let loaded = MemType::NAMES.iter().filter(|m| **m != MemType::Out.name());

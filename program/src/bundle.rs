@@ -35,11 +35,12 @@ use self::container::{ALIGN, Pieces, all_sections, padding, read_u32};
 pub use self::container::{BUNDLE_MAGIC, BundleImage};
 use self::error::invalid;
 pub use self::error::{BUNDLE_VERSION, BundleError, HOSTED_VERSION};
+use crate::describe::escape;
 use crate::{
     Buffer, BufferId, BufferKind, Bytes, Command, Kernel, KernelId, Layer, NodeInfo, Program,
     Symbol, TensorSpec,
 };
-use vta_files::{open_input, output, printable};
+use vta_files::{open_input, output};
 
 pub use hosted::{Bundle, ReadKernel};
 
@@ -51,7 +52,10 @@ struct Meta<'p> {
     buffers: Vec<MetaBuffer>,
     kernel_uops: Vec<u32>,
     tensors: Vec<TensorSpec>,
-    layers: Vec<MetaLayer<'p>>,
+    layers: Cow<'p, [Layer]>,
+    /// How many commands each layer has. Bundles before there was this list say it in the layers alone.
+    #[serde(default)]
+    layer_commands: Vec<u64>,
     #[serde(default)]
     seam_tokens: u32,
     inputs: Vec<u32>,
@@ -76,12 +80,16 @@ enum MetaKind {
     Scratch,
 }
 
-#[derive(Serialize, Deserialize)]
-struct MetaLayer<'p> {
+/// The numbers of commands where layers alone say them: a [`Layer`] doesn't hold its own before its commands are read.
+#[derive(Deserialize)]
+struct MetaCounts {
+    layers: Vec<MetaCount>,
+}
+
+#[derive(Deserialize)]
+struct MetaCount {
     /// How many there are.
     commands: u64,
-    #[serde(flatten)]
-    layer: Cow<'p, Layer>,
 }
 
 impl Meta<'_> {
@@ -89,16 +97,11 @@ impl Meta<'_> {
     fn escape_names(&mut self) {
         let buffers = self.buffers.iter_mut().map(|b| &mut b.name);
         let tensors = self.tensors.iter_mut().map(|t| &mut t.name);
-        let layers = self.layers.iter_mut().map(|l| l.layer.to_mut());
-        let layers = layers.flat_map(|layer| {
+        let layers = self.layers.to_mut().iter_mut().flat_map(|layer| {
             layer.nodes.iter_mut().for_each(NodeInfo::escape);
             [&mut layer.name, &mut layer.kind]
         });
-        for name in buffers.chain(tensors).chain(layers) {
-            if let Cow::Owned(shown) = printable(name) {
-                *name = shown;
-            }
-        }
+        buffers.chain(tensors).chain(layers).for_each(escape);
     }
 }
 
@@ -162,16 +165,17 @@ impl Program {
         };
         let config =
             serde_json::from_str(&self.config.to_json()).map_err(|e| invalid("meta", e))?;
-        let layer = |layer: &'a Layer| MetaLayer {
-            commands: layer.commands.len() as u64,
-            layer: Cow::Borrowed(layer),
-        };
         Ok(Meta {
             config,
             buffers: self.buffers.iter().map(&mut buffer).collect(),
             kernel_uops: self.kernels.iter().map(|k| k.uops.len() as u32).collect(),
             tensors: self.tensors.clone(),
-            layers: self.layers.iter().map(layer).collect(),
+            layers: Cow::Borrowed(&self.layers),
+            layer_commands: self
+                .layers
+                .iter()
+                .map(|l| l.commands.len() as u64)
+                .collect(),
             seam_tokens: self.seam_tokens,
             inputs: self.inputs.clone(),
             outputs: self.outputs.clone(),
@@ -247,12 +251,18 @@ fn read_program(
     bytes: &Arc<Vec<u8>>,
     [meta, commands, uops, data]: [Range<usize>; 4],
 ) -> Result<Program, BundleError> {
-    let mut meta: Meta = serde_json::from_slice(&bytes[meta]).map_err(|e| invalid("meta", e))?;
+    let json = &bytes[meta];
+    let mut meta: Meta<'_> = serde_json::from_slice(json).map_err(|e| invalid("meta", e))?;
+    if meta.layer_commands.is_empty() {
+        let counts: MetaCounts = serde_json::from_slice(json).map_err(|e| invalid("meta", e))?;
+        meta.layer_commands = counts.layers.iter().map(|layer| layer.commands).collect();
+    }
     meta.escape_names();
     let config = Config::from_json(&meta.config.to_string()).map_err(|e| invalid("meta", e))?;
     let buffers = read_buffers(bytes, &data, meta.buffers)?;
     let kernels = read_kernels(&bytes[uops], &meta.kernel_uops)?;
-    let layers = read_layers(&bytes[commands], meta.layers)?;
+    let mut layers = meta.layers.into_owned();
+    read_commands(&bytes[commands], &meta.layer_commands, &mut layers)?;
     let program = Program {
         config,
         buffers,
@@ -364,22 +374,24 @@ fn read_kernels(bytes: &[u8], lengths: &[u32]) -> Result<Vec<Kernel>, BundleErro
         .collect())
 }
 
-fn read_layers(bytes: &[u8], layers: Vec<MetaLayer<'_>>) -> Result<Vec<Layer>, BundleError> {
-    let total: u128 = layers.iter().map(|l| u128::from(l.commands)).sum();
-    if total * COMMAND_BYTES as u128 != bytes.len() as u128 {
-        let text = format!("{} bytes for {total} commands", bytes.len());
+/// Gives each layer its commands.
+fn read_commands(bytes: &[u8], counts: &[u64], layers: &mut [Layer]) -> Result<(), BundleError> {
+    let total: u128 = counts.iter().map(|&count| u128::from(count)).sum();
+    if total * COMMAND_BYTES as u128 != bytes.len() as u128 || counts.len() != layers.len() {
+        let [listed, layers] = [counts.len(), layers.len()];
+        let text = format!(
+            "{} bytes for {total} commands of {listed} layers, there are {layers}",
+            bytes.len()
+        );
         return Err(invalid("commands", text));
     }
     let mut chunks = bytes.chunks_exact(COMMAND_BYTES).enumerate();
-    let layer = |l: MetaLayer<'_>| {
-        let own = chunks.by_ref().take(l.commands as usize);
+    for (layer, &count) in layers.iter_mut().zip(counts) {
+        let own = chunks.by_ref().take(count as usize);
         let commands = own.map(|(i, c)| read_command(c, i));
-        Ok(Layer {
-            commands: commands.collect::<Result<_, _>>()?,
-            ..l.layer.into_owned()
-        })
-    };
-    layers.into_iter().map(layer).collect()
+        layer.commands = commands.collect::<Result<_, _>>()?;
+    }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -137,35 +137,28 @@ impl fmt::Display for NodeInfo {
 impl NodeInfo {
     /// Makes foreign texts fit to be shown, as [`printable`] does.
     pub(crate) fn escape(&mut self) {
-        let owned = |text: &mut String| {
-            if let Cow::Owned(shown) = printable(text) {
-                *text = shown;
-            }
-        };
-        let shared = |text: &mut Cow<'static, str>| {
-            let shown = match printable(text) {
-                Cow::Owned(shown) => Some(shown),
-                Cow::Borrowed(_) => None,
-            };
-            if let Some(shown) = shown {
-                *text = Cow::Owned(shown);
-            }
-        };
-        owned(&mut self.name);
-        shared(&mut self.kind);
+        escape(&mut self.name);
+        escape(&mut self.kind);
         for tensor in self.inputs.iter_mut().chain([&mut self.output]) {
-            owned(&mut tensor.name);
+            escape(&mut tensor.name);
         }
         for attribute in &mut self.attributes {
-            shared(&mut attribute.name);
-            shared(&mut attribute.meaning);
+            escape(&mut attribute.name);
+            escape(&mut attribute.meaning);
             match &mut attribute.value {
-                AttributeValue::Texts(texts) => texts.iter_mut().for_each(owned),
+                AttributeValue::Texts(texts) => texts.iter_mut().for_each(escape),
                 AttributeValue::Flag(_)
                 | AttributeValue::Int(_)
                 | AttributeValue::Ints(_)
                 | AttributeValue::Float(_) => {}
             }
         }
+    }
+}
+
+/// Makes a foreign text fit to be shown.
+pub(crate) fn escape<T: AsRef<str> + From<String>>(text: &mut T) {
+    if let Cow::Owned(shown) = printable(text.as_ref()) {
+        *text = shown.into();
     }
 }

@@ -48,5 +48,5 @@ pub use program::{
     Buffer, BufferId, BufferKind, Command, GemmSteps, Kernel, KernelId, Layer, Packing, Program,
     Symbol, TensorSpec,
 };
-pub use program_error::{CommandError, ProgramError};
+pub use program_error::ProgramError;
 pub use validate::At;

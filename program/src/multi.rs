@@ -262,6 +262,7 @@ impl MultiProgram {
 
     fn check_ends(&self) -> Result<(), ProgramError> {
         let index = self.steps.len();
+        let refuse = |reason| Err(ProgramError::Step { index, reason });
         for places in &self.inputs {
             let mut shape = None;
             for place in places {
@@ -270,21 +271,15 @@ impl MultiProgram {
                     self.parts[place.part].program.config.batch(),
                 );
                 if *shape.get_or_insert(here) != here {
-                    let reason = "the network's input has different shapes";
-                    return Err(ProgramError::Step { index, reason });
+                    return refuse("the network's input has different shapes");
                 }
             }
             if shape.is_none() {
-                let reason = "an input of the network goes nowhere";
-                return Err(ProgramError::Step { index, reason });
+                return refuse("an input of the network goes nowhere");
             }
         }
         for place in &self.outputs {
-            let tensor = self.tensor(*place)?;
-            if tensor.packing != Packing::Tiles {
-                let name = tensor.name.clone();
-                return Err(ProgramError::OutputPacking { name });
-            }
+            self.tensor(*place)?.check_output()?;
         }
         Ok(())
     }

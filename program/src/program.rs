@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 use vta_isa::{Config, Deps, Insn, Load, MemType, Store, Uop};
 
 use crate::{Bytes, NodeInfo, ProgramError};
@@ -103,7 +103,7 @@ impl GemmSteps {
 /// outputs it is done with, in an order that the compiler and the layer agree on. The driver adds
 /// them at the start of a batch, when nothing is in use, and takes them at its end.
 ///
-/// Bundles have all but the commands in this form.
+/// Bundles have it in this form, but of the commands their number.
 #[derive(Clone, Debug, PartialEq, Default, Serialize, Deserialize)]
 pub struct Layer {
     /// The graph node's name.
@@ -111,7 +111,7 @@ pub struct Layer {
     /// The kind, for tables: `conv`, `dense`, `add`, `maxpool`, `avgpool`, `eltwise`.
     pub kind: String,
     /// In program order.
-    #[serde(skip)]
+    #[serde(serialize_with = "number", skip_deserializing)]
     pub commands: Vec<Command>,
     /// Ascending positions in `commands` where a batch may be cut: the token queues are as at
     /// the layer's end, and no scratchpad content (micro-ops apart) is needed later. The end of
@@ -128,6 +128,11 @@ pub struct Layer {
     /// that joined it. None where nothing is known of them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub nodes: Vec<NodeInfo>,
+}
+
+/// What bundles have of a layer's commands, which lie in a section of their own.
+fn number<S: Serializer>(commands: &[Command], to: S) -> Result<S::Ok, S::Error> {
+    commands.len().serialize(to)
 }
 
 impl Layer {

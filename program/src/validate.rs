@@ -5,8 +5,8 @@ use vta_isa::{Insn, MemType, Uop};
 
 use crate::packing::{MAX_IMAGE_LEN, MAX_PACKED_BYTES};
 use crate::{
-    Buffer, BufferKind, Command, CommandError, Kernel, KernelId, Layer, Packing, Program,
-    ProgramError, Symbol, TensorSpec,
+    Buffer, BufferKind, Command, Kernel, KernelId, Layer, Packing, Program, ProgramError, Symbol,
+    TensorSpec,
 };
 
 /// What a device's 32-bit addresses reach.
@@ -34,17 +34,19 @@ impl Program {
     /// The first contradiction found.
     pub fn validate(&self) -> Result<(), ProgramError> {
         if self.seam_tokens > MAX_SEAM_TOKENS {
-            return Err(ProgramError::SeamTokens {
-                found: self.seam_tokens,
-                limit: MAX_SEAM_TOKENS,
-            });
+            return inconsistent(format!(
+                "{} seam tokens, but at most {MAX_SEAM_TOKENS} are allowed",
+                self.seam_tokens
+            ));
         }
         self.check_buffers()?;
         let depth = self.config.depth(MemType::Uop);
         for (index, kernel) in self.kernels.iter().enumerate() {
-            let (index, uops) = (index as u32, kernel.uops.len());
+            let uops = kernel.uops.len();
             if uops > depth {
-                return Err(ProgramError::KernelTooLarge { index, uops, depth });
+                return inconsistent(format!(
+                    "kernel {index} has {uops} micro-ops, the scratchpad holds {depth}"
+                ));
             }
         }
         for tensor in &self.tensors {
@@ -82,12 +84,9 @@ impl Program {
         let kernel = kernel.ok_or(ProgramError::Kernel { index })?;
         let uops = kernel.uops.len();
         if bgn > end || usize::from(end) > uops {
-            return Err(at.refuse(CommandError::UopRange {
-                kernel: index,
-                bgn,
-                end,
-                uops,
-            }));
+            return Err(at.refuse(format!(
+                "micro-ops {bgn}..{end} of kernel {index}, which has {uops}"
+            )));
         }
         Ok(kernel)
     }
@@ -95,49 +94,46 @@ impl Program {
     fn check_buffers(&self) -> Result<(), ProgramError> {
         let mut total = 0u64;
         for buffer in &self.buffers {
-            check_constant(buffer)?;
+            if let BufferKind::Constant(data) = &buffer.kind
+                && data.len() as u64 != buffer.size_bytes
+            {
+                return wrong_size(&buffer.name, data.len() as u64, buffer.size_bytes);
+            }
             total = total.saturating_add(buffer.size_bytes);
             if total > DEVICE_BYTES {
-                return Err(ProgramError::TotalBytes {
-                    what: "buffers",
-                    name: buffer.name.clone(),
-                    limit: DEVICE_BYTES,
-                });
+                return too_many("buffers", &buffer.name);
             }
         }
         Ok(())
     }
 
     fn check_tensor(&self, tensor: &TensorSpec) -> Result<(), ProgramError> {
-        let name = || tensor.name.clone();
+        let name = &tensor.name;
         if tensor.chw.contains(&0) || !tensor.scale.is_finite() || tensor.positions().is_none() {
-            return Err(ProgramError::Shape { name: name() });
+            return inconsistent(format!("tensor {name} has an impossible shape or window"));
         }
-        let too_large = |what, limit| ProgramError::TensorTooLarge {
-            name: name(),
-            what,
-            limit,
-        };
         if tensor.image_len() as u64 > MAX_IMAGE_LEN {
-            return Err(too_large("values in an image", MAX_IMAGE_LEN));
+            let limit = format!("{MAX_IMAGE_LEN} values in an image");
+            return inconsistent(format!("tensor {name} has more than {limit}"));
         }
         let need = tensor.packed_bytes(&self.config);
-        let need = need
-            .filter(|&n| n <= MAX_PACKED_BYTES)
-            .ok_or_else(|| too_large("packed bytes", MAX_PACKED_BYTES))?;
+        let Some(need) = need.filter(|&n| n <= MAX_PACKED_BYTES) else {
+            let limit = format!("{MAX_PACKED_BYTES} packed bytes");
+            return inconsistent(format!("tensor {name} has more than {limit}"));
+        };
         let have = self.buffer(tensor.buffer.0)?.size_bytes;
-        let tile = self.config.elem_bytes(MemType::Inp) as u64;
-        if !tensor.offset_bytes.is_multiple_of(tile) {
-            return Err(ProgramError::Offset {
-                name: name(),
-                offset_bytes: tensor.offset_bytes,
-                tile_bytes: tile,
-            });
+        let (offset, tile) = (
+            tensor.offset_bytes,
+            self.config.elem_bytes(MemType::Inp) as u64,
+        );
+        if !offset.is_multiple_of(tile) {
+            return inconsistent(format!(
+                "tensor {name} starts at byte {offset}, which is no multiple of {tile}"
+            ));
         }
-        let need = need.saturating_add(tensor.offset_bytes);
+        let need = need.saturating_add(offset);
         if need > have {
-            let name = name();
-            return Err(ProgramError::Size { name, need, have });
+            return wrong_size(name, need, have);
         }
         Ok(())
     }
@@ -148,24 +144,17 @@ impl Program {
             let tensor = self.tensor(index)?;
             let buffer = self.buffer(tensor.buffer.0)?;
             if matches!(buffer.kind, BufferKind::Constant(_)) {
-                let (name, buffer) = (tensor.name.clone(), buffer.name.clone());
-                return Err(ProgramError::InputInConstant { name, buffer });
+                let (name, buffer) = (&tensor.name, &buffer.name);
+                return inconsistent(format!("the input {name} lies in the constant {buffer}"));
             }
         }
         let mut total = 0u64;
         for &index in &self.outputs {
             let tensor = self.tensor(index)?;
-            let name = || tensor.name.clone();
-            if tensor.packing != Packing::Tiles {
-                return Err(ProgramError::OutputPacking { name: name() });
-            }
+            tensor.check_output()?;
             total = total.saturating_add(tensor.packed_bytes(&self.config).unwrap_or(u64::MAX));
             if total > DEVICE_BYTES {
-                return Err(ProgramError::TotalBytes {
-                    what: "outputs",
-                    name: name(),
-                    limit: DEVICE_BYTES,
-                });
+                return too_many("outputs", &tensor.name);
             }
         }
         Ok(())
@@ -184,7 +173,9 @@ impl Program {
         furthest: &[Option<Uop>],
     ) -> Result<(), ProgramError> {
         if let Err(extension) = self.config.extensions().allow(&command.insn) {
-            return Err(at.refuse(CommandError::Extension(extension)));
+            return Err(at.refuse(format!(
+                "it needs {extension}, which its configuration doesn't have"
+            )));
         }
         match (command.symbol, &command.insn) {
             (Symbol::None, Insn::Load(load)) if load.is_sync() => Ok(()),
@@ -227,24 +218,22 @@ impl Program {
     /// Checks that the tiles of an instruction are in their scratchpads.
     fn check_tiles(&self, at: At<'_>, insn: &Insn, uops: &[Uop]) -> Result<(), ProgramError> {
         let resolved = Resolved::of(&self.config, insn, Uops::of(uops));
-        resolved.map(drop).map_err(|fault| at.refuse(fault.into()))
+        resolved.map(drop).map_err(|fault| at.refuse(fault))
     }
 
     /// Checks what a LOAD or STORE touches, in its buffer and in the scratchpad.
     fn check_range(&self, at: At<'_>, insn: &Insn, buffer: &Buffer) -> Result<(), ProgramError> {
-        let name = || buffer.name.clone();
+        let (name, size_bytes) = (&buffer.name, buffer.size_bytes);
         if matches!(insn, Insn::Store(_)) && matches!(buffer.kind, BufferKind::Constant(_)) {
-            return Err(at.refuse(CommandError::StoreToConstant(name())));
+            return Err(at.refuse(format!("it stores into the constant {name}")));
         }
         let end = insn
             .dram_rows(&self.config)
             .map_or(0, |rows| rows.span().end);
-        if end > buffer.size_bytes {
-            return Err(at.refuse(CommandError::Range {
-                buffer: name(),
-                end,
-                size_bytes: buffer.size_bytes,
-            }));
+        if end > size_bytes {
+            return Err(at.refuse(format!(
+                "bytes up to {end} of buffer {name}, which has {size_bytes}"
+            )));
         }
         self.check_tiles(at, insn, &[])
     }
@@ -262,32 +251,48 @@ pub struct At<'a> {
 impl At<'_> {
     /// The command's symbol isn't what its instruction needs.
     pub fn wrong_symbol(self, insn: &Insn) -> ProgramError {
-        let insn = format!("{insn:?}");
-        self.refuse(CommandError::Symbol { insn })
+        self.refuse(format!(
+            "{insn:?} can't go with its symbol (buffers: load and store, not of micro-ops; kernels: \
+             gemm and alu; no symbol: synchronisation only)"
+        ))
     }
 
-    fn refuse(self, what: CommandError) -> ProgramError {
+    fn refuse(self, what: impl ToString) -> ProgramError {
         ProgramError::Command {
             layer: self.layer.described(),
             command: self.at,
-            what,
+            what: what.to_string(),
         }
     }
 }
 
-fn check_constant(buffer: &Buffer) -> Result<(), ProgramError> {
-    match &buffer.kind {
-        BufferKind::Constant(data) if data.len() as u64 != buffer.size_bytes => {
-            Err(ProgramError::Size {
-                name: buffer.name.clone(),
-                need: data.len() as u64,
-                have: buffer.size_bytes,
-            })
+impl TensorSpec {
+    /// The host unpacks tiles alone.
+    pub(crate) fn check_output(&self) -> Result<(), ProgramError> {
+        if self.packing == Packing::Tiles {
+            return Ok(());
         }
-        BufferKind::Constant(_) | BufferKind::Input | BufferKind::Output | BufferKind::Scratch => {
-            Ok(())
-        }
+        inconsistent(format!(
+            "the output {} is packed as im2col, not as tiles",
+            self.name
+        ))
     }
+}
+
+fn inconsistent<T>(what: String) -> Result<T, ProgramError> {
+    Err(ProgramError::Inconsistent(what))
+}
+
+/// Refuses what a device's memory can't hold at once.
+fn too_many<T>(what: &str, name: &str) -> Result<T, ProgramError> {
+    inconsistent(format!(
+        "{what} up to {name} have more than {DEVICE_BYTES} bytes together"
+    ))
+}
+
+/// Refuses a buffer that isn't of the size of what lies in it.
+fn wrong_size<T>(name: &str, need: u64, have: u64) -> Result<T, ProgramError> {
+    inconsistent(format!("{name} needs {need} bytes, its buffer has {have}"))
 }
 
 #[cfg(test)]

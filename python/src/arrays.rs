@@ -47,20 +47,15 @@ impl<'py> Taken<'py> {
     ///
     /// # Errors
     /// `InputError` for another type or shape than the input's, and what isn't an array.
-    pub fn of(
-        value: &Bound<'py, PyAny>,
-        port: &Port,
-        tensor: &Tensor,
-        unit: Unit,
-    ) -> PyResult<Self> {
-        let given = untyped(value)?;
+    pub fn of(value: &Bound<'py, PyAny>, tensor: &Tensor, unit: Unit) -> PyResult<Self> {
+        let (given, port) = (untyped(value)?, &tensor.port);
         // What no number can be made of.
         if matches!(given.dtype().kind(), b'O' | b'S' | b'U') {
             let (name, takes, kind) = (&port.name, port.element.name(), kind(value));
             return Err(input(format!("input '{name}' takes {takes}, not {kind}")));
         }
         let batched = is_batched(given.shape(), port)?;
-        let array = array(&given, port, tensor, unit)?;
+        let array = array(&given, tensor, unit)?;
         Ok(Self { array, batched })
     }
 
@@ -95,34 +90,30 @@ pub fn untyped<'py>(value: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyUntypedA
 /// several inputs.
 pub fn take<'py>(
     feed: &Bound<'py, PyAny>,
-    (ports, tensors): (&[Port], &[Tensor]),
+    tensors: &[Tensor],
     unit: Unit,
 ) -> PyResult<Vec<(String, Taken<'py>)>> {
     let Ok(feed) = feed.cast::<PyMapping>() else {
-        let ([port], [tensor]) = (ports, tensors) else {
-            return Err(no_dict(ports));
+        let [tensor] = tensors else {
+            return Err(no_dict(tensors));
         };
-        return Ok(vec![(
-            tensor.name.clone(),
-            Taken::of(feed, port, tensor, unit)?,
-        )]);
+        return Ok(vec![(tensor.name.clone(), Taken::of(feed, tensor, unit)?)]);
     };
     let mut taken = Vec::with_capacity(tensors.len());
     for pair in feed.items()?.iter() {
         let (name, value): (Bound<'py, PyAny>, Bound<'py, PyAny>) = pair.extract()?;
         let name = text("an input's name", &name)?;
-        let at = ports.iter().position(|port| port.name == name);
-        let missing = || input(format!("no input '{name}' (there is {})", list(ports)));
-        let at = at.ok_or_else(missing)?;
-        let array = Taken::of(&value, &ports[at], &tensors[at], unit)?;
-        taken.push((tensors[at].name.clone(), array));
+        let tensor = tensors.iter().find(|tensor| tensor.port.name == name);
+        let missing = || input(format!("no input '{name}' (there is {})", list(tensors)));
+        let tensor = tensor.ok_or_else(missing)?;
+        taken.push((tensor.name.clone(), Taken::of(&value, tensor, unit)?));
     }
     Ok(taken)
 }
 
 /// What has no arrays by name.
-pub fn no_dict(ports: &[Port]) -> PyErr {
-    let names = list(ports);
+pub fn no_dict(tensors: &[Tensor]) -> PyErr {
+    let names = list(tensors);
     PyTypeError::new_err(format!("inputs are a dict: {{name: array}} of {names}"))
 }
 
@@ -139,8 +130,8 @@ pub fn feeds<'a>(taken: &'a [(String, Taken<'_>)]) -> PyResult<Vec<Feed<'a>>> {
 }
 
 /// Names for messages.
-pub fn list(ports: &[Port]) -> String {
-    let names: Vec<&str> = ports.iter().map(|port| &*port.name).collect();
+pub fn list(tensors: &[Tensor]) -> String {
+    let names: Vec<&str> = tensors.iter().map(|tensor| &*tensor.port.name).collect();
     names.join(", ")
 }
 
@@ -173,10 +164,10 @@ fn shape_text(port: &Port) -> String {
 
 fn array<'py>(
     value: &Bound<'py, PyUntypedArray>,
-    port: &Port,
     tensor: &Tensor,
     unit: Unit,
 ) -> PyResult<Array<'py>> {
+    let port = &tensor.port;
     let kind = value.dtype().kind();
     let is_int8 = value.cast::<PyArrayDyn<i8>>().is_ok();
     let is_uint8 = value.cast::<PyArrayDyn<u8>>().is_ok();
@@ -236,9 +227,9 @@ pub type Made =
     Box<dyn for<'py> FnOnce(Python<'py>, &[usize]) -> PyResult<Bound<'py, PyAny>> + Send>;
 
 /// An output in a unit, in the type that Python gets. It is made while others have Python.
-pub fn made(output: Output, port: &Port, unit: Unit) -> Made {
+pub fn made(output: Output, unit: Unit) -> Made {
     let steps = unit == Unit::Steps;
-    match (port.element, output.values) {
+    match (output.tensor.port.element, output.values) {
         (element, Values::Int8(values)) if steps || element == Element::I8 => {
             of_values(values.into_owned())
         }

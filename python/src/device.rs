@@ -67,19 +67,18 @@ impl Device {
         given: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Self> {
         let mut target = options::some(given, &NAMES)?.target;
-        target.device.device = options::device(device)?;
+        target.device = options::device(device)?;
         let threads = target.threads.unwrap_or(1);
         if threads == 0 {
             return Err(usage("`threads`: there must be a thread at least"));
         }
         let (name, config, timing, device) = aside(py, None, move |_| {
-            let setup = Setup::new(&target.device, &target.views, "pyvta")?;
-            let machine = setup.machine();
+            let setup = Setup::new(&target, "pyvta")?;
+            let machine = &setup.machine;
             let device = setup.device(&machine.config, threads)?;
-            let counts = target.device.device == "cycle";
-            let timing = counts.then(|| (machine.timing.clone(), *setup.budget()));
-            let name = target.device.device.clone();
-            Ok((name, machine.config.clone(), timing, device))
+            let counts = target.device == "cycle";
+            let timing = counts.then(|| (machine.timing.clone(), machine.budget));
+            Ok((target.device, machine.config.clone(), timing, device))
         })?;
         let inner = Opened::new(name, config, timing, device);
         Ok(Self {

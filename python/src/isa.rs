@@ -6,11 +6,12 @@ use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyIterator, PyList, PyString, PyTuple};
 use serde_json::{Map, Value, json};
+use vta_app::Target;
 use vta_app::check::{Also, check_insns};
-use vta_app::device::{Machine, Wanted};
+use vta_app::device::Machine;
 use vta_isa::{
-    Alu, AluOp, AluOperand, Config, Deps, Field, FieldError, Finish, Form, Gemm, INSN_BYTES, Insn,
-    Load, MemType, Opcode, Store, Uop, asm, check as isa_check,
+    Alu, AluOp, AluOperand, Config, Deps, Field, FieldError, Finish, Gemm, INSN_BYTES, Insn, Load,
+    MemType, Notation, Opcode, Store, Uop, asm, check as isa_check,
 };
 
 use crate::error::{input, raise};
@@ -23,13 +24,12 @@ use crate::results::to_python;
 /// # Errors
 /// As for [`Machine::read`], and `TypeError` for what is no configuration.
 pub fn machine(config: Option<&Bound<'_, PyAny>>, board: Option<&str>) -> PyResult<Machine> {
-    let config = config.map(options::config).transpose()?;
-    let wanted = Wanted {
-        config: config.as_ref(),
-        board,
-        timing: None,
+    let target = Target {
+        config: config.map(options::config).transpose()?,
+        board: board.map(str::to_owned),
+        ..Target::default()
     };
-    Machine::read(wanted).map_err(raise)
+    Machine::read(&target).map_err(raise)
 }
 
 /// A program of Python's: text, words, or instructions one by one. Words are kept beside.
@@ -190,7 +190,7 @@ fn insn(value: &Bound<'_, PyAny>) -> PyResult<Insn> {
 fn number(value: &Bound<'_, PyAny>, field: &Field) -> PyResult<u64> {
     let (name, value) = (field.name, value.getattr(field.name)?);
     let (low, high) = field.range();
-    if let (Form::Flag, Ok(flag)) = (field.form, value.extract::<bool>()) {
+    if let (Notation::Flag, Ok(flag)) = (field.notation, value.extract::<bool>()) {
         return Ok(flag.into());
     }
     match value.extract::<i64>() {
@@ -248,7 +248,7 @@ fn object<'py>(classes: &Bound<'py, PyModule>, insn: &Insn) -> PyResult<Bound<'p
         }
     };
     for (field, value) in insn.deps().values().chain(values) {
-        if field.form == Form::Flag {
+        if field.notation == Notation::Flag {
             fields.set_item(field.name, value != 0)?;
         } else {
             fields.set_item(field.name, value)?;

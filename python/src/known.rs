@@ -65,8 +65,8 @@ pub fn check<'py>(
     let bytes = origin.bytes(py);
     let args = CheckOptions {
         file: origin.name().into(),
-        config: options.target.device.config,
-        board: options.target.device.board,
+        config: options.target.config,
+        board: options.target.board,
         input_shape: options.shapes,
         strict: false,
         hazards: hazards.unwrap_or(false),

@@ -5,9 +5,8 @@ use std::path::PathBuf;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyMapping};
-use vta_app::device::ConfigSource;
 use vta_app::options::names::{Front, Name};
-use vta_app::options::{InputShape, NetworkOptions, Slot, named};
+use vta_app::options::{ConfigSource, InputShape, NetworkOptions, Slot, named};
 use vta_compiler::semantics::Requant;
 
 use crate::error::usage;

@@ -21,7 +21,10 @@ use std::path::Path;
 
 use self::case::list;
 pub use self::case::{Case, DramBytes, ReplayError};
-use vta_driver::{Batch, Device, DriverError, LayerMark, PhysAddr, RunReport, Work, WorkDone};
+use vta_driver::{
+    Batch, Device, DeviceMemory, DriverError, LayerMark, MemoryError, PhysAddr, RunReport, Work,
+    WorkDone,
+};
 
 /// Differences that are kept.
 const MAX_MISMATCHES: usize = 16;
@@ -147,6 +150,27 @@ fn run_allocated(case: &Case, device: &dyn Device) -> Result<CaseReport, DriverE
         }
     }
     Ok(report)
+}
+
+impl Case {
+    /// The DRAM of the run before it.
+    ///
+    /// # Errors
+    /// [`MemoryError`] when allocations overlap.
+    pub fn memory(&self) -> Result<DeviceMemory, MemoryError> {
+        let mut memory = DeviceMemory::new();
+        for &(start, size) in &self.allocations {
+            memory.map(start.0, size)?;
+            // A recorded region may run across neighbouring allocations.
+            let parts = self.before.iter().filter_map(|r| clip(r, start, size));
+            for (offset, part) in parts {
+                let first = u64::from(start.0) + offset as u64;
+                let bytes = memory.write(first, part.len() as u64)?;
+                bytes.copy_from_slice(part);
+            }
+        }
+        Ok(memory)
+    }
 }
 
 /// The part of a region that lies inside an allocation, and where it starts there.

@@ -85,6 +85,7 @@ pub struct Fault {
 
 impl Fault {
     pub(crate) const NONE: Self = Self::of(Status::Ok, 0, 0, 0);
+    pub(crate) const NULL: Self = Self::of(Status::Null, 0, 0, 0);
 
     pub(crate) const fn of(status: Status, at: u32, value: u64, limit: u64) -> Self {
         Self {
@@ -93,6 +94,12 @@ impl Fault {
             value,
             limit,
         }
+    }
+
+    /// The fault, unless something holds.
+    #[inline(always)]
+    pub(crate) fn unless(self, holds: bool) -> Result<(), Self> {
+        if holds { Ok(()) } else { Err(self) }
     }
 
     /// A field of an image.

@@ -205,7 +205,7 @@ pub unsafe extern "C" fn vta_rt_open(
                 Err(fault) => fault,
             }
         }
-        _ => Fault::of(Status::Null, 0, 0, 0),
+        _ => Fault::NULL,
     };
     // SAFETY: as above.
     unsafe { addr_of_mut!((*handle).fault).write(fault) };
@@ -256,9 +256,7 @@ pub unsafe extern "C" fn vta_rt_tensor_of(
             0 => handle.runtime.input(index),
             _ => handle.runtime.output(index),
         }?;
-        if out.is_null() {
-            return Err(Fault::of(Status::Null, 0, 0, 0));
-        }
+        Fault::NULL.unless(!out.is_null())?;
         // SAFETY: it isn't null, so the caller lets it be written.
         unsafe { out.write(described(&tensor)) };
         Ok(())
@@ -290,9 +288,7 @@ pub unsafe extern "C" fn vta_rt_input(
     count: u32,
 ) -> Status {
     let call = |handle: &mut Handle| {
-        if values.is_null() {
-            return Err(Fault::of(Status::Null, 0, 0, 0));
-        }
+        Fault::NULL.unless(!values.is_null())?;
         // SAFETY: as the caller says.
         let values = unsafe { from_raw_parts(values, count as usize) };
         handle.runtime.write_input(index, row, values)
@@ -314,9 +310,7 @@ pub unsafe extern "C" fn vta_rt_output(
     count: u32,
 ) -> Status {
     let call = |handle: &mut Handle| {
-        if values.is_null() {
-            return Err(Fault::of(Status::Null, 0, 0, 0));
-        }
+        Fault::NULL.unless(!values.is_null())?;
         // SAFETY: as the caller says.
         let values = unsafe { from_raw_parts_mut(values, count as usize) };
         handle.runtime.read_output(index, row, values)

@@ -117,20 +117,15 @@ impl<'i> Image<'i> {
     pub fn read(bytes: &'i [u8]) -> Result<Self, Fault> {
         let given = bytes.len() as u64;
         let cut = |needed: u32| Fault::of(Status::ImageCut, 0, given, needed.into());
-        if !bytes.iter().zip(MAGIC).all(|(a, b)| a == b) {
-            return Err(Fault::of(Status::ImageMagic, 0, 0, 0));
-        }
-        if given < HEADER_BYTES.into() {
-            return Err(cut(HEADER_BYTES));
-        }
+        let magic = bytes.iter().zip(MAGIC).all(|(a, b)| a == b);
+        Fault::of(Status::ImageMagic, 0, 0, 0).unless(magic)?;
+        cut(HEADER_BYTES).unless(given >= HEADER_BYTES.into())?;
         let mut head = [0; HEADER_BYTES as usize / 4];
         for (at, field) in (0..).step_by(4).zip(&mut head) {
             *field = word(bytes, at);
         }
-        if head[2] != VERSION {
-            let (found, read) = (head[2].into(), VERSION.into());
-            return Err(Fault::of(Status::ImageVersion, 8, found, read));
-        }
+        let version = Fault::of(Status::ImageVersion, 8, head[2].into(), VERSION.into());
+        version.unless(head[2] == VERSION)?;
         let size = head[5];
         let bytes = bytes.get(..size as usize).ok_or(cut(size))?;
         let image = Self {
@@ -164,9 +159,7 @@ impl<'i> Image<'i> {
         at_most(68, self.log_block, MAX_LOG)?;
         let least = 64.max(1 << (2 * self.log_block));
         let wanted = least.max(4 << (self.log_batch + self.log_block));
-        if self.align != wanted {
-            return Err(Fault::field(72, self.align.into(), wanted.into()));
-        }
+        Fault::field(72, self.align.into(), wanted.into()).unless(self.align == wanted)?;
         at_most(32, self.work, WORK_AT - 1)?;
         at_most(28, self.constants, WORK_AT - 1)?;
         at_most(40, self.insns, WORK_AT / INSN_BYTES)?;
@@ -174,9 +167,7 @@ impl<'i> Image<'i> {
             (24, self.constants_at, self.align),
             (36, self.insns_at, INSN_BYTES),
         ] {
-            if at & (unit - 1) != 0 {
-                return Err(Fault::field(field, at.into(), unit.into()));
-            }
+            Fault::field(field, at.into(), unit.into()).unless(at & (unit - 1) == 0)?;
         }
         let head = u64::from(self.constants_at);
         let tensors = u64::from(self.inputs) + u64::from(self.outputs);
@@ -198,16 +189,8 @@ impl<'i> Image<'i> {
     fn checksum(&self, from: u32, to: u32, said: u32) -> Result<(), Fault> {
         let bytes = self.bytes.get(from as usize..to as usize);
         let found = crc32(bytes.unwrap_or_default());
-        if found == said {
-            Ok(())
-        } else {
-            Err(Fault::of(
-                Status::ImageChecksum,
-                from,
-                found.into(),
-                said.into(),
-            ))
-        }
+        let fault = Fault::of(Status::ImageChecksum, from, found.into(), said.into());
+        fault.unless(found == said)
     }
 
     /// Batches lie one behind the other; FINISH ends each and stands nowhere else.
@@ -231,11 +214,7 @@ impl<'i> Image<'i> {
             }
             next += count;
         }
-        if next == self.insns {
-            Ok(())
-        } else {
-            Err(Fault::field(40, self.insns.into(), next.into()))
-        }
+        Fault::field(40, self.insns.into(), next.into()).unless(next == self.insns)
     }
 
     /// What instructions may touch.
@@ -256,10 +235,7 @@ impl<'i> Image<'i> {
 
     /// An input, or an output behind the inputs.
     pub(crate) fn tensor_at(&self, index: u32) -> Result<Tensor<'i>, Fault> {
-        let count = self.inputs.saturating_add(self.outputs);
-        if index >= count {
-            return Err(Fault::of(Status::Index, 0, index.into(), count.into()));
-        }
+        below(index, self.inputs.saturating_add(self.outputs))?;
         let at = self.tensors_at + index * TENSOR_BYTES;
         let words = |from: u32| [self.word(at + from), self.word(at + from + 4)];
         let chw = [12, 16, 20].map(|from| self.word(at + from));
@@ -304,10 +280,7 @@ impl<'i> Image<'i> {
     /// # Errors
     /// [`Status::Index`] beyond the last.
     pub fn batch(&self, index: u32) -> Result<Batch<'i>, Fault> {
-        if index >= self.batches {
-            let (index, count) = (index.into(), self.batches.into());
-            return Err(Fault::of(Status::Index, 0, index, count));
-        }
+        below(index, self.batches)?;
         let at = self.batches_at + index * BATCH_BYTES;
         let long = |from: u32| self.long(at + from);
         Ok(Batch {
@@ -407,19 +380,15 @@ pub(crate) fn round_up(value: u32, unit: u32) -> u32 {
     value.wrapping_add(unit - 1) & !(unit - 1)
 }
 
+pub(crate) fn below(index: u32, count: u32) -> Result<(), Fault> {
+    Fault::of(Status::Index, 0, index.into(), count.into()).unless(index < count)
+}
+
 fn section(field: u32, at: u32, bytes: u64, limit: u64) -> Result<(), Fault> {
     let end = u64::from(at).saturating_add(bytes);
-    if end <= limit {
-        Ok(())
-    } else {
-        Err(Fault::field(field, end, limit))
-    }
+    Fault::field(field, end, limit).unless(end <= limit)
 }
 
 fn at_most(field: u32, value: u32, limit: u32) -> Result<(), Fault> {
-    if value <= limit {
-        Ok(())
-    } else {
-        Err(Fault::field(field, value.into(), limit.into()))
-    }
+    Fault::field(field, value.into(), limit.into()).unless(value <= limit)
 }

@@ -91,16 +91,8 @@ impl Tiles {
 }
 
 fn length(tensor: &Tensor<'_>, given: usize) -> Result<(), Fault> {
-    if given as u64 == u64::from(tensor.len()) {
-        Ok(())
-    } else {
-        Err(Fault::of(
-            Status::Length,
-            0,
-            given as u64,
-            tensor.len().into(),
-        ))
-    }
+    let (given, wanted) = (given as u64, tensor.len().into());
+    Fault::of(Status::Length, 0, given, wanted).unless(given == wanted)
 }
 
 impl Tensor<'_> {

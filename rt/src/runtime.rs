@@ -1,7 +1,7 @@
 //! An image on a board: placed, given inputs, run, read.
 
 use crate::board::{RegisterLayout, Visibility};
-use crate::image::{Image, Tensor, round_up};
+use crate::image::{Image, Tensor, below, round_up};
 use crate::insn::Places;
 use crate::isa::INSN_BYTES;
 use crate::pack::Tiles;
@@ -75,10 +75,8 @@ impl<'i, B: Board> Runtime<'i, B> {
     pub fn open(bytes: &'i [u8], board: B, constants: Visibility) -> Result<Self, Fault> {
         let image = Image::read(bytes)?;
         let needs = image.needs(constants);
-        if board.window_bytes() < needs.window_bytes {
-            let (has, needs) = (board.window_bytes(), needs.window_bytes);
-            return Err(Fault::of(Status::Window, 0, has, needs));
-        }
+        let (has, wanted) = (board.window_bytes(), needs.window_bytes);
+        Fault::of(Status::Window, 0, has, wanted).unless(has >= wanted)?;
         let mut runtime = Self {
             insns_offset: u32::try_from(image.insns_offset(constants)).unwrap_or(u32::MAX),
             image,
@@ -104,13 +102,9 @@ impl<'i, B: Board> Runtime<'i, B> {
         let window = (self.board.window_bus(), needs.window_bytes);
         let constants = (places.constants, self.image.constants.into());
         for (start, bytes) in [window, constants] {
-            if start & (align - 1) != 0 {
-                return Err(Fault::of(Status::Alignment, 0, start, align));
-            }
+            Fault::of(Status::Alignment, 0, start, align).unless(start & (align - 1) == 0)?;
             let end = start.saturating_add(bytes);
-            if end > most {
-                return Err(Fault::of(Status::Address, 0, end, most));
-            }
+            Fault::of(Status::Address, 0, end, most).unless(end <= most)?;
         }
         Ok(())
     }
@@ -273,9 +267,8 @@ impl<'i, B: Board> Runtime<'i, B> {
         let address = self.board.window_bus()
             + u64::from(self.insns_offset)
             + u64::from(INSN_BYTES) * u64::from(batch.first_insn);
-        if self.control()? & LAUNCH != 0 || self.given_up {
-            return Err(Fault::of(Status::Busy, index, 0, 0));
-        }
+        let busy = self.control()? & LAUNCH != 0 || self.given_up;
+        Fault::of(Status::Busy, index, 0, 0).unless(!busy)?;
         let wide = self.board.layout() == RegisterLayout::Wide;
         let words = if wide { 2 } else { 1 };
         self.board.write_register(CYCLES, 0);
@@ -291,20 +284,16 @@ impl<'i, B: Board> Runtime<'i, B> {
         }
         for (register, value) in [(INSN_COUNT, count), (INSN_ADDRESS, address as u32)] {
             let found = self.board.read_register(register);
-            if found != value {
-                let (found, value) = (found.into(), value.into());
-                return Err(Fault::of(Status::Bus, register, found, value));
-            }
+            let fault = Fault::of(Status::Bus, register, found.into(), value.into());
+            fault.unless(found == value)?;
         }
         let start = self.board.ticks();
         self.board.write_register(CONTROL, LAUNCH);
         let ticks = self.wait(index, start)?;
         let cycles = self.board.read_register(CYCLES);
         // Fetching an instruction takes a cycle at least.
-        if self.board.counts() && cycles < count {
-            let (cycles, count) = (cycles.into(), count.into());
-            return Err(Fault::of(Status::Counter, index, cycles, count));
-        }
+        let short = self.board.counts() && cycles < count;
+        Fault::of(Status::Counter, index, cycles.into(), count.into()).unless(!short)?;
         Ok((cycles.into(), ticks))
     }
 
@@ -327,10 +316,9 @@ impl<'i, B: Board> Runtime<'i, B> {
     /// The control register, which has no other bits than two.
     fn control(&mut self) -> Result<u32, Fault> {
         let found = self.board.read_register(CONTROL);
-        match found & !(LAUNCH | FINISHED) {
-            0 => Ok(found),
-            _ => Err(Fault::of(Status::Bus, CONTROL, found.into(), 0)),
-        }
+        let fault = Fault::of(Status::Bus, CONTROL, found.into(), 0);
+        fault.unless(found & !(LAUNCH | FINISHED) == 0)?;
+        Ok(found)
     }
 
     /// To be called when the board has reset the accelerator, after [`Status::Hung`] or
@@ -341,9 +329,8 @@ impl<'i, B: Board> Runtime<'i, B> {
     pub fn recover(&mut self) -> Result<(), Fault> {
         self.next = 0;
         self.board.write_register(CONTROL, 0);
-        if self.control()? & LAUNCH != 0 {
-            return Err(Fault::of(Status::Busy, 0, 0, 0));
-        }
+        let busy = self.control()? & LAUNCH != 0;
+        Fault::of(Status::Busy, 0, 0, 0).unless(!busy)?;
         self.given_up = false;
         self.place()
     }
@@ -356,13 +343,5 @@ impl<'i, B: Board> Runtime<'i, B> {
     /// Clears the counts.
     pub fn clear_stats(&mut self) {
         self.stats = Stats::default();
-    }
-}
-
-fn below(index: u32, count: u32) -> Result<(), Fault> {
-    if index < count {
-        Ok(())
-    } else {
-        Err(Fault::of(Status::Index, 0, index.into(), count.into()))
     }
 }

@@ -1,6 +1,5 @@
 //! Boards: what a machine that exists has, and how long it takes.
 
-use serde::de::Error as _;
 use thiserror::Error;
 use vta_isa::{Config, ConfigError, Excess};
 
@@ -200,13 +199,9 @@ fn take<T: serde::de::DeserializeOwned>(
     table: &mut toml::Table,
     key: &str,
 ) -> Result<Option<T>, BoardError> {
-    let Some(value) = table.remove(key) else {
-        return Ok(None);
-    };
-    let value: Result<T, toml::de::Error> = value.try_into();
-    let named = |e: toml::de::Error| toml::de::Error::custom(format!("{key}: {}", e.message()));
-    let value = value.map_err(|e| BoardError::Toml(named(e).message().to_owned()));
-    value.map(Some)
+    let value = table.remove(key).map(toml::Value::try_into);
+    let value: Result<Option<T>, toml::de::Error> = value.transpose();
+    value.map_err(|e| BoardError::Toml(format!("{key}: {}", e.message())))
 }
 
 #[cfg(test)]

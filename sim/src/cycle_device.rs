@@ -15,7 +15,7 @@ use vta_isa::Config;
 use crate::cycle::{CycleError, CycleReport, Run, TimingConfig, simulate_within};
 use crate::hazards::{self, UopSource};
 use crate::views::{Buckets, LayerCycles, LayerTotals, Timeline, TraceWriter};
-use crate::{Board, BoardError, Core, Executor, Functional, SimDevice};
+use crate::{Core, Executor, Functional, SimDevice};
 
 /// Buckets of a [`TimedRun`]'s timeline.
 const TIMELINE_BUCKETS: usize = 2048;
@@ -157,47 +157,13 @@ impl SimDevice {
         execution: Execution,
         log: CycleLog,
     ) -> WorkerDevice {
-        Self::cycle_within(Budget::default(), config, timing, execution, log)
-    }
-
-    /// As [`Self::cycle`], with a budget of choice for each batch.
-    pub fn cycle_within(
-        budget: Budget,
-        config: Config,
-        timing: TimingConfig,
-        execution: Execution,
-        log: CycleLog,
-    ) -> WorkerDevice {
         let machine = CycleMachine {
             config,
             timing,
             core: Core::Own,
-            budget,
+            budget: Budget::default(),
         };
         machine.device(execution, log)
-    }
-
-    /// The cycle-level simulator of a board, for a configuration that the board admits
-    /// ([`Board::admit`]), with a budget for each batch. On a board with the original RTL a batch
-    /// that does something else there ([`hazards::deviations`]) is refused, too.
-    ///
-    /// # Errors
-    /// [`BoardError::Excess`] when the board has less than the configuration.
-    pub fn cycle_on_within(
-        budget: Budget,
-        board: &Board,
-        config: Config,
-        execution: Execution,
-        log: CycleLog,
-    ) -> Result<WorkerDevice, BoardError> {
-        board.admit(&config)?;
-        let machine = CycleMachine {
-            config,
-            timing: board.timing.clone(),
-            core: board.core,
-            budget,
-        };
-        Ok(machine.device(execution, log))
     }
 }
 
@@ -215,7 +181,10 @@ pub struct CycleMachine {
 }
 
 impl CycleMachine {
-    fn device(self, execution: Execution, log: CycleLog) -> WorkerDevice {
+    /// The cycle-level simulator as a device, as [`SimDevice::cycle`]. On a board with the original RTL a batch that
+    /// does something else there ([`hazards::deviations`]) is refused, too. Whether the board has what the
+    /// configuration asks for is the caller's to find out ([`Board::admit`](crate::Board::admit)).
+    pub fn device(self, execution: Execution, log: CycleLog) -> WorkerDevice {
         let config = self.config.clone();
         let name = "cycle".to_owned();
         WorkerDevice::new(DeviceInfo { name, config }, self.runner(execution, log))

@@ -14,9 +14,9 @@ use crate::error::SimError;
 pub struct Oracle {
     config: Config,
     uop: Vec<Uop>,
-    inp: Vec<Vec<i8>>,
-    wgt: Vec<Vec<i8>>,
-    acc: Vec<Vec<i32>>,
+    inp: Vec<u8>,
+    wgt: Vec<u8>,
+    acc: Vec<i32>,
     max_steps: u64,
 }
 
@@ -26,9 +26,9 @@ impl Oracle {
         let (lanes, block) = (config.lanes(), config.block());
         Self {
             uop: vec![Uop::default(); config.depth(MemType::Uop)],
-            inp: vec![vec![0; lanes]; config.depth(MemType::Inp)],
-            wgt: vec![vec![0; block * block]; config.depth(MemType::Wgt)],
-            acc: vec![vec![0; lanes]; config.depth(MemType::Acc)],
+            inp: vec![0; lanes * config.depth(MemType::Inp)],
+            wgt: vec![0; block * block * config.depth(MemType::Wgt)],
+            acc: vec![0; lanes * config.depth(MemType::Acc)],
             config,
             max_steps: Budget::default().steps,
         }
@@ -41,18 +41,80 @@ impl Oracle {
         self
     }
 
-    /// The accumulators' tiles, for whoever makes an executor that computes wrong.
-    pub fn accumulators(&mut self) -> &mut [Vec<i32>] {
+    /// The lanes of all accumulators, tile after tile, for whoever makes an executor that computes wrong.
+    pub fn accumulators(&mut self) -> &mut [i32] {
         &mut self.acc
+    }
+}
+
+/// The scratchpads, tile after tile, for one instruction. Other executors lend theirs where they leave an instruction
+/// to the oracle's definition.
+pub(crate) struct Machine<'a> {
+    pub config: &'a Config,
+    pub uop: &'a mut [Uop],
+    /// int8, as bytes.
+    pub inp: &'a mut [u8],
+    /// int8, as bytes: `[tile][output][input]`.
+    pub wgt: &'a mut [u8],
+    pub acc: &'a mut [i32],
+}
+
+impl Machine<'_> {
+    /// Runs one instruction whose tokens are there.
+    ///
+    /// # Errors
+    /// As [`Executor::run`]: what the instruction did before its fault stays.
+    pub fn execute(&mut self, at: &At, memory: &mut DeviceMemory) -> Result<(), SimError> {
+        match &at.insn {
+            Insn::Load(load) => self.load(at, load, memory),
+            Insn::Store(store) => self.store(at, store, memory),
+            Insn::Gemm(gemm) => self.gemm(at, gemm),
+            Insn::Alu(alu) => self.alu(at, alu),
+            Insn::Finish(_) => Ok(()),
+        }
+    }
+
+    /// An index of a scratchpad, if it is inside.
+    fn index(
+        &self,
+        at: &At,
+        field: &'static str,
+        value: u64,
+        mem: MemType,
+    ) -> Result<usize, SimError> {
+        let depth = self.config.depth(mem);
+        if value < depth as u64 {
+            return Ok(value as usize);
+        }
+        Err(SimError::Scratchpad {
+            at: Box::new(at.clone()),
+            field,
+            value,
+            scratchpad: mem.name(),
+            depth,
+        })
+    }
+
+    fn check_uops(&self, at: &At, bgn: u16, end: u16) -> Result<(), SimError> {
+        if end < bgn {
+            return Err(SimError::UopRange {
+                at: Box::new(at.clone()),
+                bgn,
+                end,
+            });
+        }
+        if end > bgn {
+            self.index(at, "uop_end", u64::from(end) - 1, MemType::Uop)?;
+        }
+        Ok(())
     }
 
     fn load(&mut self, at: &At, load: &Load, memory: &DeviceMemory) -> Result<(), SimError> {
         if load.is_sync() {
             return Ok(());
         }
-        let depth = self.config.depth(load.mem);
         let end = u64::from(load.sram_base) + load.sram_tiles();
-        index(at, "sram_base", end - 1, load.mem.name(), depth)?;
+        self.index(at, "sram_base", end - 1, load.mem)?;
         let elem = self.config.elem_bytes(load.mem) as u64;
         let (top, left) = (u64::from(load.y_pad_0), u64::from(load.x_pad_0));
         let rows = top + u64::from(load.y_size) + u64::from(load.y_pad_1);
@@ -81,15 +143,22 @@ impl Oracle {
 
     /// Writes one element of DRAM bytes into its scratchpad.
     fn fill(&mut self, mem: MemType, tile: usize, bytes: &[u8]) {
-        let int8 = |&b: &u8| b as i8;
+        let words = bytes.as_chunks::<4>().0;
+        let acc = self.config.lanes() * tile..;
         match mem {
-            MemType::Uop => self.uop[tile] = Uop::decode(word(bytes) as u32),
-            MemType::Inp => self.inp[tile] = bytes.iter().map(int8).collect(),
-            MemType::Wgt => self.wgt[tile] = bytes.iter().map(int8).collect(),
-            MemType::Acc => self.acc[tile] = bytes.chunks(4).map(word).collect(),
+            MemType::Uop => self.uop[tile] = Uop::decode(u32::from_le_bytes(words[0])),
+            MemType::Inp => self.inp[tile * bytes.len()..][..bytes.len()].copy_from_slice(bytes),
+            MemType::Wgt => self.wgt[tile * bytes.len()..][..bytes.len()].copy_from_slice(bytes),
+            MemType::Acc => {
+                for (lane, word) in self.acc[acc].iter_mut().zip(words) {
+                    *lane = i32::from_le_bytes(*word);
+                }
+            }
             // LOAD OUT doesn't decode; OUT shares the accumulators.
             MemType::Acc8 | MemType::Out => {
-                self.acc[tile] = bytes.iter().map(|b| i32::from(int8(b))).collect();
+                for (lane, byte) in self.acc[acc].iter_mut().zip(bytes) {
+                    *lane = i32::from(*byte as i8);
+                }
             }
         }
     }
@@ -98,9 +167,8 @@ impl Oracle {
         if store.is_sync() {
             return Ok(());
         }
-        let depth = self.config.depth(MemType::Out);
         let end = u64::from(store.sram_base) + store.tiles();
-        index(at, "sram_base", end - 1, "acc", depth)?;
+        self.index(at, "sram_base", end - 1, MemType::Acc)?;
         let elem = self.config.elem_bytes(MemType::Out) as u64;
         for y in 0..u64::from(store.y_size) {
             // A row lies in one allocation: nothing of one that doesn't is written.
@@ -108,19 +176,17 @@ impl Oracle {
             let row = memory
                 .write(first * elem, u64::from(store.x_size) * elem)
                 .map_err(|source| dram(at, source))?;
-            for (x, bytes) in row.chunks_exact_mut(elem as usize).enumerate() {
-                let tile = u64::from(store.sram_base) + y * u64::from(store.x_size) + x as u64;
-                for (byte, value) in bytes.iter_mut().zip(&self.acc[tile as usize]) {
-                    *byte = *value as u8;
-                }
+            let tile = u64::from(store.sram_base) + y * u64::from(store.x_size);
+            for (byte, lane) in row.iter_mut().zip(&self.acc[(tile * elem) as usize..]) {
+                *byte = *lane as u8;
             }
         }
         Ok(())
     }
 
     fn gemm(&mut self, at: &At, gemm: &Gemm) -> Result<(), SimError> {
-        uop_range(at, gemm.uop_bgn, gemm.uop_end, self.uop.len())?;
-        let block = self.config.block();
+        self.check_uops(at, gemm.uop_bgn, gemm.uop_end)?;
+        let (lanes, block) = (self.config.lanes(), self.config.block());
         for i in 0..u64::from(gemm.iter_out) {
             for j in 0..u64::from(gemm.iter_in) {
                 for u in gemm.uop_bgn..gemm.uop_end {
@@ -128,19 +194,19 @@ impl Oracle {
                     let dst = affine(uop.dst, i, gemm.dst_factor_out, j, gemm.dst_factor_in);
                     let src = affine(uop.src, i, gemm.src_factor_out, j, gemm.src_factor_in);
                     let wgt = affine(uop.wgt, i, gemm.wgt_factor_out, j, gemm.wgt_factor_in);
-                    let dst = index(at, "dst", dst, "acc", self.acc.len())?;
+                    let dst = self.index(at, "dst", dst, MemType::Acc)? * lanes;
                     if gemm.reset {
-                        self.acc[dst].fill(0);
+                        self.acc[dst..dst + lanes].fill(0);
                         continue;
                     }
-                    let src = index(at, "src", src, "inp", self.inp.len())?;
-                    let wgt = index(at, "wgt", wgt, "wgt", self.wgt.len())?;
+                    let src = self.index(at, "src", src, MemType::Inp)? * lanes;
+                    let wgt = self.index(at, "wgt", wgt, MemType::Wgt)? * block * block;
                     for b in 0..self.config.batch() {
                         for o in 0..block {
                             for k in 0..block {
-                                let x = i32::from(self.inp[src][b * block + k]);
-                                let w = i32::from(self.wgt[wgt][o * block + k]);
-                                let sum = &mut self.acc[dst][b * block + o];
+                                let x = i32::from(self.inp[src + b * block + k] as i8);
+                                let w = i32::from(self.wgt[wgt + o * block + k] as i8);
+                                let sum = &mut self.acc[dst + b * block + o];
                                 *sum = sum.wrapping_add(x * w);
                             }
                         }
@@ -152,21 +218,23 @@ impl Oracle {
     }
 
     fn alu(&mut self, at: &At, alu: &Alu) -> Result<(), SimError> {
-        uop_range(at, alu.uop_bgn, alu.uop_end, self.uop.len())?;
+        self.check_uops(at, alu.uop_bgn, alu.uop_end)?;
+        let lanes = self.config.lanes();
         for i in 0..u64::from(alu.iter_out) {
             for j in 0..u64::from(alu.iter_in) {
                 for u in alu.uop_bgn..alu.uop_end {
                     let uop = self.uop[usize::from(u)];
                     let dst = affine(uop.dst, i, alu.dst_factor_out, j, alu.dst_factor_in);
-                    let dst = index(at, "dst", dst, "acc", self.acc.len())?;
+                    let dst = self.index(at, "dst", dst, MemType::Acc)? * lanes;
                     let y = match alu.operand {
-                        AluOperand::Imm(imm) => vec![i32::from(imm); self.config.lanes()],
+                        AluOperand::Imm(imm) => vec![i32::from(imm); lanes],
                         AluOperand::Acc => {
                             let src = affine(uop.src, i, alu.src_factor_out, j, alu.src_factor_in);
-                            self.acc[index(at, "src", src, "acc", self.acc.len())?].clone()
+                            let src = self.index(at, "src", src, MemType::Acc)? * lanes;
+                            self.acc[src..src + lanes].to_vec()
                         }
                     };
-                    for (x, y) in self.acc[dst].iter_mut().zip(y) {
+                    for (x, y) in self.acc[dst..dst + lanes].iter_mut().zip(y) {
                         *x = alu.op.apply(*x, y);
                     }
                 }
@@ -185,19 +253,16 @@ impl Executor for Oracle {
     ) -> Result<RunReport, SimError> {
         let start = Instant::now();
         let mut steps = StepBudget::new(self.max_steps);
-        let leftover_tokens = tokens::run_in_token_order(insns, |i, insn| {
-            let at = At {
-                index: i,
-                insn: *insn,
-            };
-            steps.spend(i, insn)?;
-            match insn {
-                Insn::Load(load) => self.load(&at, load, memory),
-                Insn::Store(store) => self.store(&at, store, memory),
-                Insn::Gemm(gemm) => self.gemm(&at, gemm),
-                Insn::Alu(alu) => self.alu(&at, alu),
-                Insn::Finish(_) => Ok(()),
-            }
+        let mut machine = Machine {
+            config: &self.config,
+            uop: &mut self.uop,
+            inp: &mut self.inp,
+            wgt: &mut self.wgt,
+            acc: &mut self.acc,
+        };
+        let leftover_tokens = tokens::run_in_token_order(insns, |index, insn| {
+            steps.spend(index, insn)?;
+            machine.execute(&At { index, insn: *insn }, memory)
         })?;
         Ok(RunReport {
             wall: start.elapsed(),
@@ -207,53 +272,11 @@ impl Executor for Oracle {
     }
 }
 
-fn word(bytes: &[u8]) -> i32 {
-    let mut word = [0; 4];
-    for (to, from) in word.iter_mut().zip(bytes) {
-        *to = *from;
-    }
-    i32::from_le_bytes(word)
-}
-
-pub(crate) fn affine(base: u16, i: u64, factor_out: u16, j: u64, factor_in: u16) -> u64 {
+fn affine(base: u16, i: u64, factor_out: u16, j: u64, factor_in: u16) -> u64 {
     u64::from(base) + i * u64::from(factor_out) + j * u64::from(factor_in)
 }
 
-pub(crate) fn index(
-    at: &At,
-    field: &'static str,
-    value: u64,
-    scratchpad: &'static str,
-    depth: usize,
-) -> Result<usize, SimError> {
-    if value < depth as u64 {
-        Ok(value as usize)
-    } else {
-        Err(SimError::Scratchpad {
-            at: Box::new(at.clone()),
-            field,
-            value,
-            scratchpad,
-            depth,
-        })
-    }
-}
-
-pub(crate) fn uop_range(at: &At, bgn: u16, end: u16, depth: usize) -> Result<(), SimError> {
-    if end < bgn {
-        return Err(SimError::UopRange {
-            at: Box::new(at.clone()),
-            bgn,
-            end,
-        });
-    }
-    if end > bgn {
-        index(at, "uop_end", u64::from(end) - 1, "uop", depth)?;
-    }
-    Ok(())
-}
-
-pub(crate) fn dram(at: &At, source: vta_driver::MemoryError) -> SimError {
+fn dram(at: &At, source: vta_driver::MemoryError) -> SimError {
     SimError::Dram {
         at: Box::new(at.clone()),
         source,

@@ -4,19 +4,11 @@ use std::convert::Infallible;
 
 use serde_json::Value;
 
-use super::kind::Kind;
+use super::kind::Opened;
 use super::missing;
 use crate::error::Result;
 
-pub(super) const KIND: Kind = Kind {
-    name: "opencl",
-    then: &[':', '+'],
-    form: "opencl[:SEL]",
-    meant: &[],
-    single: true,
-    check: |_| Err(missing("opencl")),
-    open: |_, _, _| Err(missing("opencl")),
-};
+pub(super) const OPENED: Option<Opened> = None;
 
 /// No device.
 pub enum DeviceEntry {}

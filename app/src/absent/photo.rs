@@ -13,13 +13,6 @@ pub struct Photo {
     pub rgb: Vec<u8>,
 }
 
-/// Whether a path is an image by its extension.
-pub fn is_image(path: &Path) -> bool {
-    let extension = path.extension().unwrap_or_default().to_string_lossy();
-    let mut known = ["png", "jpg", "jpeg", "webp", "bmp", "tif", "tiff"].into_iter();
-    known.any(|name| extension.eq_ignore_ascii_case(name))
-}
-
 /// # Errors
 /// Always.
 pub fn read(path: &Path) -> Result<Photo> {

@@ -1,42 +1,27 @@
 //! Designs in a build without the feature `rtl`.
 
-use std::convert::Infallible;
-
 use vta_driver::WorkerDevice;
 use vta_isa::Config;
 
-use super::kind::Kind;
+use super::kind::Opened;
 use super::machine::Machine;
 use super::missing;
-use super::totals::Totals;
+use super::totals::Log;
 use crate::error::Result;
-use crate::options::DeviceOptions;
+use crate::options::Target;
 
-pub(super) const KIND: Kind = Kind {
-    name: "rtl",
-    then: &[':'],
-    form: "rtl:LIB.so",
-    meant: &[],
-    single: true,
-    check: |_| Err(missing("rtl")),
-    open: |_, _, _| Err(missing("rtl")),
-};
+pub(super) const OPENED: Option<Opened> = None;
 
-/// No design.
-pub struct Loop(Infallible);
+/// # Errors
+/// Always.
+pub(super) fn begin(_: &Target) -> Result<Log> {
+    Err(missing("rtl"))
+}
 
-impl Loop {
-    pub fn new(_: &DeviceOptions) -> Result<Self> {
-        Err(missing("rtl"))
-    }
-
-    pub fn device(&self, _: &Machine, _: &Config) -> Result<WorkerDevice> {
-        match self.0 {}
-    }
-
-    pub fn totals(&self) -> Totals {
-        match self.0 {}
-    }
+/// # Errors
+/// Always.
+pub(super) fn device(_: &Target, _: &Machine, _: &Config, _: &Log) -> Result<WorkerDevice> {
+    Err(missing("rtl"))
 }
 
 /// Nothing aborts where no design runs.

@@ -14,7 +14,7 @@ use vta_isa::Config;
 
 use crate::compile::{self, Compiled};
 use crate::error::{Context, Error, Result, bail};
-use crate::open::model::{self, Form};
+use crate::open::model::{self, Network};
 use crate::options::Target;
 use crate::report::host_share::HostShare;
 
@@ -116,14 +116,14 @@ impl NetworkVerdict {
 /// A file that is none, or whose fault is of no node.
 pub(super) fn judge(
     name: &str,
-    form: Result<Form>,
+    opened: Result<Network>,
     part: impl FnOnce() -> Result<Partial>,
     target: &Target,
     config: &Config,
 ) -> Result<NetworkVerdict> {
-    let graph = match form {
-        Ok(Form::Graph(graph)) => graph,
-        Ok(Form::Program(_) | Form::Hosted(_)) => bail!("{name} is compiled already"),
+    let graph = match opened {
+        Ok(Network::Graph(graph)) => graph,
+        Ok(Network::Compiled(_)) => bail!("{name} is compiled already"),
         Err(error) => return unread(name, part, target, config, error),
     };
     judge_graph(name, graph, target, config)

@@ -6,12 +6,13 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 use vta_compiler::passes;
-use vta_driver::{Device, MultiSession, Part, Program, QueueLimits, Session};
+use vta_driver::{Device, Program};
 use vta_sim::{GemmKernel, PlanLine, PlanListing, PlanLog, Planner, SimDevice};
 
 use crate::compile::Compiled;
-use crate::error::{Context, Error, Result, bail, ensure};
-use crate::open::model::{Form, Model};
+use crate::error::{Error, Result, bail, ensure};
+use crate::open::model::{Model, Network};
+use crate::run::engine::Engine;
 
 /// The network after a pass, or after each when `pass` is `all`.
 ///
@@ -20,7 +21,7 @@ use crate::open::model::{Form, Model};
 /// that is compiled already; [`Error::Float`] for a float model; [`Error::Model`] for what the
 /// passes refuse.
 pub fn passes(model: &Model, pass: &str) -> Result<String> {
-    let Form::Graph(graph) = model.form() else {
+    let Network::Graph(graph) = model.network() else {
         bail!("{} is compiled already", model.name());
     };
     if model.is_float() {
@@ -133,32 +134,15 @@ pub fn plans(network: &Compiled, devices: &[&str]) -> Result<Plans> {
     }
     let kernel = SimDevice::kernel_from_env()?;
     let config = &network.program.config;
-    let planner = |name: &&str| -> (PlanLog, Arc<dyn Device>) {
-        let log = PlanLog::default();
+    let logs: Vec<PlanLog> = devices.iter().map(|_| PlanLog::default()).collect();
+    let planner = |(name, log): (&&str, &PlanLog)| -> Arc<dyn Device> {
         let planner = Planner::new(config.clone(), kernel, log.clone());
-        let device = SimDevice::with_executor(name, config.clone(), planner);
-        (log, Arc::new(device))
+        Arc::new(SimDevice::with_executor(name, config.clone(), planner))
     };
-    let planners: Vec<_> = devices.iter().map(planner).collect();
-    match &network.split {
-        None => {
-            let (_, device) = planners.first().context("no device is named")?;
-            let limits = QueueLimits::default();
-            let program = Arc::clone(&network.program);
-            let mut session = Session::new(program, Arc::clone(device), limits)?;
-            session.run(&[&zeros(&network.program)?])?;
-        }
-        Some(split) => {
-            let device = |part: &Part| planners.get(part.target).map(|(_, d)| Arc::clone(d));
-            let targets = split.parts.iter().map(device).collect::<Option<Vec<_>>>();
-            let targets = targets.context("a part has no device")?;
-            let limits = QueueLimits::default();
-            let mut session = MultiSession::new(Arc::clone(split), &targets, limits)?;
-            session.run(&[&zeros(&network.program)?])?;
-        }
-    }
+    let planners = devices.iter().zip(&logs).map(planner).collect();
+    Engine::on(network, planners, 1)?.run(&[&zeros(&network.program)?])?;
     let mut batches = Vec::new();
-    for (name, (log, _)) in devices.iter().zip(planners) {
+    for (name, log) in devices.iter().zip(logs) {
         batches.extend(log.take().into_iter().map(|plan| PlannedBatch {
             device: (*name).to_owned(),
             plan,

@@ -2,54 +2,58 @@
 
 use std::path::Path;
 
+use vta_compiler::lower::{self, LowerOptions};
 use vta_files::output;
 use vta_program::coverage::{self, Coverage};
 use vta_program::listing::{Listing, ListingError};
 
-use crate::compile::{Bundle, Compiled, bundle, tiles};
+use crate::compile::tiles::Measured;
+use crate::compile::{Compiled, bundle};
 use crate::error::{Context, Error, Result, ensure};
 use crate::files;
-use crate::options::BundleOptions;
 use crate::options::names::LISTING;
+use crate::options::{NetworkOptions, Target};
 use crate::watch::Watch;
 
 /// As [`bundle::bundle()`], with the listing of what the device runs.
 ///
 /// # Errors
 /// As for [`bundle::bundle()`]; [`Error::Usage`] for a network between whose layers the host computes.
-pub fn compile(args: &BundleOptions, watch: &dyn Watch) -> Result<(Bundle, Listing)> {
-    let model = args.network().open(&args.model, None)?;
-    let mut bundle = bundle::compiled(model, args, watch)?;
-    let listing = of(&bundle.compiled, args)?;
-    bundle.compiled.graph = None;
-    Ok((bundle, listing))
+pub fn compile(
+    name: &str,
+    options: &NetworkOptions,
+    watch: &dyn Watch,
+) -> Result<(Compiled, Listing)> {
+    let mut compiled = bundle::compiled(options.open(name, None)?, options, watch)?;
+    let listing = of(&compiled, name, &options.target)?;
+    compiled.graph = None;
+    Ok((compiled, listing))
 }
 
-/// The listing of a network that was compiled with these options, and still knows its graph.
+/// The listing of a network that was compiled for this target, and still knows its graph.
 ///
 /// # Errors
 /// [`Error::Usage`] for a network between whose layers the host computes, or over several devices.
-fn of(compiled: &Compiled, args: &BundleOptions) -> Result<Listing> {
+fn of(compiled: &Compiled, name: &str, target: &Target) -> Result<Listing> {
     ensure!(
         compiled.split.is_none(),
         "{}: the host computes between layers of {}; a listing is of a network that one \
          device runs";
-        LISTING, args.model
+        LISTING, name
     );
     let graph = compiled.graph.as_ref();
     let graph = graph.context("the network isn't known any more")?;
     let config = &compiled.program.config;
-    let (program, geometries) = tiles::traced(graph, config, &args.tiles, args.board.as_deref())?;
+    let tiles = Measured::read(target, config)?.tiles(graph, config)?;
+    let (program, geometries) =
+        lower::compile_traced(graph, config, &LowerOptions::default(), &tiles)?;
     // The same network with the same tiles is the same program.
     ensure!(
         program == *compiled.program,
-        "{}: the listing is of another program than the bundle",
-        args.model
+        "{name}: the listing is of another program than the bundle"
     );
-    let name = || args.model.clone();
-    Listing::of(&program, &geometries)
-        .map_err(refused)
-        .with_context(name)
+    let listing = Listing::of(&program, &geometries);
+    listing.map_err(refused).context(name)
 }
 
 fn refused(error: ListingError) -> Error {
@@ -104,18 +108,18 @@ pub fn read(file: &Path) -> Result<Listing> {
 ///
 /// # Errors
 /// What can't be read or compiled, or not be followed to its end. Faults are none.
-pub fn prove(args: &BundleOptions, watch: &dyn Watch) -> Result<Coverage> {
-    let file = Path::new(&args.model);
+pub fn prove(name: &str, options: &NetworkOptions, watch: &dyn Watch) -> Result<Coverage> {
+    let file = Path::new(name);
     let listing = if is_listing(file) {
         read(file)?
     } else {
-        let (_, listing) = compile(args, watch)?;
+        let (_, listing) = compile(name, options, watch)?;
         let mut text = Vec::new();
         listing.write(&mut text)?;
         drop(listing);
-        let text = String::from_utf8(text).with_context(|| args.model.clone())?;
+        let text = String::from_utf8(text).context(name)?;
         Listing::read(&text).map_err(refused)?
     };
     let proven = coverage::coverage(&listing);
-    proven.map_err(|error| Error::input(error.to_string()).at(&args.model))
+    proven.map_err(|error| Error::input(error.to_string()).at(name))
 }

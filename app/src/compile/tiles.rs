@@ -7,11 +7,10 @@ use vta_compiler::qgraph::QGraph;
 use vta_compiler::tune::{self, Cache};
 use vta_driver::Program;
 use vta_isa::Config;
-use vta_program::listing::Geometry;
 
 use crate::error::{Context, Result, ensure};
 use crate::files;
-use crate::options::TilesOptions;
+use crate::options::Target;
 use crate::options::names::{TILES, TUNE};
 
 /// The board whose tiles are taken when nothing names another: schedules don't depend on it.
@@ -26,15 +25,16 @@ pub struct Measured {
 }
 
 impl Measured {
-    /// The shipped tiles and those of the arguments.
+    /// The shipped tiles, and those of the target for the board that it names.
     ///
     /// # Errors
     /// A cache that can't be read or has nothing for this configuration.
-    pub fn read(args: &TilesOptions, config: &Config, timing: Option<&str>) -> Result<Self> {
-        let given = args.cache.as_ref();
+    pub fn read(target: &Target, config: &Config) -> Result<Self> {
+        let board = target.board.as_deref().or(target.timing.as_deref());
+        let given = target.tiles.as_ref();
         Ok(Self {
             shipped: tune::shipped()?,
-            given: given.map(|path| read(path, config, timing)).transpose()?,
+            given: given.map(|path| read(path, config, board)).transpose()?,
         })
     }
 
@@ -61,35 +61,15 @@ impl Measured {
 ///
 /// # Errors
 /// As for [`Measured::read`] and [`Measured::tiles`], and what can't be lowered.
-pub fn lower(
-    graph: &QGraph,
-    config: &Config,
-    args: &TilesOptions,
-    timing: Option<&str>,
-) -> Result<Program> {
-    let tiles = Measured::read(args, config, timing)?.tiles(graph, config)?;
+pub fn lower(graph: &QGraph, config: &Config, target: &Target) -> Result<Program> {
+    let tiles = Measured::read(target, config)?.tiles(graph, config)?;
     let options = LowerOptions::default();
     Ok(lower::compile_with(graph, config, &options, &tiles)?)
 }
 
-/// As [`lower()`], with what each layer computes.
-///
-/// # Errors
-/// As for [`lower()`].
-pub fn traced(
-    graph: &QGraph,
-    config: &Config,
-    args: &TilesOptions,
-    timing: Option<&str>,
-) -> Result<(Program, Vec<Geometry>)> {
-    let tiles = Measured::read(args, config, timing)?.tiles(graph, config)?;
-    let options = LowerOptions::default();
-    Ok(lower::compile_traced(graph, config, &options, &tiles)?)
-}
-
 /// The cache, and which of its machines is meant: that of the board, else the only one of this
 /// configuration.
-fn read(path: &Path, config: &Config, timing: Option<&str>) -> Result<(Cache, String)> {
+fn read(path: &Path, config: &Config, board: Option<&str>) -> Result<(Cache, String)> {
     let name = || path.display().to_string();
     let text = files::read_text(path)?;
     let cache = Cache::from_json(&text).with_context(name)?;
@@ -100,7 +80,7 @@ fn read(path: &Path, config: &Config, timing: Option<&str>) -> Result<(Cache, St
         .flat_map(|m| m.keys().map(String::as_str))
         .collect();
     let of_config = tune::machine(config, "");
-    let wanted = tune::machine(config, timing.unwrap_or(TUNED_FOR));
+    let wanted = tune::machine(config, board.unwrap_or(TUNED_FOR));
     let fitting: Vec<&str> = all
         .iter()
         .copied()
@@ -108,7 +88,7 @@ fn read(path: &Path, config: &Config, timing: Option<&str>) -> Result<(Cache, St
         .collect();
     let found = match fitting[..] {
         _ if all.contains(&wanted.as_str()) => Some(wanted.as_str()),
-        [only] if timing.is_none() => Some(only),
+        [only] if board.is_none() => Some(only),
         _ => None,
     };
     let listed = if all.is_empty() {

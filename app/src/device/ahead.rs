@@ -8,8 +8,8 @@ use vta_driver::Device;
 use vta_isa::Config;
 
 use crate::device;
-use crate::device::kind::Opening;
 use crate::error::{Error, Result};
+use crate::options::Target;
 
 /// Devices by name, and how long it took to open them.
 type Opened = Vec<(String, Result<Arc<dyn Device>>, Duration)>;
@@ -28,22 +28,19 @@ struct State {
     took: Duration,
 }
 
-/// Opens a device.
-fn open(name: &str, config: &Config, way: &Opening) -> Result<Arc<dyn Device>> {
-    (device::kind(name)?.open)(name, config, way)
-}
-
 impl Ahead {
     /// Begins to open devices, one after the other. Where the system has no thread to give they
     /// are opened when they are asked for.
-    pub fn begin(&self, names: Vec<String>, config: &Config, way: Opening) {
+    pub fn begin(&self, names: Vec<String>, config: &Config, target: Target) {
         let mut state = self.state();
         state.config = config.clone();
         let config = config.clone();
         let begun = move || {
             let opened = |name: String| {
                 let began = Instant::now();
-                let device = open(&name, &config, &way);
+                // None of these devices computes with the host's threads.
+                let opened = device::opened(&name);
+                let device = opened.and_then(|by| (by.open)(&name, &config, &target, 1));
                 (name, device, began.elapsed())
             };
             names.into_iter().map(opened).collect()
@@ -55,7 +52,13 @@ impl Ahead {
     ///
     /// # Errors
     /// A name that is no device, what a device that can't be opened says.
-    pub fn device(&self, name: &str, config: &Config, way: &Opening) -> Result<Arc<dyn Device>> {
+    pub fn device(
+        &self,
+        name: &str,
+        config: &Config,
+        target: &Target,
+        threads: usize,
+    ) -> Result<Arc<dyn Device>> {
         let mut state = self.state();
         if let Some(thread) = state.thread.take() {
             state.opened = thread.join().map_err(|_| Error::thread())?;
@@ -71,7 +74,7 @@ impl Ahead {
         }
         drop(state);
         let began = Instant::now();
-        let device = open(name, config, way);
+        let device = (device::opened(name)?.open)(name, config, target, threads);
         self.state().took += began.elapsed();
         device
     }
@@ -100,13 +103,6 @@ impl Drop for Ahead {
 mod tests {
     use super::*;
 
-    fn way() -> Opening {
-        Opening {
-            threads: 1,
-            ..Opening::default()
-        }
-    }
-
     fn config(log_batch: u32) -> Config {
         Config::from_json(&format!("{{\"LOG_BATCH\": {log_batch}}}")).unwrap()
     }
@@ -115,13 +111,17 @@ mod tests {
     fn devices_that_were_begun_are_given_out_once_and_for_their_configuration() {
         for asked in [0, 1] {
             let ahead = Ahead::default();
-            ahead.begin(vec!["oracle".to_owned()], &config(0), way());
+            ahead.begin(vec!["oracle".to_owned()], &config(0), Target::default());
             let opened = || ahead.state().opened.len();
-            let device = ahead.device("oracle", &config(asked), &way()).unwrap();
+            let device = ahead
+                .device("oracle", &config(asked), &Target::default(), 1)
+                .unwrap();
             assert_eq!(device.info().config, config(asked));
             assert_eq!(opened(), 0);
             assert!(ahead.took() > Duration::ZERO);
-            let other = ahead.device("oracle", &config(asked), &way()).unwrap();
+            let other = ahead
+                .device("oracle", &config(asked), &Target::default(), 1)
+                .unwrap();
             assert!(!Arc::ptr_eq(&device, &other));
         }
     }
@@ -129,9 +129,9 @@ mod tests {
     #[test]
     fn errors_come_when_the_device_is_asked_for() {
         let ahead = Ahead::default();
-        ahead.begin(vec!["simm".to_owned()], &config(0), way());
+        ahead.begin(vec!["simm".to_owned()], &config(0), Target::default());
         let error = |ahead: &Ahead| {
-            let device = ahead.device("simm", &config(0), &way());
+            let device = ahead.device("simm", &config(0), &Target::default(), 1);
             device.err().map(|error| error.to_string())
         };
         let begun = error(&ahead);
@@ -139,6 +139,6 @@ mod tests {
         assert_eq!(begun, error(&Ahead::default()));
         // Nobody asks.
         let ahead = Ahead::default();
-        ahead.begin(vec!["sim".to_owned(); 2], &config(0), way());
+        ahead.begin(vec!["sim".to_owned(); 2], &config(0), Target::default());
     }
 }

@@ -6,19 +6,15 @@ use vta_driver::Device;
 use vta_hw_board::{BoardDevice, BoardError, BoardFile};
 use vta_isa::Config;
 
-use super::kind::{Kind, Opening, device_names};
+use super::kind::Opened;
 use crate::error::{Result, bail, from};
+use crate::options::Target;
 use crate::options::names::DEVICE;
 
-pub(super) const KIND: Kind = Kind {
-    name: "board",
-    then: &[':'],
-    form: "board:NAME",
-    meant: &["board:pynq", "board:de10"],
-    single: true,
+pub(super) const OPENED: Option<Opened> = Some(Opened {
     check: |name| file(name).map(drop),
     open,
-};
+});
 
 from!(Device: BoardError);
 
@@ -34,15 +30,16 @@ fn file(name: &str) -> Result<&str> {
     Ok(board)
 }
 
-fn open(name: &str, config: &Config, _: &Opening) -> Result<Arc<dyn Device>> {
+fn open(name: &str, config: &Config, _: &Target, _: usize) -> Result<Arc<dyn Device>> {
     let device = BoardDevice::open(file(name)?, config.clone())?;
     Ok(Arc::new(device))
 }
 
 /// The preset of a board's machine that the preset of its registers comes with, for a list of devices.
 pub(crate) fn preset(list: &str) -> Option<&str> {
-    let names = device_names(list).into_iter();
-    let mut boards = names.filter_map(|name| name.strip_prefix("board:"));
+    let mut boards = list
+        .split(',')
+        .filter_map(|name| name.strip_prefix("board:"));
     boards.find(|name| BoardFile::PRESETS.contains(name))
 }
 

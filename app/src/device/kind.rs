@@ -1,16 +1,16 @@
 //! What is known of a kind of device.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 
-use vta_driver::{Budget, Device};
+use vta_driver::Device;
 use vta_isa::Config;
 
 use crate::error::Result;
+use crate::options::Target;
 
 /// A kind of device.
 pub(crate) struct Kind {
-    /// How its names begin.
+    /// How its names begin; the feature that it needs, where it needs one.
     pub name: &'static str,
     /// What may stand behind that, with more.
     pub then: &'static [char],
@@ -20,10 +20,19 @@ pub(crate) struct Kind {
     pub meant: &'static [&'static str],
     /// Whether there is one of each name, which takes one run after the other, however many threads there are.
     pub single: bool,
+    /// How it is opened; `None` in a build without it.
+    pub opened: Option<Opened>,
+}
+
+/// How devices of a kind are opened.
+pub(crate) struct Opened {
     /// Whether there can be one of a name.
     pub check: fn(&str) -> Result<()>,
-    pub open: fn(&str, &Config, &Opening) -> Result<Arc<dyn Device>>,
+    pub open: Open,
 }
+
+/// Opens a device by its name for a configuration, as a target asks. It may use so many threads for one batch.
+pub(crate) type Open = fn(&str, &Config, &Target, usize) -> Result<Arc<dyn Device>>;
 
 impl Kind {
     /// Whether a name is one of its.
@@ -31,22 +40,4 @@ impl Kind {
         let rest = name.strip_prefix(self.name);
         rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(self.then))
     }
-}
-
-/// What a device is opened with, beside its name and configuration.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Opening {
-    /// For OpenCL devices only.
-    pub bitstream: Option<PathBuf>,
-    /// For OpenCL devices only.
-    pub scope: Option<String>,
-    /// Threads that the fast simulator may use for one batch.
-    pub threads: usize,
-    /// What a batch may ask for.
-    pub budget: Budget,
-}
-
-/// The devices of a list, in order.
-pub fn device_names(list: &str) -> Vec<&str> {
-    list.split(',').collect()
 }

@@ -1,17 +1,18 @@
 //! `--config`, `--board` and `--timing`: the machine that programs are for, and its time.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
+use serde_json::Value;
 use vta_driver::{Budget, DeviceInfo, Program, Runner, WorkerDevice};
-use vta_isa::{Config, Excess, Extension, Insn, MemType};
+use vta_isa::{Config, Excess, Insn, MemType};
 use vta_sim::cycle::TimingConfig;
 use vta_sim::{Board, BoardError, Core, CycleLog, CycleMachine, Execution};
 
+use crate::device::board as device_board;
 use crate::error::{Context, Error, Result, ensure};
 use crate::files;
 use crate::options::names::{BOARD, Name, Said, TIMING, said};
+use crate::options::{ConfigSource, Target};
 
 /// Whose timing is taken when nothing names another.
 const USUAL_TIMING: &str = "pynq";
@@ -27,45 +28,18 @@ pub struct Machine {
     pub name: String,
     /// The board of `--board`, whose limits hold.
     pub board: Option<Board>,
+    /// What a batch may ask for.
+    pub budget: Budget,
     /// The board whose timing `--timing` borrows for a machine of one's own.
     lender: Option<Board>,
 }
 
-/// A `vta_config.json`, or what stands in one.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(untagged)]
-pub enum ConfigSource {
-    /// The file.
-    File(PathBuf),
-    /// Its keys. Those that are absent have the value of the board, or of the default instance.
-    Keys(Map<String, Value>),
-}
-
-impl From<PathBuf> for ConfigSource {
-    fn from(path: PathBuf) -> Self {
-        Self::File(path)
-    }
-}
-
-impl ConfigSource {
-    /// The JSON text, and what messages call it.
-    fn read(&self) -> Result<(String, String)> {
-        Ok(match self {
-            Self::File(path) => (files::read_text(path)?, path.display().to_string()),
-            Self::Keys(keys) => (Value::from(keys.clone()).to_string(), "config".to_owned()),
-        })
-    }
-}
-
-/// Which machine is meant.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Wanted<'a> {
-    /// A `vta_config.json`; `None` is what the board has, or the default instance.
-    pub config: Option<&'a ConfigSource>,
-    /// A preset's name or a file.
-    pub board: Option<&'a str>,
-    /// A preset's name or a file, without a board.
-    pub timing: Option<&'a str>,
+/// The JSON text of a configuration, and what messages call it.
+fn read(config: &ConfigSource) -> Result<(String, String)> {
+    Ok(match config {
+        ConfigSource::File(path) => (files::read_text(path)?, path.display().to_string()),
+        ConfigSource::Keys(keys) => (Value::from(keys.clone()).to_string(), "config".to_owned()),
+    })
 }
 
 /// The board of a name, or of a file, that an option asks for.
@@ -84,24 +58,31 @@ pub fn board(option: Name, name: &str) -> Result<Board> {
 }
 
 impl Machine {
-    /// Reads what the options name.
+    /// Reads the configuration, the board and the timing that a target names.
     ///
     /// # Errors
     /// A board or file that isn't there or is wrong, a configuration that asks for more than the
     /// board has, a board with a timing beside it.
-    pub fn read(wanted: Wanted<'_>) -> Result<Self> {
+    pub fn read(target: &Target) -> Result<Self> {
+        // The device `board:pynq` is that board, unless a configuration is given.
+        let behind = || match target.config {
+            None => device_board::preset(&target.device),
+            Some(_) => None,
+        };
+        let given = target.board.as_deref().or_else(behind);
+        let timing = target.timing.as_deref();
         ensure!(
-            wanted.board.is_none() || wanted.timing.is_none(),
+            given.is_none() || timing.is_none(),
             "{} brings its own timing: leave {} out";
             BOARD, TIMING
         );
-        let given = wanted.board.map(|name| board(BOARD, name)).transpose()?;
-        let config = match wanted.config {
+        let given = given.map(|name| board(BOARD, name)).transpose()?;
+        let config = match &target.config {
             None => given
                 .as_ref()
                 .map_or_else(Config::default, |b| b.config.clone()),
             Some(source) => {
-                let (text, name) = source.read()?;
+                let (text, name) = read(source)?;
                 let config = match &given {
                     None => Config::from_json(&text).map_err(Error::from),
                     Some(board) => board.config_from_json(&text).map_err(Error::from),
@@ -109,7 +90,7 @@ impl Machine {
                 config.context(name)?
             }
         };
-        let lender = wanted.timing.map(|name| board(TIMING, name)).transpose()?;
+        let lender = timing.map(|name| board(TIMING, name)).transpose()?;
         let timed = match given.as_ref().or(lender.as_ref()) {
             Some(board) => board.clone(),
             None => Board::preset(USUAL_TIMING)?,
@@ -119,14 +100,9 @@ impl Machine {
             timing: timed.timing,
             name: timed.name,
             board: given,
+            budget: target.budget,
             lender,
         })
-    }
-
-    /// What caches of tiles call the board; `None` when nothing named one.
-    pub fn named(&self) -> Option<&str> {
-        let named = self.board.is_some() || self.lender.is_some();
-        named.then_some(&self.name)
     }
 
     /// Whose core it is.
@@ -155,25 +131,11 @@ impl Machine {
         execution: Execution,
         log: CycleLog,
     ) -> Result<WorkerDevice> {
-        self.cycle_within(Budget::default(), config, execution, log)
-    }
-
-    /// As [`Machine::cycle`], with a budget of choice for each batch.
-    ///
-    /// # Errors
-    /// As [`Machine::admit`].
-    pub fn cycle_within(
-        &self,
-        budget: Budget,
-        config: Config,
-        execution: Execution,
-        log: CycleLog,
-    ) -> Result<WorkerDevice> {
         let info = DeviceInfo {
             name: "cycle".to_owned(),
             config: config.clone(),
         };
-        let runner = self.cycle_runner(budget, config, execution, log)?;
+        let runner = self.runner(config, execution, log)?;
         Ok(WorkerDevice::new(info, runner))
     }
 
@@ -181,9 +143,8 @@ impl Machine {
     ///
     /// # Errors
     /// As [`Machine::admit`].
-    pub fn cycle_runner(
+    pub(super) fn runner(
         &self,
-        budget: Budget,
         config: Config,
         execution: Execution,
         log: CycleLog,
@@ -193,7 +154,7 @@ impl Machine {
             config,
             timing: self.timing.clone(),
             core: self.core(),
-            budget,
+            budget: self.budget,
         };
         Ok(machine.runner(execution, log))
     }
@@ -229,7 +190,7 @@ impl Machine {
                 format!("it has {depth} micro-ops, and up to {used} are used")
             }
             _ => match (lacks, deeper(config, there)) {
-                (Some(extension), _) => lack(extension),
+                (Some(extension), _) => format!("it has no {extension}"),
                 (None, Some((mem, depth))) => format!("its {mem} scratchpad has {depth} tiles"),
                 (None, None) => return None,
             },
@@ -239,10 +200,6 @@ impl Machine {
             TIMING, name, why, BOARD, name
         ))
     }
-}
-
-fn lack(extension: Extension) -> String {
-    format!("it has no {extension}")
 }
 
 /// A scratchpad beside that of micro-ops that is deeper than there.

@@ -8,26 +8,22 @@ pub use vta_hw_opencl::DeviceEntry;
 use vta_hw_opencl::{OpenClDevice, OpenClError, Options, Scopes, Selector, Structure, devices};
 use vta_isa::Config;
 
-use super::kind::{Kind, Opening};
+use super::kind::Opened;
 use crate::error::{Result, from};
+use crate::options::Target;
 
-pub(super) const KIND: Kind = Kind {
-    name: "opencl",
-    then: &[':', '+'],
-    form: "opencl[:SEL]",
-    meant: &["opencl"],
-    single: true,
+pub(super) const OPENED: Option<Opened> = Some(Opened {
     check: |name| Ok(name.parse::<Selector>().map(drop)?),
     open,
-};
+});
 
 from!(Device: OpenClError);
 
-fn open(name: &str, config: &Config, opening: &Opening) -> Result<Arc<dyn Device>> {
+fn open(name: &str, config: &Config, target: &Target, _: usize) -> Result<Arc<dyn Device>> {
     let options = Options {
-        bitstream: opening.bitstream.clone(),
-        scopes: scopes(opening.scope.as_deref())?,
-        max_steps: opening.budget.steps,
+        bitstream: target.bitstream.clone(),
+        scopes: scopes(target.scope.as_deref())?,
+        max_steps: target.budget.steps,
         ..Options::from_env()
     };
     let device = OpenClDevice::open(&name.parse()?, config.clone(), options)?;

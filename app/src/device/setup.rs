@@ -3,54 +3,56 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use vta_driver::{Budget, Device, Program};
+use vta_driver::{Device, Program};
+use vta_files::output;
 use vta_isa::{Config, MemType};
 use vta_sim::Execution;
 
 use crate::device::ahead::Ahead;
-use crate::device::kind::Opening;
-use crate::device::rtl::Loop;
+use crate::device::totals::Log;
 use crate::device::views::Cycle;
-use crate::device::{self, Machine, Totals, is_opencl, is_rtl, opencl};
+use crate::device::{self, Machine, Totals, is_opencl, is_rtl, opencl, rtl};
 use crate::error::{Result, ensure};
+use crate::options::Target;
 use crate::options::names::{
-    AGAINST, BITSTREAM, DEVICE, ENERGY, HOST_SPEED, REPORT, SCOPE, TIMING, TIMING_ONLY, TRACE, WAVE,
+    AGAINST, BATCH, BITSTREAM, DEVICE, ENERGY, HOST_SPEED, REPORT, SCOPE, THREADS, TIMING,
+    TIMING_ONLY, TRACE, WAVE,
 };
-use crate::options::{DeviceOptions, ViewOptions};
-use crate::report::{HostShare, Timed, leave_out_additions, merge};
+use crate::report::{HostShare, Timed, html, leave_out_additions, merge};
 use crate::room;
 
-/// The device of a run, and what is asked of it.
+/// The devices of a run, and what is asked of them.
 pub struct Setup {
-    name: String,
-    opening: Opening,
-    machine: Machine,
+    /// What was asked for.
+    pub target: Target,
+    /// The machine that it names.
+    pub machine: Machine,
     ahead: Ahead,
     cycle: Option<Cycle>,
-    design: Option<Loop>,
+    design: Option<Log>,
 }
 
 /// Options that the device named hasn't.
-fn refuse_others(args: &DeviceOptions, views: &ViewOptions) -> Result<()> {
-    let name = &*args.device;
+fn refuse_others(target: &Target) -> Result<()> {
+    let name = &*target.device;
     let (alone, cycle) = (is_alone(name), name == "cycle");
-    let timing = args.timing.is_some() && args.against.is_none();
+    let timing = target.timing.is_some() && target.against.is_none();
     for (option, given, has, device) in [
-        (AGAINST, args.against.is_some(), alone, "rtl:LIB.so"),
-        (WAVE, args.wave.is_some(), alone, "rtl:LIB.so"),
+        (AGAINST, target.against.is_some(), alone, "rtl:LIB.so"),
+        (WAVE, target.wave.is_some(), alone, "rtl:LIB.so"),
         (TIMING, timing, cycle, "cycle"),
-        (TIMING_ONLY, views.timing_only, cycle, "cycle"),
-        (TRACE, views.trace.is_some(), cycle, "cycle"),
-        (REPORT, views.report.is_some(), cycle, "cycle"),
-        (ENERGY, views.energy.is_some(), cycle, "cycle"),
-        (HOST_SPEED, views.host_speed.is_some(), cycle, "cycle"),
+        (TIMING_ONLY, target.timing_only, cycle, "cycle"),
+        (TRACE, target.trace.is_some(), cycle, "cycle"),
+        (REPORT, target.report.is_some(), cycle, "cycle"),
+        (ENERGY, target.energy.is_some(), cycle, "cycle"),
+        (HOST_SPEED, target.host_speed.is_some(), cycle, "cycle"),
     ] {
         ensure!(has || !given, "{} needs {} {}, not {}"; option, DEVICE, device, name);
     }
-    let opencl = device::device_names(name).into_iter().any(is_opencl);
+    let opencl = target.devices().into_iter().any(is_opencl);
     for (option, given) in [
-        (BITSTREAM, args.bitstream.is_some()),
-        (SCOPE, args.scope.is_some()),
+        (BITSTREAM, target.bitstream.is_some()),
+        (SCOPE, target.scope.is_some()),
     ] {
         ensure!(opencl || !given, "{} is for OpenCL devices, not for {}"; option, name);
     }
@@ -63,29 +65,28 @@ fn is_alone(list: &str) -> bool {
 }
 
 impl Setup {
-    /// Reads the options; `title` names the trace.
+    /// Reads the files that a target names; `title` names the trace.
     ///
     /// # Errors
     /// Options of `--device cycle` with another device, files that can't be read or made.
-    pub fn new(args: &DeviceOptions, views: &ViewOptions, title: &str) -> Result<Self> {
-        let name = args.device.clone();
-        device::check_names(&name)?;
-        opencl::scopes(args.scope.as_deref())?;
-        refuse_others(args, views)?;
-        let design = is_alone(&name).then(|| Loop::new(args)).transpose()?;
-        let machine = Machine::read(args.machine())?;
-        let cycle = match &*name {
-            "cycle" => Some(Cycle::read(views, &format!("{title} on {}", machine.name))?),
+    pub fn new(target: &Target, title: &str) -> Result<Self> {
+        device::check_names(target)?;
+        ensure!(target.threads != Some(0), "{}: there must be a thread at least"; THREADS);
+        ensure!(target.batch != Some(0), "{}: there must be a run in flight at least"; BATCH);
+        opencl::scopes(target.scope.as_deref())?;
+        refuse_others(target)?;
+        let design = is_alone(&target.device).then(|| rtl::begin(target));
+        let design = design.transpose()?;
+        let machine = Machine::read(target)?;
+        let cycle = match &*target.device {
+            "cycle" => Some(Cycle::read(
+                target,
+                &format!("{title} on {}", machine.name),
+            )?),
             _ => None,
         };
         Ok(Self {
-            name,
-            opening: Opening {
-                bitstream: args.bitstream.clone(),
-                scope: args.scope.clone(),
-                threads: 1,
-                budget: args.budget,
-            },
+            target: target.clone(),
             machine,
             ahead: Ahead::default(),
             cycle,
@@ -99,7 +100,7 @@ impl Setup {
     /// # Errors
     /// When there is no such device.
     pub fn device(&self, config: &Config, threads: usize) -> Result<Arc<dyn Device>> {
-        self.device_named(&self.name, config, threads)
+        self.device_named(&self.target.device, config, threads)
     }
 
     /// One of several devices, which may use so many threads for one batch.
@@ -118,34 +119,33 @@ impl Setup {
         let scratchpads: u64 = MemType::ALL.iter().map(tiles).sum();
         room::ask(2 * scratchpads, || format!("device {name}"))?;
         if let Some(design) = &self.design {
-            return Ok(Arc::new(design.device(&self.machine, config)?));
-        }
-        if let Some(cycle) = &self.cycle {
-            let (budget, log) = (self.opening.budget, cycle.log.clone());
-            let config = config.clone();
-            let device = self
-                .machine
-                .cycle_within(budget, config, cycle.execution, log)?;
+            let device = rtl::device(&self.target, &self.machine, config, design)?;
             return Ok(Arc::new(device));
         }
-        let way = Opening {
-            threads,
-            ..self.opening.clone()
-        };
-        self.ahead.device(name, config, &way)
+        if let Some(cycle) = &self.cycle {
+            let execution = if self.target.timing_only {
+                Execution::TimingOnly
+            } else {
+                Execution::Full
+            };
+            let (config, log) = (config.clone(), cycle.log.clone());
+            let device = self.machine.cycle(config, execution, log)?;
+            return Ok(Arc::new(device));
+        }
+        self.ahead.device(name, config, &self.target, threads)
     }
 
     /// Begins to open the OpenCL devices, on a thread of their own: most of that is waiting for
     /// drivers. Whether it fails is told by who asks for the device.
     pub fn open_ahead(&self) {
-        let names = self.names().into_iter();
+        let names = self.target.devices().into_iter();
         let names: Vec<String> = names
             .filter(|name| is_opencl(name))
             .map(str::to_owned)
             .collect();
         let config = &self.machine.config;
         if !names.is_empty() && self.machine.admit(config).is_ok() {
-            self.ahead.begin(names, config, self.opening.clone());
+            self.ahead.begin(names, config, self.target.clone());
         }
     }
 
@@ -154,30 +154,14 @@ impl Setup {
         self.ahead.took()
     }
 
-    /// What a batch may ask for.
-    pub fn budget(&self) -> &Budget {
-        &self.opening.budget
-    }
-
-    /// The names of the devices, in order.
-    pub fn names(&self) -> Vec<&str> {
-        device::device_names(&self.name)
-    }
-
-    /// The machine of the options.
-    pub fn machine(&self) -> &Machine {
-        &self.machine
-    }
-
     /// What was found of a design so far, if the device is one.
     pub fn design(&self) -> Option<Totals> {
-        self.design.as_ref().map(Loop::totals)
+        self.design.as_ref().map(|log| log.lock().clone())
     }
 
     /// Whether the outputs of a run mean nothing.
     pub fn timing_only(&self) -> bool {
-        let only = |c: &Cycle| c.execution == Execution::TimingOnly;
-        self.cycle.as_ref().is_some_and(only)
+        self.target.timing_only
     }
 
     /// After the run of a program and what the host takes of it: ends the trace, writes the report,
@@ -189,7 +173,12 @@ impl Setup {
         let (Some(cycle), Some(timed)) = (&self.cycle, self.timed(program, host)) else {
             return Ok(None);
         };
-        cycle.finish(title, program, &timed)?;
+        if let Some(trace) = &cycle.trace {
+            trace.finish(|| cycle.log.close_trace())?;
+        }
+        if let Some(path) = &self.target.report {
+            output::write(path, html::page(title, program, &timed))?;
+        }
         Ok(Some(timed))
     }
 

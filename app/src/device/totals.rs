@@ -1,5 +1,7 @@
 //! What designs took, and how that compares with the cycle model.
 
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
 use serde_json::{Value, json};
 
 /// What designs are compared with.
@@ -18,6 +20,17 @@ pub struct Totals {
     pub differences: Vec<String>,
     /// All runs whose cycles differ.
     pub differing: u64,
+}
+
+/// Shared by a design's device and who asks.
+#[derive(Clone, Default)]
+pub(super) struct Log(Arc<Mutex<Totals>>);
+
+impl Log {
+    pub fn lock(&self) -> MutexGuard<'_, Totals> {
+        // Totals are added whole.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl Totals {

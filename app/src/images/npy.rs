@@ -35,7 +35,7 @@ impl Store {
 
 /// Where an array lies.
 #[derive(Clone, Debug)]
-struct Place {
+struct Location {
     store: Store,
     /// Of its first byte.
     start: u64,
@@ -51,7 +51,7 @@ struct Place {
 /// An array of a file: what its header says, and where its values are.
 #[derive(Clone, Debug)]
 pub struct Array {
-    place: Place,
+    location: Location,
     header_bytes: u64,
     /// Its dimensions.
     pub shape: Vec<usize>,
@@ -69,7 +69,7 @@ impl Array {
     pub fn of_npy(path: &Path) -> Result<Self> {
         let bytes = files::open_regular(path)?.metadata();
         let bytes = bytes.with_context(|| path.display().to_string())?.len();
-        let place = Place {
+        let location = Location {
             store: Store::File(path.to_owned()),
             start: 0,
             packed_bytes: bytes,
@@ -77,15 +77,15 @@ impl Array {
             deflated: false,
             crc: None,
         };
-        Self::read(place).with_context(|| path.display().to_string())
+        Self::read(location).with_context(|| path.display().to_string())
     }
 
     /// Reads the header.
-    fn read(place: Place) -> Result<Self> {
-        let mut data = place.open()?;
+    fn read(location: Location) -> Result<Self> {
+        let mut data = location.open()?;
         let header = Header::read(&mut data);
         let header = header.map_err(|e| Error::input(e).at("not a .npy file"))?;
-        let header_bytes = place.bytes - data.left;
+        let header_bytes = location.bytes - data.left;
         let element = Element::of(&header.descr)?;
         let mut shape = Vec::new();
         let mut bytes = element.bytes as u64;
@@ -100,7 +100,7 @@ impl Array {
             data.left
         );
         Ok(Self {
-            place,
+            location,
             header_bytes,
             shape,
             element,
@@ -113,7 +113,7 @@ impl Array {
     /// # Errors
     /// When the file can't be read any more.
     pub fn values(&self) -> Result<Stream> {
-        let mut data = self.place.open()?;
+        let mut data = self.location.open()?;
         skip(&mut data, self.header_bytes).map_err(Error::input)?;
         Ok(data)
     }
@@ -140,7 +140,7 @@ fn no_archive(error: zip::result::ZipError) -> Error {
 /// No regular file, no archive.
 pub fn arrays(store: &Store) -> Result<Vec<(String, Result<Array>)>> {
     let mut archive = ZipArchive::new(BufReader::new(store.open()?)).map_err(no_archive)?;
-    let mut places = Vec::new();
+    let mut locations = Vec::new();
     for index in 0..archive.len() {
         let entry = archive.by_index(index).map_err(no_archive)?;
         let Some(name) = entry.name().strip_suffix(".npy") else {
@@ -153,7 +153,7 @@ pub fn arrays(store: &Store) -> Result<Vec<(String, Result<Array>)>> {
                 "compressed by {other}; stored and deflated arrays are read"
             )),
         };
-        let place = deflated.map(|deflated| Place {
+        let location = deflated.map(|deflated| Location {
             store: store.clone(),
             start: entry.data_start(),
             packed_bytes: entry.compressed_size(),
@@ -161,16 +161,16 @@ pub fn arrays(store: &Store) -> Result<Vec<(String, Result<Array>)>> {
             deflated,
             crc: Some(entry.crc32()),
         });
-        places.push((name.to_owned(), place));
+        locations.push((name.to_owned(), location));
     }
-    let open = |(name, place): (String, Result<Place, String>)| {
-        let array = place.map_err(Error::input).and_then(Array::read);
+    let open = |(name, location): (String, Result<Location, String>)| {
+        let array = location.map_err(Error::input).and_then(Array::read);
         (name, array)
     };
-    Ok(places.into_iter().map(open).collect())
+    Ok(locations.into_iter().map(open).collect())
 }
 
-impl Place {
+impl Location {
     fn open(&self) -> Result<Stream> {
         let mut file = self.store.open()?;
         file.seek(SeekFrom::Start(self.start))?;

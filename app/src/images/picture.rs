@@ -45,18 +45,13 @@ pub fn fit(picture: &Picture, [c, h, w]: [usize; 3]) -> Result<Vec<f32>> {
         "{}: {pc} channels, but the network takes {c}",
         picture.name
     );
-    let area = ph * pw;
-    let size = Size {
-        channels: c,
-        from: [ph, pw],
-        to: [h, w],
-    };
+    let (area, from, to) = (ph * pw, [ph, pw], [h, w]);
     Ok(match &picture.pixels {
-        Pixels::Interleaved(bytes) => scale(&size, |c, at| f32::from(bytes[at * pc + c])),
-        Pixels::Planar(bytes) => scale(&size, |c, at| f32::from(bytes[c * area + at])),
+        Pixels::Interleaved(bytes) => scale(c, from, to, |c, at| f32::from(bytes[at * pc + c])),
+        Pixels::Planar(bytes) => scale(c, from, to, |c, at| f32::from(bytes[c * area + at])),
         Pixels::Ready(values) => {
             ensure!(
-                [ph, pw] == [h, w],
+                from == to,
                 "{}: {ph}x{pw} values, but the network takes {h}x{w}",
                 picture.name
             );
@@ -65,18 +60,15 @@ pub fn fit(picture: &Picture, [c, h, w]: [usize; 3]) -> Result<Vec<f32>> {
     })
 }
 
-/// Of an image before and after it is scaled: rows and columns.
-struct Size {
+/// Scales channels of so many rows and columns, whose values are given by channel and position, row by row.
+fn scale(
     channels: usize,
-    from: [usize; 2],
-    to: [usize; 2],
-}
-
-/// Scales channels whose values are given by channel and position, row by row.
-fn scale(size: &Size, value: impl Fn(usize, usize) -> f32) -> Vec<f32> {
-    let ([ph, pw], [h, w]) = (size.from, size.to);
+    [ph, pw]: [usize; 2],
+    [h, w]: [usize; 2],
+    value: impl Fn(usize, usize) -> f32,
+) -> Vec<f32> {
     if [ph, pw] == [h, w] {
-        let all = (0..size.channels).flat_map(|c| (0..h * w).map(move |at| (c, at)));
+        let all = (0..channels).flat_map(|c| (0..h * w).map(move |at| (c, at)));
         return all.map(|(c, at)| value(c, at)).collect();
     }
     let scale = (ph as f32 / h as f32).min(pw as f32 / w as f32);
@@ -90,8 +82,8 @@ fn scale(size: &Size, value: impl Fn(usize, usize) -> f32) -> Vec<f32> {
         (0..out).map(at).collect()
     };
     let (rows, cols) = (axis(h, ph), axis(w, pw));
-    let mut out = Vec::with_capacity(size.channels * h * w);
-    for c in 0..size.channels {
+    let mut out = Vec::with_capacity(channels * h * w);
+    for c in 0..channels {
         for &(top, bottom, fy) in &rows {
             for &(left, right, fx) in &cols {
                 let blend = |row: usize| {

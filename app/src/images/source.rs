@@ -1,5 +1,6 @@
 //! The images that a user names, decoded one at a time.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use vta_compiler::graph::{Data, Element};
@@ -15,18 +16,18 @@ use crate::error::{Context, Result, bail_input as bail, ensure_input as ensure};
 #[derive(Debug, Default)]
 pub struct Source {
     parts: Vec<Part>,
-    /// Names of class folders in order, and the class that each stands for.
-    classes: Vec<(String, usize)>,
+    /// Names of class folders, and the class that each stands for.
+    classes: BTreeMap<String, usize>,
     count: usize,
     limit: usize,
 }
 
 #[derive(Debug)]
 enum Part {
-    /// A file and the number of its class folder.
-    Photo(PathBuf, Option<usize>),
+    /// A file and the name of its class folder.
+    Photo(PathBuf, Option<String>),
     /// The images of an array, and the file for errors.
-    Array(ImageArray, Option<PathBuf>),
+    Array(ImageArray, PathBuf),
     Picture(Picture),
 }
 
@@ -65,6 +66,9 @@ impl Source {
             let found = source.parts[first..].iter().map(Part::count);
             left = left.saturating_sub(found.sum());
         }
+        for (number, class) in source.classes.values_mut().enumerate() {
+            *class = number;
+        }
         source.limit = limit.unwrap_or(usize::MAX);
         source.count();
         ensure!(source.count > 0, "there is no image to run");
@@ -80,7 +84,9 @@ impl Source {
     pub fn shape(&mut self, image: &[usize]) -> Result<()> {
         for part in &mut self.parts {
             if let Part::Array(array, path) = part {
-                at(path, array.shape(image))?;
+                array
+                    .shape(image)
+                    .with_context(|| path.display().to_string())?;
             }
         }
         self.count();
@@ -98,7 +104,7 @@ impl Source {
         Self {
             count: pictures.len(),
             parts: pictures.into_iter().map(Part::Picture).collect(),
-            classes: Vec::new(),
+            classes: BTreeMap::new(),
             limit: usize::MAX,
         }
     }
@@ -123,18 +129,14 @@ impl Source {
             return Ok(());
         }
         let label = |name: &str| labels.iter().position(|l| l.eq_ignore_ascii_case(name));
-        let unknown = self.classes.iter().find(|(name, _)| label(name).is_none());
-        let Some((unknown, _)) = unknown else {
+        let Some(unknown) = self.classes.keys().find(|name| label(name).is_none()) else {
             for (name, class) in &mut self.classes {
                 *class = label(name).unwrap_or(*class);
             }
             return Ok(());
         };
-        if let Some((known, _)) = self.classes.iter().find(|(name, _)| label(name).is_some()) {
-            ensure!(
-                false,
-                "class folder '{unknown}' is no label of the model, but '{known}' is"
-            );
+        if let Some(known) = self.classes.keys().find(|name| label(name).is_some()) {
+            bail!("class folder '{unknown}' is no label of the model, but '{known}' is");
         }
         ensure!(
             self.classes.len() == outputs,
@@ -187,31 +189,13 @@ impl Source {
                 "{}: a class folder without images",
                 class.display()
             );
-            let class = self.class(&class);
-            let photos = images.into_iter().map(|f| Part::Photo(f, Some(class)));
-            self.parts.extend(photos);
+            let class = file_name(&class);
+            let photos = images.into_iter();
+            self.parts
+                .extend(photos.map(|f| Part::Photo(f, Some(class.clone()))));
+            self.classes.insert(class, 0);
         }
         Ok(())
-    }
-
-    /// The number of a class folder, which is new or has the name of another one.
-    fn class(&mut self, folder: &Path) -> usize {
-        let name = file_name(folder);
-        let known = self
-            .classes
-            .binary_search_by(|(n, _)| n.as_str().cmp(&name));
-        known.unwrap_or_else(|at| {
-            self.classes.insert(at, (name, 0));
-            for (number, (_, class)) in self.classes.iter_mut().enumerate() {
-                *class = number;
-            }
-            for part in &mut self.parts {
-                if let Part::Photo(_, Some(class)) = part {
-                    *class += usize::from(*class >= at);
-                }
-            }
-            at
-        })
     }
 }
 
@@ -225,8 +209,15 @@ fn entries(folder: &Path) -> Result<(Vec<PathBuf>, Vec<PathBuf>)> {
     paths.sort();
     let hidden = |path: &PathBuf| file_name(path).starts_with('.');
     let (folders, mut files): (Vec<_>, Vec<_>) = paths.into_iter().partition(|p| p.is_dir());
-    files.retain(|f| f.is_file() && photo::is_image(f));
+    files.retain(|f| f.is_file() && is_image(f));
     Ok((files, folders.into_iter().filter(|f| !hidden(f)).collect()))
+}
+
+/// Whether a path is an image by its extension.
+pub fn is_image(path: &Path) -> bool {
+    let extension = path.extension().unwrap_or_default().to_string_lossy();
+    let mut known = ["png", "jpg", "jpeg", "webp", "bmp", "tif", "tiff"].into_iter();
+    known.any(|name| extension.eq_ignore_ascii_case(name))
 }
 
 fn file_name(path: &Path) -> String {
@@ -249,7 +240,7 @@ fn file(path: &Path) -> Result<Part> {
             return Ok(Part::Photo(path.to_owned(), None));
         }
     };
-    Ok(Part::Array(array, Some(path.to_owned())))
+    Ok(Part::Array(array, path.to_owned()))
 }
 
 /// Images from the first to the last; whoever takes one may decode it elsewhere.
@@ -276,7 +267,7 @@ pub struct Item {
 #[derive(Debug)]
 enum Raw {
     Photo(PathBuf),
-    Array(RawImage, Option<PathBuf>),
+    Array(RawImage, PathBuf),
     Picture(Picture),
 }
 
@@ -300,19 +291,23 @@ impl Reader<'_> {
         let index = self.next;
         let (name, label, raw) = match part {
             Part::Photo(path, class) => {
-                let class = class.map(|class| self.source.classes[class].1);
-                (file_name(path), class, Raw::Photo(path.clone()))
+                let class = class
+                    .as_ref()
+                    .and_then(|name| self.source.classes.get(name));
+                (file_name(path), class.copied(), Raw::Photo(path.clone()))
             }
             Part::Picture(picture) => {
                 let name = picture.name.clone();
                 (name, picture.label, Raw::Picture(picture.clone()))
             }
             Part::Array(array, path) => {
-                let image = match &mut self.array {
-                    Some(images) => images.next_image(),
-                    none => array.images().and_then(|i| none.insert(i).next_image()),
+                let name = || path.display().to_string();
+                let images = match &mut self.array {
+                    Some(images) => images,
+                    none => none.insert(array.images().with_context(name)?),
                 };
-                let image = at(path, image)?.context("the array has no more images")?;
+                let image = images.next_image().with_context(name)?;
+                let image = image.context("the array has no more images")?;
                 let (name, label) = (format!("#{}", image.index), image.label);
                 (name, label, Raw::Array(image, path.clone()))
             }
@@ -335,14 +330,6 @@ impl Reader<'_> {
     }
 }
 
-/// An error names the file.
-fn at<T>(path: &Option<PathBuf>, result: Result<T>) -> Result<T> {
-    match path {
-        Some(path) => result.with_context(|| path.display().to_string()),
-        None => result,
-    }
-}
-
 impl Item {
     /// Whole numbers of some type, so many of them.
     ///
@@ -357,7 +344,8 @@ impl Item {
                 element.name()
             );
         };
-        at(&path, image.integers(element, count))
+        let data = image.integers(element, count);
+        data.with_context(|| path.display().to_string())
     }
 
     /// Decodes the image.
@@ -373,7 +361,10 @@ impl Item {
                 let [h, w] = photo.hw;
                 ([3, h, w], Pixels::Interleaved(photo.rgb))
             }
-            Raw::Array(image, path) => (image.chw, at(&path, image.decode())?),
+            Raw::Array(image, path) => {
+                let name = || path.display().to_string();
+                (image.chw, image.decode().with_context(name)?)
+            }
         };
         Ok(Picture {
             name: self.name,

@@ -1,6 +1,5 @@
 //! What MODEL names: an ONNX file, a bundle, the demo, a network of the zoo.
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Read;
@@ -13,29 +12,25 @@ use vta_compiler::onnx::{Partial, ReadOptions};
 use vta_compiler::qgraph::QGraph;
 use vta_compiler::semantics::Requant;
 use vta_compiler::{layer, onnx, passes, quantize, zoo};
-use vta_driver::{BUNDLE_MAGIC, Bundle, HostKernel, MultiProgram, Program};
+use vta_driver::{BUNDLE_MAGIC, Bundle, HostKernel, Program};
 use vta_files::printable;
 
 use crate::compile::{self, Compiled};
-use crate::device::{Machine, device_names};
+use crate::device::Machine;
 use crate::error::{Context, Error, Result, bail, ensure};
 use crate::files;
-use crate::images::{self, Picture, Pixels, Source};
+use crate::images::{self, Picture, Pixels};
 use crate::open::{Preprocess, source};
 use crate::options::hints;
 use crate::options::names::{EXEC, INPUT, INPUT_SHAPE, MODELS};
 use crate::options::{InputShape, Preset, Target};
-use crate::quantize::calibrate;
 use crate::room;
-use crate::run::feeds::Feeds;
 use crate::watch::Watch;
 
-mod ports;
 mod tensor;
 
-pub use ports::{Port, Ports};
-pub use tensor::Tensor;
-pub(crate) use tensor::inputs_of;
+pub use tensor::{Port, Tensor};
+pub(crate) use tensor::{believe, inputs_of};
 
 /// The demo's network, trained for this project on CIFAR-10.
 pub const DEMO_MODEL: &[u8] = include_bytes!("../../demo/resnet20.onnx");
@@ -60,7 +55,7 @@ pub const CIFAR10: [&str; 10] = [
 /// A network: opened by name, as the file has it, or compiled.
 pub struct Model {
     name: String,
-    form: Form,
+    network: Network,
 }
 
 impl Model {
@@ -79,9 +74,9 @@ impl Model {
     /// As for [`Model::open`]; [`Error::Model`] for a shape that the file excludes, or of an input
     /// that it hasn't; [`Error::Usage`] for shapes of what is no ONNX file.
     pub fn open_with(name: &str, shapes: &[InputShape]) -> Result<Self> {
-        let form = load(name, shapes)?;
+        let network = load(name, shapes)?;
         let name = name.to_owned();
-        Ok(Self { name, form })
+        Ok(Self { name, network })
     }
 
     /// Reads ONNX from memory; `name` is for messages.
@@ -98,11 +93,14 @@ impl Model {
     /// As for [`Model::from_onnx`], and for a shape that the model excludes, or of an input that it hasn't.
     pub fn from_onnx_with(name: &str, bytes: Vec<u8>, shapes: &[InputShape]) -> Result<Self> {
         let graph = part_of_bytes(bytes, name, None, shapes)?.whole();
-        let graph = graph.with_context(|| name.to_owned())?;
-        Ok(Self {
+        Ok(Self::of_graph(name, graph.context(name)?))
+    }
+
+    pub(crate) fn of_graph(name: &str, graph: Graph) -> Self {
+        Self {
             name: name.to_owned(),
-            form: Form::Graph(Box::new(graph)),
-        })
+            network: Network::Graph(Box::new(graph)),
+        }
     }
 
     /// The name that it was opened with.
@@ -111,42 +109,49 @@ impl Model {
     }
 
     /// As what it was opened.
-    pub fn form(&self) -> &Form {
-        &self.form
+    pub fn network(&self) -> &Network {
+        &self.network
     }
 
     /// As what it was opened, taken apart.
-    pub fn into_form(self) -> Form {
-        self.form
+    pub fn into_network(self) -> Network {
+        self.network
     }
 
-    /// What a network that isn't compiled yet takes, as its model has it; nothing for one that is.
-    pub fn inputs(&self) -> Vec<Tensor> {
-        match &self.form {
-            Form::Graph(graph) => inputs_of(graph),
-            Form::Program(_) | Form::Hosted(_) => Vec::new(),
+    /// What it takes: as its model has it where it isn't compiled yet, and else as devices do.
+    ///
+    /// # Errors
+    /// [`Error::Model`] for a bundle that contradicts itself.
+    pub fn inputs(&self) -> Result<Vec<Tensor>> {
+        match &self.network {
+            Network::Graph(graph) => Ok(inputs_of(graph)),
+            Network::Compiled(compiled) => {
+                let [inputs, _] = compiled.tensors()?;
+                Ok(inputs)
+            }
         }
     }
 
     /// Whether it is what a device runs already.
     pub fn is_compiled(&self) -> bool {
-        !matches!(self.form, Form::Graph(_))
+        matches!(self.network, Network::Compiled(_))
+    }
+
+    /// Whether it is compiled, with layers of the host.
+    pub(crate) fn is_hosted(&self) -> bool {
+        matches!(&self.network, Network::Compiled(compiled) if compiled.split.is_some())
     }
 
     /// Whether it must be quantised before it can be compiled.
     pub fn is_float(&self) -> bool {
-        matches!(&self.form, Form::Graph(graph) if !is_quantized(graph))
+        matches!(&self.network, Network::Graph(graph) if !is_quantized(graph))
     }
 
     /// What the model says of itself: `labels` and `preprocess` among it, JSON text each.
     pub fn metadata(&self) -> &BTreeMap<String, String> {
-        match &self.form {
-            Form::Graph(graph) => &graph.metadata,
-            Form::Program(program) => &program.metadata,
-            Form::Hosted(network) => match network.parts.first() {
-                Some(part) => &part.program.metadata,
-                None => const { &BTreeMap::new() },
-            },
+        match &self.network {
+            Network::Graph(graph) => &graph.metadata,
+            Network::Compiled(compiled) => &compiled.program.metadata,
         }
     }
 
@@ -177,42 +182,9 @@ impl Model {
 
     /// Says more of the model, for what it is compiled to.
     pub(crate) fn tell(&mut self, key: &str, value: String) {
-        if let Form::Graph(graph) = &mut self.form {
+        if let Network::Graph(graph) = &mut self.network {
             graph.metadata.insert(key.to_owned(), value);
         }
-    }
-
-    /// The int8 network of a float one, calibrated with images, of which `watch` is told.
-    ///
-    /// # Errors
-    /// [`Error::Usage`] for a compiled network, images that don't fit, [`Error::Model`] for what
-    /// can't be quantised, [`Error::Cancelled`] when `watch` says so.
-    pub fn quantize(
-        &self,
-        pictures: &[Source],
-        preprocess: &Preprocess,
-        options: &quantize::Options,
-        watch: &dyn Watch,
-    ) -> Result<Self> {
-        let name = || self.name.clone();
-        let Form::Graph(graph) = &self.form else {
-            bail!("{} is compiled already", self.name);
-        };
-        let inputs = inputs_of(graph);
-        ensure!(
-            inputs.len() == pictures.len(),
-            "{}: the network has {} inputs, and images are given for {}",
-            self.name,
-            inputs.len(),
-            pictures.len()
-        );
-        let images = Feeds::new(pictures, &inputs, preprocess, None);
-        let graph = calibrate::quantize(Cow::Borrowed(graph), &images, options, watch);
-        let graph = graph.with_context(name)?.graph;
-        Ok(Self {
-            name: name(),
-            form: Form::Graph(Box::new(graph)),
-        })
     }
 
     /// The network as ONNX, which other runtimes load, too.
@@ -220,9 +192,9 @@ impl Model {
     /// # Errors
     /// [`Error::Usage`] for a compiled network.
     pub fn to_onnx(&self) -> Result<Vec<u8>> {
-        match &self.form {
-            Form::Graph(graph) => Ok(onnx::save(graph)),
-            Form::Program(_) | Form::Hosted(_) => bail!("{} is compiled already", self.name),
+        match &self.network {
+            Network::Graph(graph) => Ok(onnx::save(graph)),
+            Network::Compiled(_) => bail!("{} is compiled already", self.name),
         }
     }
 
@@ -231,8 +203,8 @@ impl Model {
     /// # Errors
     /// As for [`Self::compile`].
     pub fn compile_to_compare(self, target: &Target, watch: &dyn Watch) -> Result<Compiled> {
-        let unfused = match &self.form {
-            Form::Graph(graph) if is_quantized(graph) => {
+        let unfused = match &self.network {
+            Network::Graph(graph) if is_quantized(graph) => {
                 let unfused = passes::unfused(graph);
                 Some(Arc::new(unfused.with_context(|| self.name.clone())?))
             }
@@ -252,15 +224,15 @@ impl Model {
     /// the target's or that was to run on several devices, [`Error::Model`] for what can't be
     /// lowered, [`Error::Cancelled`] when `watch` says so between two steps.
     pub fn compile(self, target: &Target, watch: &dyn Watch) -> Result<Compiled> {
-        let config = Machine::read(target.device.machine())?.config;
-        let compiled = match self.form {
-            Form::Graph(graph) => {
+        let config = Machine::read(target)?.config;
+        let compiled = match self.network {
+            Network::Graph(graph) => {
                 let name = || self.name.clone();
                 if !is_quantized(&graph) {
                     return Err(Error::Float(self.name));
                 }
                 let mut integer = passes::quantized(&graph).with_context(name)?;
-                Ports::of_graph(&graph).tell(&mut integer.metadata);
+                tensor::tell(&graph, &mut integer.metadata);
                 // Its weights are those of the integer graph now.
                 drop(graph);
                 if watch.cancelled() {
@@ -268,14 +240,13 @@ impl Model {
                 }
                 return compile::for_target(target, integer, &config).with_context(name);
             }
-            Form::Program(program) => Compiled::from(Arc::new(*program)),
-            Form::Hosted(network) => Compiled::of_network(*network)?,
+            Network::Compiled(compiled) => *compiled,
         };
-        if target.device.config.is_some() {
+        if target.config.is_some() {
             compile::same_config(&compiled.program, &config)?;
         }
         ensure!(
-            target.placement.is_none() && device_names(&target.device.device).len() == 1,
+            target.placement.is_none() && target.devices().len() == 1,
             "several devices need the model, not a compiled bundle"
         );
         Ok(compiled)
@@ -294,23 +265,18 @@ pub(crate) fn labels(metadata: &BTreeMap<String, String>) -> Result<Vec<String>>
 }
 
 /// A network before it is compiled, or one that is compiled already.
-pub enum Form {
+pub enum Network {
     /// As the file has it, float or int8.
     Graph(Box<Graph>),
-    /// Compiled, for one device.
-    Program(Box<Program>),
-    /// Compiled, with layers of the host.
-    Hosted(Box<MultiProgram>),
+    /// As a device runs it, of a bundle.
+    Compiled(Box<Compiled>),
 }
-
-/// Why a bundle with layers of the host isn't taken.
-pub const NOT_ALONE: &str = "the host computes some of its layers, so that it can only be run";
 
 /// Resolves MODEL with shapes that an ONNX file leaves open.
 ///
 /// # Errors
 /// As for [`Model::open_with`].
-fn load(name: &str, shapes: &[InputShape]) -> Result<Form> {
+fn load(name: &str, shapes: &[InputShape]) -> Result<Network> {
     let is_file = || name != "demo" && !name.starts_with("zoo:") && !is_bundle(Path::new(name));
     ensure!(
         shapes.is_empty() || is_file(),
@@ -318,7 +284,7 @@ fn load(name: &str, shapes: &[InputShape]) -> Result<Form> {
         name, INPUT_SHAPE
     );
     if name == "demo" {
-        return Ok(Form::Graph(Box::new(demo()?)));
+        return Ok(Network::Graph(Box::new(demo()?)));
     }
     if let Some(network) = name.strip_prefix("zoo:") {
         let (network, mode) = match network.split_once(':') {
@@ -330,15 +296,12 @@ fn load(name: &str, shapes: &[InputShape]) -> Result<Form> {
         let weights = zoo::outline(network)?.weights;
         room::ask(weights.saturating_mul(room::PER_WEIGHT), || name.to_owned())?;
         let graph = zoo::graph_with(network, mode)?;
-        return Ok(Form::Graph(Box::new(graph)));
+        return Ok(Network::Graph(Box::new(graph)));
     }
     let path = Path::new(name);
     exists(name)?;
     if is_bundle(path) {
-        return Ok(match read_bundle(path)? {
-            Bundle::Program(program) => Form::Program(program),
-            Bundle::Network(network) => Form::Hosted(network),
-        });
+        return Ok(Network::Compiled(Box::new(read_bundle(path)?)));
     }
     ensure!(
         !images::is_image(path),
@@ -346,7 +309,7 @@ fn load(name: &str, shapes: &[InputShape]) -> Result<Form> {
         name, INPUT, name
     );
     ensure!(!source::is_assembly(path), "{} is assembly text: write {} {}"; name, EXEC, name);
-    Ok(Form::Graph(Box::new(read_onnx(path, shapes)?)))
+    Ok(Network::Graph(Box::new(read_onnx(path, shapes)?)))
 }
 
 /// The demo's network, which knows its labels and recipe.
@@ -374,10 +337,10 @@ pub fn layer_or_network(name: &str) -> Result<QGraph> {
         Err(_) => {}
     }
     match load(name, &[])? {
-        Form::Program(_) | Form::Hosted(_) => {
+        Network::Compiled(_) => {
             bail!("{name} is compiled already, so that it can't be varied")
         }
-        Form::Graph(graph) => {
+        Network::Graph(graph) => {
             if !is_quantized(&graph) {
                 return Err(Error::Float(name.to_owned()));
             }
@@ -386,13 +349,17 @@ pub fn layer_or_network(name: &str) -> Result<QGraph> {
     }
 }
 
-fn read_bundle(path: &Path) -> Result<Bundle> {
+fn read_bundle(path: &Path) -> Result<Compiled> {
     let read = |bytes: &[u8]| -> Result<Arc<dyn HostKernel>, String> {
         Ok(Arc::new(
             Segment::from_bytes(bytes).map_err(|e| e.to_string())?,
         ))
     };
-    Bundle::load(path, &read).with_context(|| path.display().to_string())
+    let name = || path.display().to_string();
+    match Bundle::load(path, &read).with_context(name)? {
+        Bundle::Program(program) => Ok(Arc::new(*program).into()),
+        Bundle::Network(network) => Compiled::of_network(*network).with_context(name),
+    }
 }
 
 /// What the device runs of a bundle, whatever the host computes between its layers.
@@ -400,13 +367,7 @@ fn read_bundle(path: &Path) -> Result<Bundle> {
 /// # Errors
 /// A file that can't be read or is no bundle.
 pub fn bundle_program(path: &Path) -> Result<Arc<Program>> {
-    Ok(match read_bundle(path)? {
-        Bundle::Program(program) => Arc::new(*program),
-        Bundle::Network(network) => {
-            let part = network.parts.into_iter().next();
-            part.context("the bundle has no program")?.program
-        }
-    })
+    read_bundle(path)?.device_program()
 }
 
 /// Whether a file is a program bundle: by its name, or by its first bytes.
@@ -431,9 +392,10 @@ fn exists(name: &str) -> Result<()> {
     let names: Vec<String> = zoo::NAMES.iter().map(|n| format!("zoo:{n}")).collect();
     let plain = names.iter().find(|n| n["zoo:".len()..] == *name);
     let known = names.iter().map(String::as_str).chain(["demo"]);
-    let meant = match plain {
-        Some(full) => format!("; did you mean {full}?"),
-        None => hints::did_you_mean(name, known),
+    let meant = match (plain, hints::nearest_file(Path::new(name))) {
+        (Some(full), _) => format!("; did you mean {full}?"),
+        (None, Some(file)) => format!("; did you mean {}?", file.display()),
+        (None, None) => hints::did_you_mean(name, known),
     };
     bail!("'{}' is neither a file nor a built-in network{} ({} lists those)"; name, meant, MODELS);
 }
@@ -448,9 +410,7 @@ pub fn read_onnx(path: &Path, shapes: &[InputShape]) -> Result<Graph> {
 pub(crate) fn read_part(path: &Path, shapes: &[InputShape]) -> Result<Partial> {
     let bytes = files::read_file(path)?;
     ensure!(!bytes.is_empty(), "{}: the file is empty", path.display());
-    // A file without a folder lies in the current one.
-    let folder = path.parent().filter(|f| !f.as_os_str().is_empty());
-    let folder = folder.unwrap_or(Path::new("."));
+    let folder = hints::folder(path);
     part_of_bytes(bytes, &path.display().to_string(), Some(folder), shapes)
 }
 

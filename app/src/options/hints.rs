@@ -1,5 +1,10 @@
 //! What was probably meant, for errors about names.
 
+use std::path::{Path, PathBuf};
+
+/// Names of a folder that are compared with one that isn't there.
+const MAX_NAMES: usize = 4096;
+
 /// The candidate that a misspelt name is nearest to: a third of its letters may differ, rounded up.
 pub fn nearest<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let lower = name.to_lowercase();
@@ -15,6 +20,26 @@ pub fn did_you_mean<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str
         Some(best) => format!("; did you mean {best}?"),
         None => String::new(),
     }
+}
+
+/// The folder of a file: one without lies in the current one.
+pub fn folder(path: &Path) -> &Path {
+    let folder = path.parent().filter(|f| !f.as_os_str().is_empty());
+    folder.unwrap_or(Path::new("."))
+}
+
+/// The file with the nearest name beside a path of nothing.
+pub fn nearest_file(path: &Path) -> Option<PathBuf> {
+    let entries = std::fs::read_dir(folder(path)).ok()?.take(MAX_NAMES);
+    let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    let mut names: Vec<String> = names.collect();
+    // Of equally near names it is the same one everywhere.
+    names.sort();
+    let near = nearest(
+        path.file_name()?.to_str()?,
+        names.iter().map(String::as_str),
+    );
+    Some(path.with_file_name(near?))
 }
 
 /// Letters to insert, drop or replace on the way from one text to the other. Names of any length

@@ -116,7 +116,7 @@ impl Name {
 
 /// Some of a sentence.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Piece {
+pub(crate) enum Piece {
     /// Words, and what they quote.
     Text(String),
     /// An option or a command.
@@ -141,7 +141,7 @@ pub struct Said(Vec<Piece>);
 
 impl Said {
     /// Words with as many `{}` as there are pieces, which stand there.
-    pub fn new<const N: usize>(words: &str, pieces: [Piece; N]) -> Self {
+    pub(crate) fn new<const N: usize>(words: &str, pieces: [Piece; N]) -> Self {
         let mut all = Vec::with_capacity(2 * N + 1);
         let mut pieces = pieces.into_iter();
         for text in words.split("{}") {

@@ -5,22 +5,10 @@ use std::path::PathBuf;
 use vta_compiler::semantics::Requant;
 
 use super::names::{self, Front, Name};
-use super::{BundleOptions, InputShape, Target};
-use crate::device::machine::ConfigSource;
+use super::{ConfigSource, InputShape, NetworkOptions};
 use crate::error::Result;
 use crate::open::model::Model;
 use crate::options::hints::did_you_mean;
-
-/// How a network is opened, compiled and run.
-#[derive(Clone, Debug, Default)]
-pub struct NetworkOptions {
-    /// Where it runs.
-    pub target: Target,
-    /// Shapes that an ONNX model leaves open.
-    pub shapes: Vec<InputShape>,
-    /// How int32 sums become int8; `None` is what the model says.
-    pub requant: Option<Requant>,
-}
 
 /// Where the value of an option goes.
 #[derive(Debug)]
@@ -65,21 +53,21 @@ impl NetworkOptions {
     pub fn slot(&mut self, option: Name) -> Option<Slot<'_>> {
         let target = &mut self.target;
         Some(match option {
-            names::CONFIG => Slot::Config(&mut target.device.config),
-            names::BOARD => Slot::Text(&mut target.device.board),
-            names::TIMING => Slot::Text(&mut target.device.timing),
+            names::CONFIG => Slot::Config(&mut target.config),
+            names::BOARD => Slot::Text(&mut target.board),
+            names::TIMING => Slot::Text(&mut target.timing),
             names::THREADS => Slot::Count(&mut target.threads),
             names::BATCH => Slot::Count(&mut target.batch),
             names::ALLOW_HOST => Slot::Flag(&mut target.allow_host),
             names::INPUT_SHAPE => Slot::Shapes(&mut self.shapes),
             names::REQUANT => Slot::Requant(&mut self.requant),
-            names::TIMING_ONLY => Slot::Flag(&mut target.views.timing_only),
+            names::TIMING_ONLY => Slot::Flag(&mut target.timing_only),
             names::PLACEMENT => Slot::Path(&mut target.placement),
-            names::TILES => Slot::Path(&mut target.tiles.cache),
-            names::ENERGY => Slot::Path(&mut target.views.energy),
-            names::HOST_SPEED => Slot::Path(&mut target.views.host_speed),
-            names::SCOPE => Slot::Text(&mut target.device.scope),
-            names::BITSTREAM => Slot::Path(&mut target.device.bitstream),
+            names::TILES => Slot::Path(&mut target.tiles),
+            names::ENERGY => Slot::Path(&mut target.energy),
+            names::HOST_SPEED => Slot::Path(&mut target.host_speed),
+            names::SCOPE => Slot::Text(&mut target.scope),
+            names::BITSTREAM => Slot::Path(&mut target.bitstream),
             _ => return None,
         })
     }
@@ -97,24 +85,6 @@ impl NetworkOptions {
             model.set_requant(requant);
         }
         Ok(model)
-    }
-}
-
-impl BundleOptions {
-    /// How it is opened and compiled.
-    pub fn network(&self) -> NetworkOptions {
-        let mut target = Target {
-            tiles: self.tiles.clone(),
-            allow_host: self.allow_host,
-            ..Target::default()
-        };
-        target.device.config.clone_from(&self.config);
-        target.device.board.clone_from(&self.board);
-        NetworkOptions {
-            target,
-            shapes: self.input_shape.clone(),
-            requant: self.requant,
-        }
     }
 }
 

@@ -11,25 +11,15 @@ use crate::device::setup::Setup;
 use crate::error::{Context, Result};
 use crate::room;
 
-/// How a network is loaded.
-#[derive(Clone, Copy, Debug)]
-pub struct Load {
-    /// Threads that each device may use for one batch.
-    pub threads: usize,
-    /// Runs in flight at most.
-    pub in_flight: usize,
-}
-
 /// A network loaded on devices of its own.
 pub struct Engine {
-    /// As what.
-    pub form: Form,
+    pub loaded: Loaded,
     /// All that were opened, in the order of their names.
     pub devices: Vec<Arc<dyn Device>>,
 }
 
-/// How it is loaded.
-pub enum Form {
+/// How a network is loaded.
+pub enum Loaded {
     /// On one device.
     One(Session),
     /// One session over several devices for each run in flight.
@@ -40,13 +30,18 @@ pub enum Form {
 pub type LayerOutput = (String, usize, Vec<Vec<i8>>);
 
 impl Engine {
-    /// Opens devices and loads the network.
+    /// Opens devices, each of which may use so many threads for one batch, and loads the network for so many
+    /// runs in flight at most.
     ///
     /// # Errors
     /// A name that is no device; what a device can't load.
-    pub fn open(network: &Compiled, setup: &Setup, load: Load) -> Result<Self> {
-        let (config, limits) = (&network.program.config, QueueLimits::default());
-        // Every layer's output can be read after a run then; otherwise those inside the network share memory.
+    pub fn open(
+        network: &Compiled,
+        setup: &Setup,
+        threads: usize,
+        in_flight: usize,
+    ) -> Result<Self> {
+        let config = &network.program.config;
         let compared = network.compared().is_some();
         let programs = network.programs().into_iter();
         // Device memory, and the constants in plans.
@@ -57,39 +52,45 @@ impl Engine {
             } else {
                 plan.scratch_bytes
             };
-            let in_flight = (scratch + plan.io_bytes).saturating_mul(load.in_flight as u64);
+            let in_flight = (scratch + plan.io_bytes).saturating_mul(in_flight as u64);
             in_flight.saturating_add(2 * plan.constant_bytes)
         });
         let bytes = each.fold(0, u64::saturating_add);
         room::ask(bytes, || "the network's device memory".to_owned())?;
-        let Some(split) = &network.split else {
-            let device = setup.device(config, load.threads)?;
-            let (program, on) = (Arc::clone(&network.program), Arc::clone(&device));
-            let session = if compared {
-                Session::keeping_tensors(program, on, limits)?
-            } else {
-                Session::new(program, on, limits)?
-            };
-            return Ok(Self {
-                form: Form::One(session),
-                devices: vec![device],
-            });
-        };
         // All are made, also those without a layer: a wrong name is an error.
-        let names = setup.names();
-        let device = |name: &&str| match names.len() {
-            1 => setup.device(config, load.threads),
-            _ => setup.device_named(name, config, load.threads),
+        let names = setup.target.devices().into_iter();
+        let devices = names.map(|name| setup.device_named(name, config, threads));
+        Self::on(network, devices.collect::<Result<_>>()?, in_flight)
+    }
+
+    /// Loads the network on devices that are open.
+    ///
+    /// # Errors
+    /// What a device can't load.
+    pub fn on(network: &Compiled, devices: Vec<Arc<dyn Device>>, in_flight: usize) -> Result<Self> {
+        let limits = QueueLimits::default();
+        let loaded = match &network.split {
+            None => {
+                let device = devices.first().context("no device is named")?;
+                let (program, on) = (Arc::clone(&network.program), Arc::clone(device));
+                // Every layer's output can be read after a run then; otherwise those inside the network share
+                // memory.
+                Loaded::One(if network.compared().is_some() {
+                    Session::keeping_tensors(program, on, limits)?
+                } else {
+                    Session::new(program, on, limits)?
+                })
+            }
+            Some(split) => {
+                let device = |part: &Part| devices.get(part.target).cloned();
+                let targets = split.parts.iter().map(device).collect::<Option<Vec<_>>>();
+                let targets = targets.context("a part has no device")?;
+                let sessions =
+                    (0..in_flight).map(|_| MultiSession::new(Arc::clone(split), &targets, limits));
+                Loaded::Several(sessions.collect::<Result<_, _>>()?)
+            }
         };
-        let devices: Vec<_> = names.iter().map(device).collect::<Result<_>>()?;
-        let device = |part: &Part| Arc::clone(&devices[part.target]);
-        let targets: Vec<_> = split.parts.iter().map(device).collect();
-        let sessions =
-            (0..load.in_flight).map(|_| MultiSession::new(Arc::clone(split), &targets, limits));
-        Ok(Self {
-            form: Form::Several(sessions.collect::<Result<_, _>>()?),
-            devices,
-        })
+        Ok(Self { loaded, devices })
     }
 
     /// Runs up to BATCH images of int8 values in CHW order.
@@ -97,9 +98,9 @@ impl Engine {
     /// # Errors
     /// Images of another size; what a device reports.
     pub fn run(&mut self, images: &[&[i8]]) -> Result<RunOutput> {
-        Ok(match &mut self.form {
-            Form::One(session) => session.run(images)?,
-            Form::Several(sessions) => {
+        Ok(match &mut self.loaded {
+            Loaded::One(session) => session.run(images)?,
+            Loaded::Several(sessions) => {
                 let session = sessions.first_mut();
                 session.context("no run is in flight")?.run(images)?
             }
@@ -108,9 +109,9 @@ impl Engine {
 
     /// Totals since it was loaded.
     pub fn counters(&self) -> Counters {
-        match &self.form {
-            Form::One(session) => session.counters(),
-            Form::Several(sessions) => {
+        match &self.loaded {
+            Loaded::One(session) => session.counters(),
+            Loaded::Several(sessions) => {
                 let mut total = Counters::default();
                 for session in sessions {
                     total.add(&session.counters());
@@ -123,14 +124,14 @@ impl Engine {
     /// Every layer's output as the last run left it.
     pub fn outputs(&mut self) -> Result<Vec<LayerOutput>> {
         let mut all = Vec::new();
-        match &mut self.form {
-            Form::One(session) => {
+        match &mut self.loaded {
+            Loaded::One(session) => {
                 for layer in &Arc::clone(session.program()).layers {
                     let found = session.read_tensor(layer.output)?;
                     all.push((layer.name.clone(), layer.output as usize, found));
                 }
             }
-            Form::Several(sessions) => {
+            Loaded::Several(sessions) => {
                 let session = sessions.first().context("no run is in flight")?;
                 let program = Arc::clone(session.program());
                 for (index, part) in program.parts.iter().enumerate() {

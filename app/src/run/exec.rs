@@ -28,15 +28,15 @@ const PROGRAM: &str = "program";
 /// # Errors
 /// Options that only networks have, a file that is no program, a failure of the device.
 pub fn exec(args: &RunOptions) -> Result<Done> {
-    let path = Path::new(&args.model);
+    let (path, target) = (Path::new(&args.model), &args.network.target);
     ensure!(
-        !args.target.device.device.contains(','),
+        !target.device.contains(','),
         "{}: a program written by hand runs on one device";
         DEVICE
     );
-    let setup = Setup::new(&args.target.device, &args.target.views, &args.model)?;
+    let setup = Setup::new(target, &args.model)?;
     ensure!(!setup.timing_only(), "{} computes nothing that could be shown"; TIMING_ONLY);
-    let config = setup.machine().config.clone();
+    let config = setup.machine.config.clone();
     let source = Source::read(path)?;
     let case = source.case(&args.model, &config);
     let case = case.with_context(|| args.model.clone())?;
@@ -63,9 +63,7 @@ pub fn exec(args: &RunOptions) -> Result<Done> {
         Insn::Load(_) | Insn::Store(_) | Insn::Finish(_) => 0,
     });
     let uops = ends.max().unwrap_or(0);
-    let misfit = setup
-        .machine()
-        .misfit_of(&config, uops, source.insns.iter());
+    let misfit = setup.machine.misfit_of(&config, uops, source.insns.iter());
     let run = cycle::Run {
         insns: &case.insns,
         insn_addr: case.insn_addr.0,
@@ -73,13 +71,13 @@ pub fn exec(args: &RunOptions) -> Result<Done> {
     Ok(Done {
         misfit,
         program: args.model.clone(),
-        device: args.target.device.device.clone(),
+        device: target.device.clone(),
         wrong: wrong(&case, &out),
         expected: case.after.iter().map(|region| region.bytes.len()).sum(),
         design: setup.design(),
         times: timed
             .as_ref()
-            .map(|t| insn_times(setup.budget(), &t.timing, &case.config, run))
+            .map(|t| insn_times(&target.budget, &t.timing, &case.config, run))
             .transpose()?,
         source,
         config,
@@ -112,9 +110,7 @@ fn run_case(case: &Case, device: &dyn Device) -> Result<(RunReport, Stored), Dri
         insn_addr: case.insn_addr,
         marks: vec![mark],
     };
-    let lost = || DriverError::Lost {
-        device: device.info().name.clone(),
-    };
+    let lost = || DriverError::lost(&device.info().name);
     let WorkDone::Ran(report) = device.submit(Work::Run(batch.into()))?.wait()? else {
         return Err(lost());
     };

@@ -70,8 +70,6 @@ pub struct Feeds<'a> {
     preprocess: &'a Preprocess,
     ends: Option<Arc<Ends>>,
     reading: Mutex<Reading<'a>>,
-    /// For what the host computes behind the network.
-    again: Mutex<Reading<'a>>,
 }
 
 /// Names and true classes of images.
@@ -91,14 +89,14 @@ struct Reading<'a> {
 }
 
 impl<'a> Reading<'a> {
-    fn new(sources: &'a [Source]) -> Self {
-        Self {
-            readers: sources.iter().map(Source::reader).collect(),
-            ..Self::default()
+    fn items(&mut self, sources: &'a [Source], index: usize) -> Result<Vec<Item>> {
+        let position = self.readers.first().map_or(usize::MAX, Reader::position);
+        if index < position && !self.ahead.contains_key(&index) {
+            // The first time, or again: for a second pass of a calibration, or what the host computes behind
+            // the network.
+            self.readers = sources.iter().map(Source::reader).collect();
+            self.ahead.clear();
         }
-    }
-
-    fn items(&mut self, index: usize) -> Result<Vec<Item>> {
         let items = loop {
             if let Some(items) = self.ahead.remove(&index) {
                 break items;
@@ -134,8 +132,7 @@ impl<'a> Feeds<'a> {
             inputs,
             preprocess,
             ends,
-            reading: Mutex::new(Reading::new(sources)),
-            again: Mutex::new(Reading::new(sources)),
+            reading: Mutex::default(),
         }
     }
 
@@ -188,7 +185,7 @@ impl<'a> Feeds<'a> {
 
 impl Inputs for Feeds<'_> {
     fn data(&self, index: usize) -> Result<Vec<Data>> {
-        let items = lock(&self.again).items(index)?;
+        let items = lock(&self.reading).items(self.sources, index)?;
         self.hosted(items)
     }
 }
@@ -200,14 +197,9 @@ impl Calibration for Feeds<'_> {
 
     fn read(&self, range: Range<usize>) -> Result<Vec<Vec<f32>>> {
         let items: Vec<Vec<Item>> = {
-            let mut again = lock(&self.again);
-            let position = again.readers.first().map_or(0, Reader::position);
-            if position > range.start {
-                *again = Reading::new(self.sources);
-            }
-            range
-                .map(|index| again.items(index))
-                .collect::<Result<_>>()?
+            let mut reading = lock(&self.reading);
+            let items = range.map(|index| reading.items(self.sources, index));
+            items.collect::<Result<_>>()?
         };
         let values = |items: Vec<Item>| -> Result<Vec<f32>> {
             let data = self.hosted(items)?;
@@ -234,7 +226,7 @@ impl Images for Feeds<'_> {
             if fault.is_some_and(|(first, _)| *first < index) {
                 Err(Error::Cancelled)
             } else {
-                reading.items(index)
+                reading.items(self.sources, index)
             }
         };
         let entered = items.and_then(|items| self.enter(items));

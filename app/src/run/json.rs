@@ -4,14 +4,15 @@ use std::collections::HashMap;
 use std::io::{self, Write};
 use std::time::Duration;
 
-use serde::ser::{Serialize, SerializeMap, Serializer};
+use serde::{Serialize, Serializer};
 use serde_json::{Map, Value, json};
 use vta_driver::{DeviceCounters, DramPlan, FlushReason, NodeInfo, Traffic};
 use vta_isa::MemType;
 
 use crate::open::model::Tensor;
 use crate::report::timed::add_keys;
-use crate::run::outcome::{ImageOutcome, LayerRow, Outcome, Start};
+use crate::run::marks::Start;
+use crate::run::outcome::{ImageOutcome, LayerRow, Outcome};
 
 /// Bytes by memory type.
 pub(super) fn bytes_json(traffic: &Traffic) -> Value {
@@ -35,26 +36,12 @@ fn ms(time: Duration) -> f64 {
 }
 
 /// The run as one JSON object, in which images are made as they are written: there may be many.
+#[derive(Serialize)]
 pub struct Json<'a> {
-    outcome: &'a Outcome,
     /// All but the images.
-    object: Map<String, Value>,
-}
-
-/// The key of the images.
-const IMAGES: &str = "outputs";
-
-impl Serialize for Json<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut map = serializer.serialize_map(Some(self.object.len()))?;
-        for (key, value) in &self.object {
-            match key.as_str() {
-                IMAGES => map.serialize_entry(key, &Images(self.outcome))?,
-                _ => map.serialize_entry(key, value)?,
-            }
-        }
-        map.end()
-    }
+    #[serde(flatten)]
+    facts: Value,
+    outputs: Images<'a>,
 }
 
 impl Json<'_> {
@@ -91,11 +78,10 @@ impl Serialize for Images<'_> {
 
 /// The run as one JSON object.
 pub fn json(outcome: &Outcome) -> Json<'_> {
-    let object = match facts(outcome) {
-        Value::Object(object) => object,
-        _ => Map::new(),
-    };
-    Json { outcome, object }
+    Json {
+        facts: facts(outcome),
+        outputs: Images(outcome),
+    }
 }
 
 /// An output: its name, dimensions of one image, and what a step means.
@@ -150,7 +136,7 @@ fn layers_json(outcome: &Outcome, rows: &[LayerRow]) -> Vec<Value> {
 
 /// All but the images.
 fn facts(outcome: &Outcome) -> Value {
-    let (total, rows) = outcome.totals();
+    let (total, rows) = (&outcome.found.counters, outcome.layers());
     let (images, passes) = (outcome.images.len() as u64, outcome.passes());
     let speed = outcome.timed.as_ref().map(|timed| &timed.speed);
     let flush = |r: FlushReason| (r.name().to_owned(), json!(total.flushed(r)));
@@ -172,15 +158,14 @@ fn facts(outcome: &Outcome) -> Value {
         "compile_ms": ms(outcome.prepared),
         "wall_ms": ms(outcome.wall),
         "start": start_json(outcome),
-        IMAGES: [],
         "layers": layers_json(outcome, &rows),
     });
     if !outcome.host.layers.is_empty() {
         object["host"] = outcome.host.json(speed);
     }
-    if !outcome.devices.is_empty() {
+    if !outcome.found.devices.is_empty() {
         let counted = |(name, c): (&String, &DeviceCounters)| (name.clone(), counters_json(c));
-        let all: Map<_, _> = outcome.devices.iter().map(counted).collect();
+        let all: Map<_, _> = outcome.found.devices.iter().map(counted).collect();
         object["device_counters"] = Value::Object(all);
     }
     match &outcome.timed {
@@ -189,7 +174,7 @@ fn facts(outcome: &Outcome) -> Value {
             add_keys(&mut object, timed.json(macs * images, passes));
         }
         None => {
-            if let Some(cycles) = outcome.marks.cycles() {
+            if let Some(cycles) = outcome.found.marks.cycles() {
                 object["device_cycles"] = json!(cycles);
             }
         }
@@ -199,7 +184,7 @@ fn facts(outcome: &Outcome) -> Value {
     }
     add_accuracy(outcome, &mut object);
     if outcome.verified {
-        object["mismatches"] = json!(outcome.mismatches);
+        object["mismatches"] = json!(outcome.found.mismatches);
     }
     if let Some(hazards) = &outcome.hazards {
         object["hazards"] = json!(hazards);
@@ -213,14 +198,18 @@ fn start_json(outcome: &Outcome) -> Value {
         opening,
         loading,
         first,
-    } = outcome.start;
+    } = outcome.found.start;
     let mut object = json!({
         "opening_ms": ms(opening),
         "loading_ms": ms(loading),
         "first_results_ms": ms(first),
     });
-    if !outcome.devices.is_empty() {
-        let ns = outcome.devices.values().map(|counted| counted.plan_ns);
+    if !outcome.found.devices.is_empty() {
+        let ns = outcome
+            .found
+            .devices
+            .values()
+            .map(|counted| counted.plan_ns);
         object["planning_ms"] = json!(ms(Duration::from_nanos(ns.sum())));
     }
     object

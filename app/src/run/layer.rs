@@ -8,11 +8,12 @@ use vta_compiler::layer::{self, LayerSpec};
 use vta_compiler::qgraph::QGraph;
 use vta_compiler::reference;
 use vta_driver::{Program, QueueLimits, Session, Traffic};
+use vta_isa::Config;
 
 use crate::compile::{Compiled, Plans, dump, tiles};
-use crate::device::{Machine, Setup, Totals, device_names};
+use crate::device::{Machine, Setup, Totals};
 use crate::error::{Error, Result};
-use crate::options::LayerOptions;
+use crate::options::Target;
 use crate::report::host_share::HostShare;
 use crate::report::timed::{Timed, add_keys, cycles_json, utilization};
 use crate::room;
@@ -77,34 +78,37 @@ impl LayerOutcome {
 /// A layer that is compiled for a machine.
 struct Lowered {
     spec: LayerSpec,
+    /// Of weights and inputs.
+    seed: u64,
     graph: QGraph,
     program: Arc<Program>,
 }
 
-/// Runs a layer and compares every image with the reference interpreter.
+/// Runs a layer on data of a seed, and compares every image with the reference interpreter. Layers are
+/// `resnet18.C2`, `conv:..`, `dw:..` or `gemm:..`: see [`vta_compiler::layer`].
 ///
 /// # Errors
 /// [`Error::Model`] for a name that is no layer or one that can't be lowered, [`Error::Usage`] for
 /// options that don't fit each other, [`Error::Run`] for a device that fails, [`Error::Cancelled`]
 /// when `watch` says so between two passes.
-pub fn run(args: &LayerOptions, watch: &dyn Watch) -> Result<LayerOutcome> {
-    let setup = Setup::new(&args.device, &args.views, &args.layer)?;
-    let lowered = lower(args, setup.machine())?;
+pub fn run(name: &str, seed: u64, target: &Target, watch: &dyn Watch) -> Result<LayerOutcome> {
+    let setup = Setup::new(target, name)?;
+    let lowered = lower(name, seed, target, &setup.machine.config)?;
     let program = &lowered.program;
-    if let Some(text) = setup.machine().misfit(program) {
+    if let Some(text) = setup.machine.misfit(program) {
         watch.note(&text);
     }
     let device = setup.device(&program.config, 1)?;
     let mut session = Session::new(Arc::clone(program), device, QueueLimits::default())?;
-    let ran = passes(args, &lowered, &setup, &mut session, watch)?;
-    let timed = setup.finish(program, HostShare::default(), &args.layer)?;
+    let ran = passes(&lowered, &setup, &mut session, watch)?;
+    let timed = setup.finish(program, HostShare::default(), name)?;
     let images = lowered.spec.images;
     let macs = program.layers.iter().map(|l| l.macs).sum::<u64>() * images as u64;
     let passes = images.div_ceil(program.config.batch()) as u64;
     let done = ran.traffic.gemm_steps * program.config.macs_per_step();
     Ok(LayerOutcome {
-        layer: args.layer.clone(),
-        device: args.device.device.clone(),
+        layer: name.to_owned(),
+        device: target.device.clone(),
         macs,
         passes,
         utilization: match timed.as_ref() {
@@ -124,21 +128,19 @@ pub fn run(args: &LayerOptions, watch: &dyn Watch) -> Result<LayerOutcome> {
 ///
 /// # Errors
 /// As for [`run`] and [`dump::plans`].
-pub fn plans(args: &LayerOptions) -> Result<Plans> {
-    let lowered = lower(args, &Machine::read(args.device.machine())?)?;
-    dump::plans(
-        &Compiled::from(lowered.program),
-        &device_names(&args.device.device),
-    )
+pub fn plans(name: &str, seed: u64, target: &Target) -> Result<Plans> {
+    let lowered = lower(name, seed, target, &Machine::read(target)?.config)?;
+    dump::plans(&Compiled::from(lowered.program), &target.devices())
 }
 
-fn lower(args: &LayerOptions, machine: &Machine) -> Result<Lowered> {
-    let spec = layer::parse(&args.layer)?;
-    room::ask(bytes(&spec), || args.layer.clone())?;
-    let graph = layer::build(&spec, args.seed)?;
-    let program = tiles::lower(&graph, &machine.config, &args.tiles, machine.named())?;
+fn lower(name: &str, seed: u64, target: &Target, config: &Config) -> Result<Lowered> {
+    let spec = layer::parse(name)?;
+    room::ask(bytes(&spec), || name.to_owned())?;
+    let graph = layer::build(&spec, seed)?;
+    let program = tiles::lower(&graph, config, target)?;
     Ok(Lowered {
         spec,
+        seed,
         graph,
         program: Arc::new(program),
     })
@@ -167,7 +169,6 @@ struct Ran {
 }
 
 fn passes(
-    args: &LayerOptions,
     lowered: &Lowered,
     setup: &Setup,
     session: &mut Session,
@@ -188,7 +189,7 @@ fn passes(
         }
         let last = images.min(first + batch);
         let inputs: Vec<Vec<i8>> = (first..last)
-            .map(|image| layer::input(&lowered.spec, args.seed, image))
+            .map(|image| layer::input(&lowered.spec, lowered.seed, image))
             .collect();
         let refs: Vec<&[i8]> = inputs.iter().map(Vec::as_slice).collect();
         let started = Instant::now();

@@ -1,57 +1,57 @@
 //! A network on images: loaded, placed, compiled, run on devices side by side, compared.
 
-use std::path::Path;
+use std::borrow::Cow;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use vta_compiler::quantize;
 use vta_driver::Program;
 
 use crate::check;
 use crate::compile::{Compiled, Plans, dump};
-use crate::device;
-use crate::device::setup::Setup;
+use crate::device::Setup;
 use crate::error::{Context, Error, Result, bail, ensure};
+use crate::files;
 use crate::images::{self, Source};
-use crate::open::{Form, Model, Ports, Preprocess, Tensor, model};
+use crate::open::{Model, Network, Preprocess, Tensor, model};
 use crate::options::RunOptions;
 use crate::options::names::{
-    ALLOW_HOST, BATCH, CALIBRATION, INPUT, OUTPUT, REFERENCE, REQUANT, THREADS, TILES, TIMING_ONLY,
-    TOP, VERIFY,
+    ALLOW_HOST, CALIBRATION, INPUT, OUTPUT, REFERENCE, REQUANT, TILES, TIMING_ONLY, TOP, VERIFY,
 };
+use crate::quantize::calibrate;
 use crate::run::feeds::{Facts, Feeds};
 use crate::run::outcome::{ImageOutcome, ends_in_softmax, rank};
-use crate::run::{Images, Outcome, Output, Session, Values, feeds};
+use crate::run::{Images, Outcome, Output, Session, Values, feeds, outputs};
 use crate::watch::{Part, Watch};
 
-/// Runs a network. An `output` that the caller wants needs computed values.
+/// Runs a network, and writes its outputs if a file is named for them.
 ///
 /// # Errors
 /// Options that don't fit each other or the model, files that can't be read, compiled or written,
 /// a failure of a device.
-pub fn run(args: &RunOptions, output: Wanted, watch: &dyn Watch) -> Result<Outcome> {
-    let setup = setup(args, output)?;
-    let started = Instant::now();
-    if !is_bundle(&args.model) {
-        setup.open_ahead();
-    }
+pub fn run(args: &RunOptions, watch: &dyn Watch) -> Result<Outcome> {
+    ensure!(args.top > 0, "{} must be at least 1"; TOP);
     let Prepared {
-        compiled,
+        mut session,
         preprocess,
         given,
+        prepared,
     } = prepare(args, watch)?;
-    let prepared = started.elapsed();
-    let program = Arc::clone(&compiled.program);
-    if let Some(text) = setup.machine().misfit(&program) {
-        watch.note(&text);
-    }
-    let inputs = compiled.inputs()?;
-    let outputs = as_modelled(&program, &inputs, compiled.outputs()?);
+    let program = Arc::clone(session.program());
+    let inputs = session.inputs().to_vec();
+    let outputs: Vec<Tensor> = session
+        .outputs()
+        .iter()
+        .cloned()
+        .map(Tensor::modelled)
+        .collect();
     let labels = model::labels(&program.metadata)?;
     let result = outputs.first().context("the program has no output")?;
-    fits(args, output, &outputs)?;
+    fits(args, &outputs)?;
     // No timing depends on values: one pass without any is timed.
-    let blank = setup.timing_only() && given.is_none() && !model::has_images(&args.model);
+    let timing_only = session.timing_only();
+    let blank = timing_only && given.is_none() && !model::has_images(&args.model);
     let sources = if blank {
         Vec::new()
     } else {
@@ -59,80 +59,55 @@ pub fn run(args: &RunOptions, output: Wanted, watch: &dyn Watch) -> Result<Outco
     };
     let count = sources.first().map_or(usize::from(blank), Source::len);
     let reference = reference(args, count)?;
-    let hazards = args.hazards.then(|| hazards(&compiled)).transpose()?;
-    let feeds = Feeds::new(&sources, &inputs, &preprocess, compiled.ends.clone());
-    let mut session = Session::load(compiled, setup, &args.target, &args.model)?;
+    let network = &session.pool.network;
+    let hazards = args.hazards.then(|| hazards(network)).transpose()?;
+    let feeds = Feeds::new(&sources, &inputs, &preprocess, network.ends.clone());
     let started = Instant::now();
-    let found = if session.timing_only() {
+    let found = if timing_only {
         let zeros = vec![dump::zeros(&program)?];
         let images: &dyn Images = if blank { &zeros } else { &feeds };
-        let ran = session.run_int8(images, watch);
-        ran.map(|(_, share)| (Vec::new(), share))
+        session.pool.run_int8(images, watch).map(|(_, found)| found)
     } else {
-        session.run_inputs(&feeds, watch)
+        session.pool.run_inputs(&feeds, &session.outputs, watch)
     };
     // Where an image was at fault, it is that error.
     let facts = feeds.facts()?;
-    let (found, share) = found?;
+    let mut found = found?;
     let wall = started.elapsed();
-    let images = image_outcomes(&program, &found, facts, count, args.top, output)?;
+    let images = image_outcomes(&program, &found.outputs, facts, count, args)?;
+    found.outputs.clear();
+    if let Some(path) = &args.output {
+        outputs::save(path, &outputs, &images)?;
+    }
     Ok(Outcome {
-        device: args.target.device.device.clone(),
+        device: args.network.target.device.clone(),
         images,
         outputs,
         labels,
         reference,
-        marks: share.marks,
-        counters: share.counters,
-        devices: share.devices,
+        found,
         verified: args.verify,
-        timing_only: session.timing_only(),
+        timing_only,
         timed: session.finish()?,
         design: session.design(),
-        mismatches: share.mismatches,
         hazards,
-        host: session.host.clone(),
+        host: session.host,
         prepared,
-        start: session.start(),
         wall,
         program,
     })
 }
 
-/// The device of a run whose options fit each other.
-fn setup(args: &RunOptions, output: Wanted) -> Result<Setup> {
-    ensure!(args.top > 0, "{} must be at least 1"; TOP);
-    ensure!(args.target.threads != Some(0), "{} must be at least 1"; THREADS);
-    ensure!(args.target.batch != Some(0), "{} must be at least 1"; BATCH);
-    let setup = Setup::new(&args.target.device, &args.target.views, &args.model)?;
-    let compared = args.verify || output != Wanted::Labels || args.reference.is_some();
-    ensure!(
-        !(compared && setup.timing_only()),
-        "{} computes no outputs for {}, {} or {}";
-        TIMING_ONLY, VERIFY, OUTPUT, REFERENCE
-    );
-    Ok(setup)
-}
-
-/// Whether a file of this kind holds all outputs.
-fn fits(args: &RunOptions, wanted: Wanted, outputs: &[Tensor]) -> Result<()> {
+/// Whether the file for the outputs holds them all.
+fn fits(args: &RunOptions, outputs: &[Tensor]) -> Result<()> {
     let names: Vec<&str> = outputs.iter().map(|output| &*output.name).collect();
+    let holds_one = |path: &PathBuf| !files::is(path, &["npz"]);
     ensure!(
-        wanted != Wanted::File || names.len() <= 1,
+        names.len() <= 1 || !args.output.as_ref().is_some_and(holds_one),
         "{} has {} outputs ({}): an {} whose name ends in .npz holds them";
         args.model, names.len(), names.join(", "), OUTPUT
     );
     Ok(())
-}
-
-/// Outputs as the model says them: tensors of the device may stand for several, in another form.
-fn as_modelled(program: &Program, inputs: &[Tensor], mut outputs: Vec<Tensor>) -> Vec<Tensor> {
-    let ports = Ports::of_metadata(&program.metadata, inputs, &outputs).outputs;
-    for (output, port) in outputs.iter_mut().zip(ports) {
-        (output.shape, output.element) = (port.image().to_vec(), port.element);
-        output.name = port.name;
-    }
-    outputs
 }
 
 /// Another runtime's best classes, of so many images at least.
@@ -149,19 +124,13 @@ fn reference(args: &RunOptions, images: usize) -> Result<Option<Vec<usize>>> {
     Ok(reference)
 }
 
-/// Whether a name is that of a bundle, whose device is known when it is read.
-fn is_bundle(model: &str) -> bool {
-    Path::new(model).extension().is_some_and(|e| e == "vta")
-}
-
 /// The plans of one pass over a network, which isn't run: see [`dump::plans`]. A float model is
 /// quantised on the way.
 ///
 /// # Errors
 /// As for [`run`] before it runs, and for [`dump::plans`].
 pub fn plans(args: &RunOptions, watch: &dyn Watch) -> Result<Plans> {
-    let compiled = prepare(args, watch)?.compiled;
-    dump::plans(&compiled, &device::device_names(&args.target.device.device))
+    prepare(args, watch)?.session.plans()
 }
 
 /// The images that are given, or those that come with the model; class folders have its classes.
@@ -191,17 +160,6 @@ fn images_of(
     Ok(sources)
 }
 
-/// What the caller does with the outputs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wanted {
-    /// Labels at most, so that a device that only counts cycles will do.
-    Labels,
-    /// The values of the only output.
-    File,
-    /// The values of all outputs.
-    Archive,
-}
-
 /// The hazards of a program, or of those of all devices that it runs on.
 fn hazards(compiled: &Compiled) -> Result<Vec<String>> {
     let programs = compiled.programs().into_iter();
@@ -211,40 +169,46 @@ fn hazards(compiled: &Compiled) -> Result<Vec<String>> {
     Ok(all.concat())
 }
 
-/// A network that is compiled, and its images.
+/// A network on its devices, and its images.
 struct Prepared {
-    compiled: Compiled,
+    session: Session,
     preprocess: Preprocess,
     /// Of each input, where they are given.
     given: Option<Vec<Source>>,
+    /// How long loading and compiling took.
+    prepared: Duration,
 }
 
 /// Loads and compiles; a float model is quantised on the way.
 fn prepare(args: &RunOptions, watch: &dyn Watch) -> Result<Prepared> {
-    let mut model = Model::open_with(&args.model, &args.input_shape)?;
-    let stated = model.metadata().get("preprocess").cloned();
-    let choose = || Preprocess::choose(&args.preprocess, stated.as_ref(), watch);
-    let open = |inputs: &[Tensor]| {
-        let given = (!args.input.is_empty()).then(|| feeds::open(&args.input, args.limit, inputs));
-        given.transpose()
-    };
+    let options = &args.network;
+    let setup = Setup::new(&options.target, &args.model)?;
+    let compared = args.verify || args.output.is_some() || args.reference.is_some();
+    ensure!(
+        !(compared && setup.timing_only()),
+        "{} computes no outputs for {}, {} or {}";
+        TIMING_ONLY, VERIFY, OUTPUT, REFERENCE
+    );
+    let started = Instant::now();
+    // A bundle's configuration is known when it is read.
+    if !files::is(Path::new(&args.model), &["vta"]) {
+        setup.open_ahead();
+    }
+    let mut model = options.open(&args.model, None)?;
     if model.is_compiled() {
         refuse(args, &model)?;
-        let compiled = model.compile(&args.target, &Part(watch))?;
-        return Ok(Prepared {
-            given: open(&compiled.inputs()?)?,
-            preprocess: choose()?,
-            compiled,
-        });
     }
-    let given = open(&model.inputs())?;
+    let given = (!args.input.is_empty())
+        .then(|| feeds::open(&args.input, args.limit, &model.inputs()?))
+        .transpose()?;
     if given.is_some() && args.model.starts_with("zoo:") {
         watch
             .note(&"networks of the zoo have made-up weights: what they find means nothing".into());
     }
-    let preprocess = choose()?;
+    let stated = model.metadata().get("preprocess");
+    let preprocess = Preprocess::choose(&options.preprocess, stated, watch)?;
     if model.is_float() {
-        model = quantized(args, &model, given.as_deref(), &preprocess, watch)?;
+        model = quantized(args, model, given.as_deref(), &preprocess, watch)?;
     } else {
         ensure!(
             args.calibration.is_empty(),
@@ -252,56 +216,60 @@ fn prepare(args: &RunOptions, watch: &dyn Watch) -> Result<Prepared> {
             CALIBRATION, args.model
         );
     }
-    if let Some(requant) = args.requant {
-        model.set_requant(requant);
-    }
-    let compiled = if args.verify {
-        model.compile_to_compare(&args.target, &Part(watch))?
+    let compile = if args.verify {
+        Model::compile_to_compare
     } else {
-        model.compile(&args.target, &Part(watch))?
+        Model::compile
     };
     Ok(Prepared {
-        compiled,
+        session: Session::on(setup, model, &Part(watch), compile)?,
         preprocess,
         given,
+        prepared: started.elapsed(),
     })
 }
 
 /// A float model as int8, with the calibration images or else those of the run.
 fn quantized(
     args: &RunOptions,
-    model: &Model,
+    model: Model,
     images: Option<&[Source]>,
     preprocess: &Preprocess,
     watch: &dyn Watch,
 ) -> Result<Model> {
-    let open = || feeds::open(&args.calibration, None, &model.inputs());
+    let inputs = model.inputs()?;
+    let open = || feeds::open(&args.calibration, None, &inputs);
     let given = (!args.calibration.is_empty()).then(open).transpose()?;
-    let Some(calibration) = given.as_deref().or(images) else {
+    let (Some(calibration), Network::Graph(graph)) =
+        (given.as_deref().or(images), model.into_network())
+    else {
         return Err(Error::Float(args.model.clone()));
     };
     if given.is_none() {
         watch.note(&"quantising the float model with the input images".into());
     }
     let options = quantize::Options::new(quantize::Mode::Multiply);
-    model.quantize(calibration, preprocess, &options, &Part(watch))
+    let images = Feeds::new(calibration, &inputs, preprocess, None);
+    let made = calibrate::quantize(Cow::Owned(*graph), &images, &options, &Part(watch));
+    let network = made.context(&args.model)?;
+    Ok(Model::of_graph(&args.model, network.graph))
 }
 
 /// What needs the model of a bundle.
 fn refuse(args: &RunOptions, model: &Model) -> Result<()> {
-    let hosted = matches!(model.form(), Form::Hosted(_));
+    let target = &args.network.target;
     ensure!(
-        hosted || !args.target.allow_host,
+        model.is_hosted() || !target.allow_host,
         "{} needs the model, not a compiled bundle";
         ALLOW_HOST
     );
     ensure!(
-        args.calibration.is_empty() && args.target.tiles.cache.is_none(),
+        args.calibration.is_empty() && target.tiles.is_none(),
         "{} and {} need the model, not a compiled bundle";
         CALIBRATION, TILES
     );
     ensure!(!args.verify, "{} needs the model, not a compiled bundle"; VERIFY);
-    ensure!(args.requant.is_none(), "{} needs the model, not a compiled bundle"; REQUANT);
+    ensure!(args.network.requant.is_none(), "{} needs the model, not a compiled bundle"; REQUANT);
     Ok(())
 }
 
@@ -311,8 +279,7 @@ fn image_outcomes(
     found: &[Output],
     mut facts: Facts,
     count: usize,
-    top: usize,
-    wanted: Wanted,
+    args: &RunOptions,
 ) -> Result<Vec<ImageOutcome>> {
     let real = |output: &Output| match &output.values {
         Values::Whole(values) => feeds::reals(values),
@@ -329,16 +296,16 @@ fn image_outcomes(
             .first()
             .map_or(&[][..], |values| &values[of_image(values)]);
         let (name, truth) = facts.remove(&index).unwrap_or_default();
-        let outputs = if wanted == Wanted::Labels {
-            Vec::new()
-        } else {
+        let outputs = if args.output.is_some() {
             all.iter().map(|v| v[of_image(v)].to_vec()).collect()
+        } else {
+            Vec::new()
         };
         ImageOutcome {
             name,
             truth,
             best: images::first_largest(logits),
-            ranking: rank(logits, are_confidences, top),
+            ranking: rank(logits, are_confidences, args.top),
             outputs,
         }
     };

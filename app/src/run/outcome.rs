@@ -1,16 +1,17 @@
 //! What a run has found.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use vta_compiler::graph::Element;
-use vta_driver::{Counters, DeviceCounters, Program, RunReport, Traffic};
+use vta_driver::{Program, Traffic};
 
 use crate::device::totals::Totals;
 use crate::open::model::Tensor;
 use crate::report::host_share::HostShare;
 use crate::report::timed::Timed;
+use crate::run::values::Outputs;
 
 /// A finished run of some images.
 pub struct Outcome {
@@ -26,12 +27,8 @@ pub struct Outcome {
     pub labels: Vec<String>,
     /// Another runtime's best class of each image.
     pub reference: Option<Vec<usize>>,
-    /// What layers took over all runs and devices, by name.
-    pub marks: Marks,
-    /// Of all devices.
-    pub counters: Counters,
-    /// By the names of the devices that launch kernels.
-    pub devices: BTreeMap<String, DeviceCounters>,
+    /// What the run told beside its outputs, of which each image has its own.
+    pub found: Outputs,
     /// Whether layers were compared with the reference interpreter.
     pub verified: bool,
     /// The device computed nothing, so that outputs mean nothing.
@@ -40,30 +37,14 @@ pub struct Outcome {
     pub timed: Option<Timed>,
     /// What a design took, and how that compares with the cycle model.
     pub design: Option<Totals>,
-    /// Layers' outputs that are not the reference interpreter's, a line each.
-    pub mismatches: Vec<String>,
     /// What the host takes of each pass.
     pub host: HostShare,
     /// What the hazard checker found, if it was asked.
     pub hazards: Option<Vec<String>>,
     /// Loading and compiling.
     pub prepared: Duration,
-    /// Where the time before the first results went.
-    pub start: Start,
     /// Running.
     pub wall: Duration,
-}
-
-/// Where the time before a run's first results went.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Start {
-    /// Opening the devices, also while the network was compiled.
-    pub opening: Duration,
-    /// From the run's beginning until the network lay on all its devices: what was left of
-    /// opening, and writing constants.
-    pub loading: Duration,
-    /// From the run's beginning to its first results.
-    pub first: Duration,
 }
 
 /// What is kept of an image.
@@ -79,52 +60,6 @@ pub struct ImageOutcome {
     pub ranking: Vec<(usize, f32)>,
     /// The real values of each of the network's outputs, if they were wanted.
     pub outputs: Vec<Vec<f32>>,
-}
-
-/// What layers took, by name.
-#[derive(Clone, Debug, Default)]
-pub struct Marks {
-    layers: BTreeMap<String, (Traffic, Duration)>,
-    cycles: Option<u64>,
-}
-
-impl Marks {
-    /// Adds the layers of a batch.
-    pub fn add_report(&mut self, report: &RunReport) {
-        for mark in &report.marks {
-            self.add(&mark.name, &mark.traffic, mark.wall);
-        }
-        self.count(report.cycles);
-    }
-
-    /// What the devices' own counters said of all runs, where they have one.
-    pub fn cycles(&self) -> Option<u64> {
-        self.cycles
-    }
-
-    fn count(&mut self, cycles: Option<u64>) {
-        if let Some(more) = cycles {
-            self.cycles = Some(self.cycles.unwrap_or(0).saturating_add(more));
-        }
-    }
-
-    /// Adds those of another device.
-    pub fn add_all(&mut self, other: &Self) {
-        for (name, (traffic, wall)) in &other.layers {
-            self.add(name, traffic, *wall);
-        }
-        self.count(other.cycles);
-    }
-
-    fn add(&mut self, name: &str, traffic: &Traffic, wall: Duration) {
-        if !self.layers.contains_key(name) {
-            self.layers.insert(name.to_owned(), Default::default());
-        }
-        if let Some((all, time)) = self.layers.get_mut(name) {
-            all.add(traffic);
-            *time += wall;
-        }
-    }
 }
 
 /// Classes with softmax confidence, or with the outputs themselves if these are confidences
@@ -215,8 +150,8 @@ impl Outcome {
         (!known.is_empty()).then_some((right, known.len()))
     }
 
-    /// Counters of all devices together, and each layer over all runs in program order.
-    pub fn totals(&self) -> (Counters, Vec<LayerRow>) {
+    /// Each layer over all runs and devices, in program order.
+    pub fn layers(&self) -> Vec<LayerRow> {
         let row = |l: &vta_driver::Layer| LayerRow {
             name: l.name.clone(),
             kind: l.kind.clone(),
@@ -229,14 +164,14 @@ impl Outcome {
         for (index, layer) in self.program.layers.iter().enumerate() {
             known.entry(&layer.name).or_insert(index);
         }
-        for (name, (traffic, wall)) in &self.marks.layers {
+        for (name, (traffic, wall)) in &self.found.marks.layers {
             if let Some(&index) = known.get(&name[..]) {
                 let row = &mut rows[index];
                 row.traffic.add(traffic);
                 row.wall += *wall;
             }
         }
-        (self.counters.clone(), rows)
+        rows
     }
 
     /// Images whose label is the reference's, and the reference's right answers.

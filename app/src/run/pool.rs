@@ -1,6 +1,6 @@
 //! Runs side by side: engines on devices of their own, and the threads that feed them.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
@@ -8,18 +8,17 @@ use std::thread::ScopedJoinHandle;
 use std::time::{Duration, Instant};
 
 use vta_compiler::qgraph::QGraph;
-use vta_driver::{Counters, DeviceCounters, MultiSession, RunOutput, Session};
+use vta_driver::{MultiSession, RunOutput, Session};
 
 use crate::compile::Compiled;
 use crate::device::{Setup, is_opencl, is_single};
 use crate::error::{Context, Error, Result};
 use crate::open::model::Tensor;
-use crate::options::Target;
 use crate::room;
-use crate::run::engine::{Engine, Form, Load};
-use crate::run::outcome::{Marks, Start};
-use crate::run::supply::{Images, Supply, Taken};
-use crate::run::values::{Output, Outputs};
+use crate::run::engine::{Engine, Loaded};
+use crate::run::marks::Start;
+use crate::run::supply::{Images, Inputs, Supply, Taken};
+use crate::run::values::{self, Output, Outputs, Values};
 use crate::run::verify;
 use crate::watch::Watch;
 
@@ -32,57 +31,36 @@ pub struct Pool {
     pub network: Compiled,
     /// The devices' options and measurements.
     pub setup: Setup,
-    /// Threads in all, at least 1; `None` is one for each core.
-    threads: Option<usize>,
-    /// Runs in flight on each device, at least 1; `None` is 1, and 2 where one is an OpenCL device.
-    in_flight: Option<usize>,
-    seats: Vec<Seat>,
-    /// Where the time before the last run's first results went.
-    pub start: Start,
+    pub seats: Vec<Seat>,
 }
 
 /// A device's place. It is opened by the thread that uses it first.
-struct Seat {
+pub struct Seat {
     threads: usize,
     engine: Option<Engine>,
 }
 
 /// What one device found, or all of them.
 #[derive(Default)]
-pub struct Share {
+struct Share {
     /// First image, and by output the values of each image, of each run.
-    pub outputs: Vec<(usize, Vec<Vec<Vec<i8>>>)>,
-    /// What layers took.
-    pub marks: Marks,
-    /// Since the device was opened.
-    pub counters: Counters,
-    /// By the devices' names, of those that count.
-    pub devices: BTreeMap<String, DeviceCounters>,
-    /// Layers that are not the reference's, a line each.
-    pub mismatches: Vec<String>,
+    int8: Vec<(usize, Vec<Vec<Vec<i8>>>)>,
+    /// All else.
+    found: Outputs,
 }
 
 impl Share {
     /// Adds what another device found.
     fn add(mut self, other: Self) -> Self {
-        self.outputs.extend(other.outputs);
-        self.marks.add_all(&other.marks);
-        self.counters.add(&other.counters);
-        for (name, counted) in &other.devices {
-            self.devices.entry(name.clone()).or_default().add(counted);
+        self.int8.extend(other.int8);
+        let (all, more) = (&mut self.found, other.found);
+        all.marks.add_all(&more.marks);
+        all.counters.add(&more.counters);
+        for (name, counted) in &more.devices {
+            all.devices.entry(name.clone()).or_default().add(counted);
         }
-        self.mismatches.extend(other.mismatches);
+        all.mismatches.extend(more.mismatches);
         self
-    }
-
-    /// With what the model gives.
-    pub fn with(self, outputs: Vec<Output>) -> Outputs {
-        Outputs {
-            outputs,
-            mismatches: self.mismatches,
-            counters: self.counters,
-            devices: self.devices,
-        }
     }
 }
 
@@ -105,16 +83,44 @@ struct Job<'a> {
 }
 
 impl Pool {
-    /// A pool whose devices are opened when they are first used.
-    pub fn new(network: Compiled, setup: Setup, target: &Target) -> Self {
-        Self {
-            network,
-            setup,
-            threads: target.threads,
-            in_flight: target.batch,
-            seats: Vec::new(),
-            start: Start::default(),
+    /// Runs the network on inputs, with what the host computes around it; `outputs` are what it gives.
+    ///
+    /// # Errors
+    /// As for [`Self::run`], and what the host can't compute.
+    pub fn run_inputs(
+        &mut self,
+        inputs: &dyn Inputs,
+        outputs: &[Tensor],
+        watch: &dyn Watch,
+    ) -> Result<Outputs> {
+        let (int8, mut found) = self.run_int8(inputs, watch)?;
+        let tensors = outputs.to_vec();
+        found.outputs = match &self.network.ends {
+            Some(ends) => values::leave(ends, inputs, tensors, &int8)?,
+            None => given(tensors, int8, inputs.count()),
+        };
+        Ok(found)
+    }
+
+    /// What the program gives, by output, for all images; and what a run tells beside it.
+    pub fn run_int8(
+        &mut self,
+        images: &dyn Images,
+        watch: &dyn Watch,
+    ) -> Result<(Vec<Vec<i8>>, Outputs)> {
+        let share = self.run(images, watch)?;
+        let tensors = self.network.int8_outputs()?;
+        let lens: Vec<usize> = tensors.iter().map(Tensor::len).collect();
+        let room = lens.iter().map(|len| vec![0; len * images.count()]);
+        let mut outputs: Vec<Vec<i8>> = room.collect();
+        for (first, found) in share.int8 {
+            for ((output, images), len) in outputs.iter_mut().zip(&found).zip(&lens) {
+                for (image, values) in (first..).zip(images) {
+                    output[image * len..][..*len].copy_from_slice(values);
+                }
+            }
         }
+        Ok((outputs, share.found))
     }
 
     /// Runs all images, each on a device with one thread or more; results don't depend on how
@@ -122,16 +128,14 @@ impl Pool {
     ///
     /// # Errors
     /// A device that can't be opened or fails, an image that can't be had, a watch that cancels.
-    pub fn run(&mut self, images: &dyn Images, watch: &dyn Watch) -> Result<Share> {
+    fn run(&mut self, images: &dyn Images, watch: &dyn Watch) -> Result<Share> {
         let (count, batch) = (images.count(), self.network.program.config.batch());
         let runs = count.div_ceil(batch);
-        let inputs = self.network.inputs()?;
-        let image_bytes = inputs.iter().map(Tensor::len).sum();
+        let image_bytes = self.network.program.input_len()?;
         self.seat(runs);
         let loaders = self.loaders().min(count);
-        let in_flight = self
-            .in_flight
-            .unwrap_or_else(|| 1 + usize::from(self.on_opencl()));
+        let in_flight = self.setup.target.batch;
+        let in_flight = in_flight.unwrap_or_else(|| 1 + usize::from(self.on_opencl()));
         let job = Job {
             network: &self.network,
             setup: &self.setup,
@@ -156,12 +160,12 @@ impl Pool {
             room::ask(bytes, || "the reference interpreter".to_owned())?;
         }
         let (job, seats) = (&job, &mut self.seats);
-        let share = match &mut seats[..] {
+        let mut share = match &mut seats[..] {
             // Nothing can stop a run that has begun, so that nobody need look whether to.
             [seat] if runs <= 1 && loaders == 0 => job.work_here(seat)?,
             seats => job.work_aside(seats, loaders)?,
         };
-        self.start = Start {
+        share.found.start = Start {
             opening: self.setup.opening(),
             loading: Duration::from_nanos(job.loaded.load(Ordering::Relaxed)),
             first: match job.first.load(Ordering::Relaxed) {
@@ -177,24 +181,26 @@ impl Pool {
 
     /// Whether a device uses all its cores by itself: the threads then prepare its images.
     fn on_opencl(&self) -> bool {
-        self.setup.names().into_iter().any(is_opencl)
+        self.setup.target.devices().into_iter().any(is_opencl)
+    }
+
+    /// Threads in all: one for each core that this process may use, unless they are given.
+    fn threads(&self) -> usize {
+        let cores = || std::thread::available_parallelism().map_or(1, usize::from);
+        self.setup.target.threads.unwrap_or_else(cores)
     }
 
     /// Threads that decode images ahead.
     fn loaders(&self) -> usize {
-        if self.on_opencl() {
-            self.threads.unwrap_or_else(cores)
-        } else {
-            0
-        }
+        if self.on_opencl() { self.threads() } else { 0 }
     }
 
     /// Devices for so many runs; those of the last call, when it had as many.
     fn seat(&mut self, runs: usize) {
-        let threads = if self.setup.names().into_iter().any(is_single) {
+        let threads = if self.setup.target.devices().into_iter().any(is_single) {
             vec![1]
         } else {
-            shares(self.threads.unwrap_or_else(cores), runs)
+            shares(self.threads(), runs)
         };
         if !self
             .seats
@@ -211,9 +217,14 @@ impl Pool {
     }
 }
 
-/// Those that this process may use.
-fn cores() -> usize {
-    std::thread::available_parallelism().map_or(1, usize::from)
+/// What a program gave for so many images, as outputs.
+pub fn given(tensors: Vec<Tensor>, int8: Vec<Vec<i8>>, images: usize) -> Vec<Output> {
+    let output = |(tensor, values): (Tensor, Vec<i8>)| Output {
+        tensor,
+        images,
+        values: Values::Int8(values.into()),
+    };
+    tensors.into_iter().zip(int8).map(output).collect()
 }
 
 /// Threads of each device: independent runs come first, and what is left over goes to parts of
@@ -266,30 +277,29 @@ impl Job<'_> {
 
     /// Runs images on a device, or on several, that may use so many threads for each run.
     fn work(&self, seat: &mut Seat) -> Result<Share> {
-        let load = Load {
-            threads: seat.threads,
-            in_flight: self.in_flight,
-        };
         let engine = match &mut seat.engine {
             Some(engine) => engine,
-            none => none.insert(Engine::open(self.network, self.setup, load)?),
+            none => {
+                let (threads, in_flight) = (seat.threads, self.in_flight);
+                none.insert(Engine::open(self.network, self.setup, threads, in_flight)?)
+            }
         };
         self.loaded.fetch_max(self.elapsed_ns(), Ordering::Relaxed);
         let mut share = Share::default();
-        match (self.graph, &mut engine.form) {
-            (None, Form::One(session)) if self.in_flight > 1 => {
+        match (self.graph, &mut engine.loaded) {
+            (None, Loaded::One(session)) if self.in_flight > 1 => {
                 self.in_flight(session, &mut share)?;
             }
-            (None, Form::Several(sessions)) if self.in_flight > 1 => {
+            (None, Loaded::Several(sessions)) if self.in_flight > 1 => {
                 self.in_turns(sessions, &mut share)?;
             }
             (graph, _) => self.one_by_one(engine, graph, &mut share)?,
         }
-        share.counters = engine.counters();
+        share.found.counters = engine.counters();
         for device in &engine.devices {
             if let Some(counted) = device.counters() {
                 let name = device.info().name.clone();
-                share.devices.entry(name).or_default().add(&counted);
+                share.found.devices.entry(name).or_default().add(&counted);
             }
         }
         Ok(share)
@@ -308,7 +318,7 @@ impl Job<'_> {
             if let Some(graph) = graph {
                 let unfused = self.network.unfused.as_deref();
                 let found = verify::mismatches(engine, graph, unfused, &refs, first)?;
-                share.mismatches.extend(found);
+                share.found.mismatches.extend(found);
             }
             self.add(share, first, out);
         }
@@ -379,8 +389,9 @@ impl Job<'_> {
         let images = batch.min(self.images.count() - first);
         let before = self.done.fetch_add(images, Ordering::Relaxed);
         self.watch.progress(before + images, self.images.count());
-        share.outputs.push((first, out.outputs));
-        out.reports.iter().for_each(|r| share.marks.add_report(r));
+        share.int8.push((first, out.outputs));
+        let marks = &mut share.found.marks;
+        out.reports.iter().for_each(|r| marks.add_report(r));
     }
 }
 

@@ -54,8 +54,8 @@ enum End {
     Aborts,
 }
 
-/// The outcome for one file.
-pub struct Outcome {
+/// What was found of one file.
+pub struct Replayed {
     /// Programs whose counters are all as recorded.
     pub matched: usize,
     /// Programs of the file.
@@ -87,12 +87,12 @@ pub fn replay(
     board: &Board,
     budget: &Budget,
     design: Option<&Setup>,
-) -> Result<Outcome> {
+) -> Result<Replayed> {
     let name = path.display().to_string();
     let bytes = files::read_file(path)?;
     let file: File = serde_json::from_slice(&bytes).with_context(|| name.clone())?;
     ensure!(!file.programs.is_empty(), "{name}: there is no program");
-    let mut outcome = Outcome {
+    let mut outcome = Replayed {
         matched: 0,
         total: file.programs.len(),
         differences: Vec::new(),
@@ -215,7 +215,7 @@ fn decode(words: &[String]) -> Result<Vec<Insn>> {
     words.iter().enumerate().map(insn).collect()
 }
 
-impl Outcome {
+impl Replayed {
     fn add(&mut self, index: usize, program: &Recorded, found: Result<Counts, String>) {
         let expected = [
             program.rtl_cycles,

@@ -5,26 +5,29 @@ use std::sync::Arc;
 use vta_driver::Program;
 
 use crate::compile::{Compiled, Plans, dump};
-use crate::device::{Setup, Totals, check_names};
+use crate::device::{Setup, Totals};
 use crate::error::{Error, Result, ensure};
-use crate::open::model::{Model, Ports, Tensor};
+use crate::open::model::{Model, Tensor};
 use crate::options::Target;
 use crate::report::{HostShare, Report, Timed};
-use crate::run::outcome::Start;
-use crate::run::pool::{Pool, Share};
-use crate::run::supply::{Images, Inputs};
-use crate::run::values::{self, Arrays, Feed, Output, Outputs, Values};
+use crate::run::pool::{Pool, given};
+use crate::run::supply::Images;
+use crate::run::values::{Arrays, Feed, Outputs};
 use crate::watch::Watch;
 
 /// A network loaded on its devices. Constants are written once; every run takes any number of
 /// images, BATCH of them at a time, on as many devices as the target's threads allow.
 pub struct Session {
     title: String,
-    program: Arc<Program>,
+    inputs: Vec<Tensor>,
+    pub(crate) outputs: Vec<Tensor>,
     /// What the host takes of a pass.
     pub(crate) host: HostShare,
-    pool: Pool,
+    pub(crate) pool: Pool,
 }
+
+/// Compiles a model, alone or with what its layers are compared with.
+type Compile = fn(Model, &Target, &dyn Watch) -> Result<Compiled>;
 
 impl Session {
     /// Compiles a model for a target. Devices are opened by the first run. `watch` hears why the
@@ -50,7 +53,7 @@ impl Session {
             model.name()
         );
         ensure!(
-            !target.views.timing_only,
+            !target.timing_only,
             "a device that only counts cycles computes nothing to compare"
         );
         Self::compiling(model, target, watch, Model::compile_to_compare)
@@ -60,77 +63,57 @@ impl Session {
         model: Model,
         target: &Target,
         watch: &dyn Watch,
-        compile: fn(Model, &Target, &dyn Watch) -> Result<Compiled>,
+        compile: Compile,
     ) -> Result<Self> {
-        check_names(&target.device.device)?;
-        ensure!(target.threads != Some(0), "there must be a thread at least");
-        ensure!(
-            target.batch != Some(0),
-            "there must be a run in flight at least"
-        );
-        let title = model.name().to_owned();
         if watch.cancelled() {
             return Err(Error::Cancelled);
         }
-        let setup = Setup::new(&target.device, &target.views, &title)?;
-        let compiled = compile(model, target, watch)?;
-        if let Some(text) = setup.machine().misfit(&compiled.program) {
-            watch.note(&text);
-        }
-        Self::load(compiled, setup, target, &title)
+        let setup = Setup::new(target, model.name())?;
+        Self::on(setup, model, watch, compile)
     }
 
-    /// A session of what is compiled and set up already.
+    /// A session on devices that are set up already.
     ///
     /// # Errors
-    /// [`Error::Model`] for a network that contradicts itself.
-    pub(crate) fn load(
-        compiled: Compiled,
+    /// As for [`Self::open`].
+    pub(crate) fn on(
         setup: Setup,
-        target: &Target,
-        title: &str,
+        model: Model,
+        watch: &dyn Watch,
+        compile: Compile,
     ) -> Result<Self> {
+        let title = model.name().to_owned();
+        let network = compile(model, &setup.target, watch)?;
+        if let Some(text) = setup.machine.misfit(&network.program) {
+            watch.note(&text);
+        }
+        let [inputs, outputs] = network.tensors()?;
         Ok(Self {
-            title: title.to_owned(),
-            program: Arc::clone(&compiled.program),
-            host: compiled.host_share()?,
-            pool: Pool::new(compiled, setup, target),
+            title,
+            inputs,
+            outputs,
+            host: network.host_share()?,
+            pool: Pool {
+                network,
+                setup,
+                seats: Vec::new(),
+            },
         })
     }
 
     /// What the network takes, in the model's order.
-    ///
-    /// # Errors
-    /// [`Error::Model`] for a program that contradicts itself.
-    pub fn inputs(&self) -> Result<Vec<Tensor>> {
-        self.pool.network.inputs()
+    pub fn inputs(&self) -> &[Tensor] {
+        &self.inputs
     }
 
     /// What the network gives, in the model's order.
-    ///
-    /// # Errors
-    /// [`Error::Model`] for a program that contradicts itself.
-    pub fn outputs(&self) -> Result<Vec<Tensor>> {
-        self.pool.network.outputs()
-    }
-
-    /// What the network takes and gives as its model says it, in the order of [`Self::inputs`] and
-    /// [`Self::outputs`]: a bundle of an older version has the tensors' own dimensions.
-    ///
-    /// # Errors
-    /// [`Error::Model`] for a program that contradicts itself.
-    pub fn ports(&self) -> Result<Ports> {
-        let (inputs, outputs) = (self.inputs()?, self.outputs()?);
-        Ok(Ports::of_metadata(
-            &self.program.metadata,
-            &inputs,
-            &outputs,
-        ))
+    pub fn outputs(&self) -> &[Tensor] {
+        &self.outputs
     }
 
     /// The compiled network; only its tensors and layers when it runs over several places.
     pub fn program(&self) -> &Arc<Program> {
-        &self.program
+        &self.pool.network.program
     }
 
     /// What the fast executor makes of one pass over the network: see [`dump::plans`]. Nothing
@@ -139,7 +122,7 @@ impl Session {
     /// # Errors
     /// As for [`dump::plans`].
     pub fn plans(&self) -> Result<Plans> {
-        dump::plans(&self.pool.network, &self.pool.setup.names())
+        dump::plans(&self.pool.network, &self.pool.setup.target.devices())
     }
 
     /// Runs the network on arrays: one [`Feed`] for each input; a target that only counts cycles needs none.
@@ -150,36 +133,16 @@ impl Session {
     /// [`Error::Run`] for one that fails, [`Error::Cancelled`] when `watch` says so. After an
     /// error the session can be used again.
     pub fn run(&mut self, feeds: &[Feed<'_>], watch: &dyn Watch) -> Result<Outputs> {
-        let inputs = self.inputs()?;
         let blank: Vec<Feed<'_>>;
         let feeds = match feeds {
             [] if self.timing_only() => {
-                blank = inputs.iter().map(Feed::blank).collect();
+                blank = self.inputs.iter().map(Feed::blank).collect();
                 &blank
             }
             feeds => feeds,
         };
-        let arrays = Arrays::new(&inputs, feeds, self.pool.network.ends.clone())?;
-        let (outputs, share) = self.run_inputs(&arrays, watch)?;
-        Ok(share.with(outputs))
-    }
-
-    /// Runs the network on inputs, with what the host computes around it.
-    ///
-    /// # Errors
-    /// As for [`Self::run_images`], and what the host can't compute.
-    pub(crate) fn run_inputs(
-        &mut self,
-        inputs: &dyn Inputs,
-        watch: &dyn Watch,
-    ) -> Result<(Vec<Output>, Share)> {
-        let (int8, share) = self.run_int8(inputs, watch)?;
-        let tensors = self.outputs()?;
-        let outputs = match &self.pool.network.ends {
-            Some(ends) => values::leave(ends, inputs, tensors, &int8)?,
-            None => given(tensors, int8, inputs.count()),
-        };
-        Ok((outputs, share))
+        let arrays = Arrays::new(&self.inputs, feeds, self.pool.network.ends.clone())?;
+        self.pool.run_inputs(&arrays, &self.outputs, watch)
     }
 
     /// Runs the network's program on images, each of which is asked for when it is needed: what the
@@ -189,35 +152,10 @@ impl Session {
     /// # Errors
     /// As for [`Self::run`], and what the images say.
     pub fn run_images(&mut self, images: &dyn Images, watch: &dyn Watch) -> Result<Outputs> {
-        let (int8, share) = self.run_int8(images, watch)?;
+        let (int8, mut found) = self.pool.run_int8(images, watch)?;
         let tensors = self.pool.network.int8_outputs()?;
-        Ok(share.with(given(tensors, int8, images.count())))
-    }
-
-    /// What the program gives, by output, for all images; and what a run tells beside it.
-    pub(crate) fn run_int8(
-        &mut self,
-        images: &dyn Images,
-        watch: &dyn Watch,
-    ) -> Result<(Vec<Vec<i8>>, Share)> {
-        let mut share = self.pool.run(images, watch)?;
-        let tensors = self.pool.network.int8_outputs()?;
-        let lens: Vec<usize> = tensors.iter().map(Tensor::len).collect();
-        let room = lens.iter().map(|len| vec![0; len * images.count()]);
-        let mut outputs: Vec<Vec<i8>> = room.collect();
-        for (first, found) in share.outputs.drain(..) {
-            for ((output, images), len) in outputs.iter_mut().zip(&found).zip(&lens) {
-                for (image, values) in (first..).zip(images) {
-                    output[image * len..][..*len].copy_from_slice(values);
-                }
-            }
-        }
-        Ok((outputs, share))
-    }
-
-    /// Where the time before the last run's first results went.
-    pub(crate) fn start(&self) -> Start {
-        self.pool.start
+        found.outputs = given(tensors, int8, images.count());
+        Ok(found)
     }
 
     /// Whether outputs mean nothing, because the device only counts cycles.
@@ -227,10 +165,10 @@ impl Session {
 
     /// The cycles of one pass over the program, if the device counts them and a run was made.
     pub fn report(&self) -> Option<Report> {
-        let timed = self.pool.setup.timed(&self.program, self.host.clone())?;
+        let timed = self.pool.setup.timed(self.program(), self.host.clone())?;
         (!timed.runs.is_empty()).then(|| Report {
             title: self.title.clone(),
-            program: Arc::clone(&self.program),
+            program: Arc::clone(self.program()),
             timed,
         })
     }
@@ -246,16 +184,6 @@ impl Session {
     /// [`Error::Io`] when they can't be written.
     pub fn finish(&self) -> Result<Option<Timed>> {
         let setup = &self.pool.setup;
-        setup.finish(&self.program, self.host.clone(), &self.title)
+        setup.finish(self.program(), self.host.clone(), &self.title)
     }
-}
-
-/// What a program gave for so many images, as outputs.
-fn given(tensors: Vec<Tensor>, int8: Vec<Vec<i8>>, images: usize) -> Vec<Output> {
-    let output = |(tensor, values): (Tensor, Vec<i8>)| Output {
-        tensor,
-        images,
-        values: Values::Int8(values.into()),
-    };
-    tensors.into_iter().zip(int8).map(output).collect()
 }

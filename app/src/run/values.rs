@@ -12,6 +12,7 @@ use vta_driver::{Counters, DeviceCounters};
 
 use crate::error::{Context, Error, Result, bail_input as bail, ensure_input as ensure};
 use crate::open::{Tensor, to_int8};
+use crate::run::marks::{Marks, Start};
 use crate::run::supply::{Images, Inputs};
 
 /// Values of one input for some images, one image behind the other, each in CHW order.
@@ -118,7 +119,7 @@ impl Output {
 }
 
 /// What a run has computed.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Outputs {
     /// In the model's order.
     pub outputs: Vec<Output>,
@@ -129,6 +130,10 @@ pub struct Outputs {
     pub counters: Counters,
     /// Likewise by the names of the devices that launch kernels.
     pub devices: BTreeMap<String, DeviceCounters>,
+    /// What layers took in the run.
+    pub marks: Marks,
+    /// Where the time before the first results went.
+    pub start: Start,
 }
 
 impl Outputs {

@@ -17,11 +17,12 @@ use vta_sim::views::{EnergyTable, LayerCycles, LayerTotals};
 use super::area;
 use super::grid::Grid;
 use super::row::{Measured, Row};
-use crate::device::machine::{ConfigSource, Machine, Wanted};
+use crate::device::machine::Machine;
 use crate::error::{Context, Result, ensure, message};
 use crate::files;
 use crate::open::model;
 use crate::options::names::{Front, THREADS};
+use crate::options::{ConfigSource, Target};
 use crate::report::timed::{leave_out_additions, merge, utilization};
 use crate::room;
 use crate::sweep::topology::{Shape, Topology};
@@ -84,10 +85,11 @@ impl Sweeper {
         ensure!(threads != Some(0), "{} must be at least 1"; THREADS);
         let cores = || std::thread::available_parallelism().map_or(1, usize::from);
         let threads = threads.unwrap_or_else(cores);
-        let machine = Machine::read(Wanted {
-            config: study.config.as_ref(),
-            board: study.board.as_deref(),
-            timing: study.timing.as_deref(),
+        let machine = Machine::read(&Target {
+            config: study.config.clone(),
+            board: study.board.clone(),
+            timing: study.timing.clone(),
+            ..Target::default()
         })?;
         if let Some(text) = machine.misfit_of_config() {
             watch.note(&text);

@@ -120,7 +120,7 @@ pub unsafe extern "C" fn vta_tensor_type(tensor: *const Tensor) -> Type {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vta_tensor_rank(tensor: *const Tensor) -> usize {
     // SAFETY: pointers are as the header wants them.
-    unsafe { tensor.as_ref() }.map_or(0, |tensor| tensor.port.image().len())
+    unsafe { tensor.as_ref() }.map_or(0, |tensor| tensor.port().image().len())
 }
 
 /// The dimensions of one image, `vta_tensor_rank` of them, without the batch; NULL for NULL. They live as
@@ -128,7 +128,7 @@ pub unsafe extern "C" fn vta_tensor_rank(tensor: *const Tensor) -> usize {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vta_tensor_shape(tensor: *const Tensor) -> *const usize {
     // SAFETY: pointers are as the header wants them.
-    unsafe { tensor.as_ref() }.map_or(ptr::null(), |tensor| tensor.port.image().as_ptr())
+    unsafe { tensor.as_ref() }.map_or(ptr::null(), |tensor| tensor.port().image().as_ptr())
 }
 
 /// How many values one image has; 0 for NULL.

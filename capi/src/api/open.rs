@@ -166,7 +166,7 @@ unsafe fn opened<'a>(
         };
         let (name, bytes) = model()?;
         let Options(mut options) = options.unwrap_or_default();
-        device.clone_into(&mut options.target.device.device);
+        device.clone_into(&mut options.target.device);
         let opened = Session::open(options.open(name, bytes)?, &options.target)?;
         *session = Box::into_raw(Box::new(opened));
         Ok(())

@@ -6,9 +6,9 @@ use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use vta_app::Target;
 use vta_app::device::Setup;
-use vta_app::device::{ConfigSource, Wanted};
-use vta_app::options::{DeviceOptions, ViewOptions};
+use vta_app::options::ConfigSource;
 use vta_driver::{
     Allocations, Batch, Device, Footprints, LayerMark, PhysAddr, Traffic, Work, WorkDone,
 };
@@ -108,18 +108,12 @@ impl Machine {
     /// # Errors
     /// It names none, or what it names can't be opened.
     pub fn from_env(bitstream: Option<PathBuf>) -> Result<Self, Failure> {
-        let options = options(bitstream)?;
-        let setup = Setup::new(&options, &ViewOptions::default(), "libvta")?;
-        let config = setup.machine().config.clone();
+        let setup = Setup::new(&target(bitstream)?, "libvta")?;
         let threads = std::thread::available_parallelism().map_or(1, usize::from);
-        let mut machine = Self::new(setup.device(&config, threads)?);
+        let mut machine = Self::new(setup.device(&setup.machine.config, threads)?);
         // Without a file the caller's is the default one, whatever the board has.
-        if let Some(source) = &options.config {
-            let wanted = Wanted {
-                config: Some(source),
-                ..Wanted::default()
-            };
-            machine.foreign = foreign(&vta_app::device::Machine::read(wanted)?.config);
+        if let Some(ConfigSource::File(path)) = &setup.target.config {
+            machine.foreign = foreign(&vta_app::device::config(Some(path))?);
         }
         Ok(machine)
     }
@@ -328,7 +322,7 @@ fn needed(insns: &[Insn], left: [u32; 4]) -> [u32; 4] {
 }
 
 /// What the environment says.
-fn options(bitstream: Option<PathBuf>) -> Result<DeviceOptions, Failure> {
+fn target(bitstream: Option<PathBuf>) -> Result<Target, Failure> {
     let text = |name: &str| {
         let given = std::env::var_os(name).filter(|value| !value.is_empty());
         let wrong = |_| Failure::usage(format!("{name} is no UTF-8"));
@@ -341,11 +335,11 @@ fn options(bitstream: Option<PathBuf>) -> Result<DeviceOptions, Failure> {
         let several = format!("VTA_DEVICE={device}: the driver interface has one device");
         return Err(Failure::usage(several));
     }
-    Ok(DeviceOptions {
+    Ok(Target {
         device,
         bitstream,
         board: text("VTA_BOARD")?,
         config: text("VTA_CONFIG")?.map(|path| ConfigSource::File(path.into())),
-        ..DeviceOptions::default()
+        ..Target::default()
     })
 }

@@ -16,20 +16,19 @@ fn room<T: bytemuck::Pod>(kind: Type, values: &mut [T]) -> Room<'_> {
 
 /// A tensor of two values; with a scale, devices have it.
 fn tensor(element: Element, scale: Option<f32>) -> Tensor {
-    let of_device = OfDevice {
+    Tensor::new(OfDevice {
         name: "x".to_owned(),
         chw: [2, 1, 1],
         shape: vec![2],
         element: scale.map_or(element, |_| Element::I8),
         scale,
         zero: if scale.is_some() { -3 } else { 0 },
-    };
-    let port = Port {
-        name: "x".to_owned(),
-        element,
-        shape: vec![1, 2],
-    };
-    Tensor::new((port, of_device))
+        port: Port {
+            name: "x".to_owned(),
+            element,
+            shape: vec![1, 2],
+        },
+    })
 }
 
 #[test]

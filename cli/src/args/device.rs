@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use vta_app::device::{ConfigSource, Wanted};
-use vta_app::options::{DeviceOptions, ViewOptions};
+use vta_app::Target;
+use vta_app::options::ConfigSource;
 use vta_driver::Budget;
 
 /// Where and for what instance a program runs.
@@ -35,16 +35,19 @@ pub struct DeviceArgs {
 }
 
 impl DeviceArgs {
-    pub fn options(&self) -> DeviceOptions {
-        DeviceOptions {
+    /// The device, and what is shown of its cycles.
+    pub fn target(&self, views: &ViewArgs) -> Target {
+        Target {
             device: self.device.clone(),
             bitstream: self.bitstream.clone(),
             scope: self.scope.clone(),
-            config: self.config.clone().map(ConfigSource::from),
-            board: self.timing.board.board.clone(),
-            timing: self.timing.timing.clone(),
             budget: self.limits.budget(),
-            ..DeviceOptions::default()
+            timing_only: views.timing_only,
+            trace: views.trace.clone(),
+            report: views.report.clone(),
+            energy: views.energy.clone(),
+            host_speed: views.host_speed.clone(),
+            ..self.timing.target(self.config.as_ref())
         }
     }
 }
@@ -96,11 +99,12 @@ pub struct TimingArgs {
 
 impl TimingArgs {
     /// The machine with a configuration.
-    pub fn machine<'a>(&'a self, config: Option<&'a ConfigSource>) -> Wanted<'a> {
-        Wanted {
-            config,
-            board: self.board.board.as_deref(),
-            timing: self.timing.as_deref(),
+    pub fn target(&self, config: Option<&PathBuf>) -> Target {
+        Target {
+            config: config.cloned().map(ConfigSource::from),
+            board: self.board.board.clone(),
+            timing: self.timing.clone(),
+            ..Target::default()
         }
     }
 }
@@ -123,16 +127,4 @@ pub struct ViewArgs {
     /// How fast the host is, in TOML, to estimate the time of its layers (--device cycle)
     #[arg(long, value_name = "FILE")]
     pub host_speed: Option<PathBuf>,
-}
-
-impl ViewArgs {
-    pub fn options(&self) -> ViewOptions {
-        ViewOptions {
-            timing_only: self.timing_only,
-            trace: self.trace.clone(),
-            report: self.report.clone(),
-            energy: self.energy.clone(),
-            host_speed: self.host_speed.clone(),
-        }
-    }
 }

@@ -5,8 +5,7 @@ use std::path::PathBuf;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueEnum};
 use vta_app::options::{
-    BundleOptions, DeviceOptions, InputShape, LayerOptions, PreprocessOptions, Preset,
-    QuantizeOptions, RunOptions, Target, TilesOptions,
+    InputShape, NetworkOptions, PreprocessOptions, Preset, QuantizeOptions, RunOptions, Target,
 };
 use vta_compiler::quantize::{Method, Mode, Options, WeightScales};
 use vta_compiler::semantics::Requant;
@@ -77,14 +76,6 @@ pub struct TilesArgs {
     /// Tiles that `vta tune` measured, in place of those that come with the compiler
     #[arg(long = "tiles", value_name = "CACHE.json")]
     pub cache: Option<PathBuf>,
-}
-
-impl TilesArgs {
-    pub fn options(&self) -> TilesOptions {
-        TilesOptions {
-            cache: self.cache.clone(),
-        }
-    }
 }
 
 /// How closely fixed point follows the model.
@@ -207,25 +198,25 @@ impl RunArgs {
     pub fn options(&self) -> RunOptions {
         RunOptions {
             model: self.model.clone(),
-            input_shape: self.shape.shapes.clone(),
-            input: self.input.clone(),
-            target: Target {
-                device: DeviceOptions {
+            network: NetworkOptions {
+                target: Target {
                     against: self.against.clone(),
                     wave: self.wave.clone(),
-                    ..self.device.options()
+                    tiles: self.tiles.cache.clone(),
+                    placement: self.placement.clone(),
+                    allow_host: self.allow_host,
+                    threads: self.threads,
+                    batch: self.batch,
+                    ..self.device.target(&self.views)
                 },
-                views: self.views.options(),
-                tiles: self.tiles.options(),
-                placement: self.placement.clone(),
-                allow_host: self.allow_host,
-                threads: self.threads,
-                batch: self.batch,
+                shapes: self.shape.shapes.clone(),
+                requant: self.requant.requant,
+                preprocess: self.preprocess.options(),
             },
-            preprocess: self.preprocess.options(),
-            requant: self.requant.requant,
+            input: self.input.clone(),
             limit: self.limit,
             top: self.top,
+            output: self.output.clone(),
             reference: self.reference.clone(),
             verify: self.verify,
             hazards: self.hazards,
@@ -362,13 +353,10 @@ pub struct CompileArgs {
 }
 
 impl LayerArgs {
-    pub fn options(&self) -> LayerOptions {
-        LayerOptions {
-            layer: self.layer.clone(),
-            device: self.device.options(),
-            views: self.views.options(),
-            tiles: self.tiles.options(),
-            seed: self.seed,
+    pub fn target(&self) -> Target {
+        Target {
+            tiles: self.tiles.cache.clone(),
+            ..self.device.target(&self.views)
         }
     }
 }
@@ -393,16 +381,18 @@ impl QuantizeArgs {
 }
 
 impl CompileArgs {
-    pub fn options(&self) -> BundleOptions {
-        BundleOptions {
-            model: self.model.clone(),
-            input_shape: self.shape.shapes.clone(),
-            config: self.config.clone().map(Into::into),
-            board: self.board.board.clone(),
-            allow_host: self.allow_host,
-            preprocess: self.preprocess.options(),
+    pub fn options(&self) -> NetworkOptions {
+        NetworkOptions {
+            target: Target {
+                config: self.config.clone().map(Into::into),
+                board: self.board.board.clone(),
+                allow_host: self.allow_host,
+                tiles: self.tiles.cache.clone(),
+                ..Target::default()
+            },
+            shapes: self.shape.shapes.clone(),
             requant: self.requant.requant,
-            tiles: self.tiles.options(),
+            preprocess: self.preprocess.options(),
         }
     }
 }

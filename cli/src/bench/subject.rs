@@ -3,24 +3,28 @@
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail, ensure};
-use vta_app::compile;
-use vta_app::open::{self, Form};
-use vta_compiler::zoo;
+use vta_app::open::{Model, Network};
+use vta_app::{Target, compile};
+use vta_compiler::{passes, zoo};
 use vta_driver::Program;
 use vta_isa::Config;
 
 /// A network for a configuration; a bundle is for its own.
 pub fn program(network: &str, config: &Config) -> Result<Arc<Program>> {
-    Ok(match open::Model::open(network)?.into_form() {
-        Form::Graph(graph) => {
-            ensure!(
-                open::is_quantized(&graph),
-                "{network} is a float model: run vta quantize first"
-            );
-            Arc::new(compile::compile(&graph, config)?.1)
+    let model = Model::open(network)?;
+    ensure!(
+        !model.is_float(),
+        "{network} is a float model: run vta quantize first"
+    );
+    Ok(match model.into_network() {
+        Network::Graph(graph) => {
+            let graph = passes::quantized(&graph)?;
+            compile::for_target(&Target::default(), graph, config)?.program
         }
-        Form::Program(program) => Arc::new(*program),
-        Form::Hosted(_) => bail!("{network}: {}", open::NOT_ALONE),
+        Network::Compiled(compiled) if compiled.split.is_none() => compiled.program,
+        Network::Compiled(_) => {
+            bail!("{network}: the host computes some of its layers, so that it can only be run")
+        }
     })
 }
 

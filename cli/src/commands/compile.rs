@@ -1,7 +1,6 @@
 //! `vta compile`.
 
 use anyhow::Result;
-use vta_app::Model;
 use vta_app::compile::{self, listing};
 use vta_driver::DramPlan;
 
@@ -12,18 +11,15 @@ use crate::terminal::{print_line, say_written};
 /// Compiles a network and writes its bundle or flat image, or prints it after a pass.
 pub fn compile(args: &CompileArgs) -> Result<bool> {
     if let Some(pass) = &args.dump_after {
-        let mut model = Model::open(&args.model)?;
-        if let Some(requant) = args.requant.requant {
-            model.set_requant(requant);
-        }
+        let model = args.options().open(&args.model, None)?;
         print_line(compile::passes(&model, pass)?.trim_end())?;
         return Ok(true);
     }
     let bundle = match &args.listing {
-        None => compile::bundle(&args.options(), &Bar::remarks())?,
+        None => compile::bundle(&args.model, &args.options(), &Bar::remarks())?,
         Some(file) => {
             listing::check_name(file)?;
-            let (bundle, listed) = listing::compile(&args.options(), &Bar::remarks())?;
+            let (bundle, listed) = listing::compile(&args.model, &args.options(), &Bar::remarks())?;
             listing::write(file, &args.model, &listed)?;
             let uops: usize = listed.kernels.iter().map(Vec::len).sum();
             let line = format!(
@@ -42,9 +38,9 @@ pub fn compile(args: &CompileArgs) -> Result<bool> {
         None => bundle.save(output)?,
         Some(cut) => bundle.save_flat(output, cut)?,
     };
-    let program = &bundle.program;
+    let program = &*bundle.device_program()?;
     let commands: usize = program.layers.iter().map(|l| l.commands.len()).sum();
-    let host = match bundle.host_ops {
+    let host = match bundle.host_ops() {
         0 => String::new(),
         n => format!(" and {n} operators of the host"),
     };

@@ -4,8 +4,9 @@ use std::fmt::Write as _;
 
 use anyhow::Result;
 use serde_json::json;
+use vta_app::Target;
 use vta_app::compile::listing;
-use vta_app::options::BundleOptions;
+use vta_app::options::NetworkOptions;
 use vta_files::printable;
 use vta_program::coverage::{Coverage, Fault};
 
@@ -16,14 +17,18 @@ use crate::terminal::{print_json, print_line, print_text};
 
 /// Proves or refutes; whether it holds.
 pub fn check(args: &CheckArgs) -> Result<bool> {
-    let options = BundleOptions {
-        input_shape: args.shape.shapes.clone(),
-        config: args.config.clone().map(Into::into),
-        board: args.board.board.clone(),
-        allow_host: true,
-        ..BundleOptions::new(&args.file.display().to_string())
+    let options = NetworkOptions {
+        target: Target {
+            config: args.config.clone().map(Into::into),
+            board: args.board.board.clone(),
+            allow_host: true,
+            ..Target::default()
+        },
+        shapes: args.shape.shapes.clone(),
+        ..NetworkOptions::default()
     };
-    let coverage = listing::prove(&options, &Bar::remarks())?;
+    let name = args.file.display().to_string();
+    let coverage = listing::prove(&name, &options, &Bar::remarks())?;
     if args.json {
         let object = json!({
             "file": args.file.display().to_string(), "holds": coverage.holds(),

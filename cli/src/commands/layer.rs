@@ -16,12 +16,12 @@ pub fn layer(args: &LayerArgs) -> Result<bool> {
             !views.timing_only && views.trace.is_none() && views.report.is_none(),
             "--timing-only, --trace and --report need a run, and --dump-plan runs nothing"
         );
-        let plans = layer::plans(&args.options())?;
+        let plans = layer::plans(&args.layer, args.seed, &args.target())?;
         print_plans(&plans, (!args.json).then_some(detail))?;
         return Ok(true);
     }
     let bar = Bar::new("images", 20, args.json);
-    let outcome = layer::run(&args.options(), &bar)?;
+    let outcome = layer::run(&args.layer, args.seed, &args.target(), &bar)?;
     bar.clear();
     if args.json {
         print_json(&outcome.json())?;

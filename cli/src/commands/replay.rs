@@ -7,8 +7,7 @@ use serde_json::json;
 use vta_app::device::{self, Setup, is_rtl};
 use vta_app::files::is;
 use vta_app::options::names::{BOARD, TIMING};
-use vta_app::options::{DeviceOptions, ViewOptions};
-use vta_app::run;
+use vta_app::{Target, run};
 use vta_files::printable;
 use vta_replay::CaseReport;
 
@@ -17,15 +16,13 @@ use crate::terminal::{print_json, print_text};
 
 /// Replays recorded runs; whether all match.
 pub fn replay(args: &ReplayArgs) -> Result<bool> {
-    let device = DeviceOptions {
+    let target = Target {
         device: args.device.clone(),
         bitstream: args.bitstream.clone(),
-        board: args.timing.board.board.clone(),
-        timing: args.timing.timing.clone(),
         budget: args.limits.budget(),
-        ..DeviceOptions::default()
+        ..args.timing.target(None)
     };
-    let setup = Setup::new(&device, &ViewOptions::default(), "replay")?;
+    let setup = Setup::new(&target, "replay")?;
     let (mut matched, mut total, mut compared) = (0, 0, 0);
     let mut rows = Vec::new();
     for path in &args.cases {

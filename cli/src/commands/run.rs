@@ -1,7 +1,7 @@
 //! `vta run`.
 
 use anyhow::{Result, ensure};
-use vta_app::run::{self, Wanted};
+use vta_app::run;
 
 use crate::args::RunArgs;
 use crate::bar::Bar;
@@ -16,17 +16,9 @@ pub fn run(args: &RunArgs) -> Result<bool> {
         report::print_plans(&plans, (!args.json).then_some(detail))?;
         return Ok(true);
     }
-    let wanted = match &args.output {
-        Some(path) if path.extension().is_some_and(|e| e == "npz") => Wanted::Archive,
-        Some(_) => Wanted::File,
-        None => Wanted::Labels,
-    };
     let bar = Bar::new("images", 20, args.json);
-    let outcome = run::run(&args.options(), wanted, &bar)?;
+    let outcome = run::run(&args.options(), &bar)?;
     bar.clear();
-    if let Some(path) = &args.output {
-        run::save(path, &outcome.outputs, &outcome.images)?;
-    }
     if args.json {
         print_with(|out| run::json(&outcome).write_pretty(out))?;
     } else {
@@ -38,7 +30,7 @@ pub fn run(args: &RunArgs) -> Result<bool> {
         .design
         .as_ref()
         .is_none_or(|design| design.differing == 0);
-    Ok(outcome.mismatches.is_empty() && clean && same)
+    Ok(outcome.found.mismatches.is_empty() && clean && same)
 }
 
 /// What has no meaning where nothing runs.

@@ -1,7 +1,6 @@
 //! Operators that the library lacks, written by others.
 
 use super::cubic;
-use super::parts::{onnx, push, value};
 use crate::graph::{Data, Entries, Graph, Node, OnnxAttribute, OnnxOp, Op, ValueId};
 use crate::qgraph::window::{Pads, Window};
 
@@ -10,21 +9,18 @@ const MAX_WINDOW: usize = 1024;
 
 /// Whether an operator is written by others.
 pub(super) fn is_composed(op: &OnnxOp) -> bool {
-    op.domain.is_empty()
-        && match op.kind {
-            "Celu" | "GroupNormalization" | "LRN" | "Mish" | "Selu" => true,
-            // The library would interpolate linearly.
-            "Resize" => op.text("mode") == Some("cubic"),
-            "BatchNormalization" => op.int("training_mode", 0) != 0,
-            _ => false,
-        }
+    match op.kind {
+        "Celu" | "GroupNormalization" | "LRN" | "Mish" | "Selu" => true,
+        // The library would interpolate linearly.
+        "Resize" => op.text("mode") == Some("cubic"),
+        "BatchNormalization" => op.int("training_mode", 0) != 0,
+        _ => false,
+    }
 }
 
 /// Writes a node by others; `None` for one that can't be, which the engine then refuses.
 pub(super) fn compose(graph: &mut Graph, node: &Node, op: &OnnxOp) -> Option<()> {
-    let x = *node.inputs.first()?;
-    let shape = graph.values[x.0].shape.clone();
-    let mut parts = Parts { graph, node, shape };
+    let (mut parts, x) = Parts::of(graph, node)?;
     match op.kind {
         "Celu" => parts.celu(x, op.float("alpha", 1.0)),
         "Selu" => {
@@ -49,10 +45,9 @@ pub(super) fn compose(graph: &mut Graph, node: &Node, op: &OnnxOp) -> Option<()>
 
 /// Writes a maximum over windows with gaps by maxima of slices, of rows and then of columns.
 pub(super) fn dilated(graph: &mut Graph, node: &Node, window: &Window) -> Option<()> {
-    let mut x = *node.inputs.first()?;
-    let shape = graph.values[x.0].shape.clone();
-    let plane = shape.len().checked_sub(2).filter(|n| (1..=2).contains(n))?;
-    let mut parts = Parts { graph, node, shape };
+    let (mut parts, mut x) = Parts::of(graph, node)?;
+    let rank = parts.shape.len();
+    let plane = rank.checked_sub(2).filter(|n| (1..=2).contains(n))?;
     if window.pads != Pads::NONE {
         let [before, after] = [window.pads.before(), window.pads.after()];
         let around =
@@ -61,8 +56,7 @@ pub(super) fn dilated(graph: &mut Graph, node: &Node, window: &Window) -> Option
             parts.shape[axis + plane] += before[axis] + after[axis];
         }
         let pads = Data::I64([around(before), around(after)].concat());
-        let name = vec![pads.len()];
-        let pads = value(parts.graph, node, "pads", name, Some(pads));
+        let pads = parts.value("pads", &[pads.len()], Some(pads));
         let least = parts.constant("least", &[], vec![f32::NEG_INFINITY]);
         x = parts.push(onnx("Pad", 3, vec![]), &[x, pads, least], "padded");
     }
@@ -87,12 +81,10 @@ pub(super) fn dilated(graph: &mut Graph, node: &Node, window: &Window) -> Option
 
 /// `[1, C, H*B, W*B]` to `[1, B, B, C, H, W]`, of which the channels are one dimension.
 pub(super) fn blocks_to_channels(graph: &mut Graph, node: &Node, block: usize) -> Option<()> {
-    let x = *node.inputs.first()?;
-    let shape = graph.values[x.0].shape.clone();
-    let [_, channels, height, width] = shape[..] else {
+    let (mut parts, x) = Parts::of(graph, node)?;
+    let [_, channels, height, width] = parts.shape[..] else {
         return None;
     };
-    let mut parts = Parts { graph, node, shape };
     let (rows, columns) = (height / block.max(1), width / block.max(1));
     let cut = [1, channels, rows, block, columns, block];
     let cut = parts.reshaped(x, &cut, "cut");
@@ -103,36 +95,62 @@ pub(super) fn blocks_to_channels(graph: &mut Graph, node: &Node, block: usize) -
     parts.last_reshaped(turned, &[1, channels * block * block, rows, columns])
 }
 
+/// An operator as ONNX has it.
+pub(super) fn onnx(
+    kind: &'static str,
+    arguments: usize,
+    attributes: Vec<(String, OnnxAttribute)>,
+) -> Op {
+    Op::Onnx(Box::new(OnnxOp::new(kind, arguments, attributes)))
+}
+
 /// The nodes that stand for one.
-struct Parts<'a> {
+pub(super) struct Parts<'a> {
     graph: &'a mut Graph,
     node: &'a Node,
     /// Its first input's.
-    shape: Vec<usize>,
+    pub shape: Vec<usize>,
 }
 
-impl Parts<'_> {
+impl<'a> Parts<'a> {
+    /// Those for a node, and its first input.
+    pub fn of(graph: &'a mut Graph, node: &'a Node) -> Option<(Self, ValueId)> {
+        let x = *node.inputs.first()?;
+        let shape = graph.values[x.0].shape.clone();
+        Some((Self { graph, node, shape }, x))
+    }
+
+    /// A new value beside the node's output.
+    fn value(&mut self, what: &str, shape: &[usize], data: Option<Data>) -> ValueId {
+        let name = format!("{}.{what}", self.graph.values[self.node.output.0].name);
+        self.graph.value(name, shape.to_vec(), data)
+    }
+
     /// A node whose output has the first input's shape.
-    fn push(&mut self, op: Op, inputs: &[ValueId], what: &str) -> ValueId {
+    pub fn push(&mut self, op: Op, inputs: &[ValueId], what: &str) -> ValueId {
         let shape = self.shape.clone();
         self.shaped(op, inputs, what, shape)
     }
 
-    fn shaped(&mut self, op: Op, inputs: &[ValueId], what: &str, shape: Vec<usize>) -> ValueId {
-        let output = value(self.graph, self.node, what, shape, None);
-        push(self.graph, self.node, op, inputs.to_vec(), output);
+    pub fn shaped(&mut self, op: Op, inputs: &[ValueId], what: &str, shape: Vec<usize>) -> ValueId {
+        let output = self.value(what, &shape, None);
+        self.add(op, inputs, output);
         output
     }
 
+    fn add(&mut self, op: Op, inputs: &[ValueId], output: ValueId) {
+        let name = format!("{}.{}", self.node.name, self.graph.nodes.len());
+        self.graph.push(name, op, inputs.to_vec(), output);
+    }
+
     /// The node that gives the output.
-    fn last(&mut self, op: Op, inputs: &[ValueId]) -> Option<()> {
-        push(self.graph, self.node, op, inputs.to_vec(), self.node.output);
+    pub fn last(&mut self, op: Op, inputs: &[ValueId]) -> Option<()> {
+        self.add(op, inputs, self.node.output);
         Some(())
     }
 
-    fn constant(&mut self, what: &str, shape: &[usize], data: Vec<f32>) -> ValueId {
-        let data = Some(Data::F32(data));
-        value(self.graph, self.node, what, shape.to_vec(), data)
+    pub fn constant(&mut self, what: &str, shape: &[usize], data: Vec<f32>) -> ValueId {
+        self.value(what, shape, Some(Data::F32(data)))
     }
 
     fn reshaped(&mut self, x: ValueId, shape: &[usize], what: &str) -> ValueId {
@@ -148,7 +166,7 @@ impl Parts<'_> {
 
     fn sizes(&mut self, shape: &[usize], name: &str) -> ValueId {
         let sizes = Data::I64(shape.iter().map(|&d| d as i64).collect());
-        value(self.graph, self.node, name, vec![shape.len()], Some(sizes))
+        self.value(name, &[shape.len()], Some(sizes))
     }
 
     /// `max(0, x) + min(0, alpha * (exp(x / alpha) - 1))`.
@@ -248,8 +266,7 @@ impl Parts<'_> {
         let mut own = vec![1; self.shape.len()];
         own[1] = channels;
         let axes: Vec<i64> = (0..own.len() as i64).filter(|&axis| axis != 1).collect();
-        let axes = (vec![axes.len()], Some(Data::I64(axes)));
-        let axes = value(self.graph, self.node, "axes", axes.0, axes.1);
+        let axes = self.value("axes", &[axes.len()], Some(Data::I64(axes)));
         let share = self.constant("share", &[], vec![1.0 / count as f32]);
         let mean = |parts: &mut Self, of: ValueId, what: &str| {
             let sum = format!("{what}.sum");

@@ -49,24 +49,7 @@ impl Engine {
     /// # Errors
     /// [`EngineError`], also where the library panics: such a panic goes no further, but its message has
     /// gone to the process's panic hook.
-    pub fn run(
-        &self,
-        inputs: &[(&str, &Tensor)],
-        outputs: &[&str],
-    ) -> Result<Vec<Tensor>, EngineError> {
-        let inputs = inputs.iter().map(|(name, tensor)| Lent::of(name, tensor));
-        self.run_lent(&inputs.collect::<Vec<_>>(), outputs)
-    }
-
-    /// [`Engine::run`] on inputs that are lent, such as a graph's own constants.
-    ///
-    /// # Errors
-    /// As for [`Engine::run`].
-    pub(crate) fn run_lent(
-        &self,
-        inputs: &[Lent<'_>],
-        outputs: &[&str],
-    ) -> Result<Vec<Tensor>, EngineError> {
+    pub fn run(&self, inputs: &[Lent<'_>], outputs: &[&str]) -> Result<Vec<Tensor>, EngineError> {
         let mut given = Vec::with_capacity(inputs.len());
         for lent in inputs {
             given.push((self.id(lent.name)?, value(lent)?));
@@ -96,14 +79,18 @@ impl Engine {
         let values = values.unwrap_or_else(|panic| Err(EngineError::Run(panic)))?;
         let values = values.into_iter().map(tensor);
         let values: Vec<Tensor> = values.collect::<Result<_, _>>()?;
-        let copied = sources.into_iter().map(|source| match source {
-            Ok(at) => values[at].clone(),
-            Err(input) => Tensor {
-                shape: inputs[input].shape.to_vec(),
-                data: inputs[input].data.clone(),
-            },
-        });
-        Ok(copied.collect())
+        let mut values: Vec<Option<Tensor>> = values.into_iter().map(Some).collect();
+        let mut made = Vec::with_capacity(sources.len());
+        for (index, source) in sources.iter().enumerate() {
+            let again = || sources[index + 1..].contains(source);
+            made.push(match source {
+                Ok(at) if again() => values[*at].clone(),
+                Ok(at) => values[*at].take(),
+                Err(input) => Some(inputs[*input].copied()),
+            });
+        }
+        let made: Option<Vec<Tensor>> = made.into_iter().collect();
+        made.ok_or_else(|| EngineError::Run("internal error: a value is lost".to_owned()))
     }
 
     /// The model's inputs and outputs come first: a node may have the name of a value.

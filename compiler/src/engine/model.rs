@@ -2,9 +2,7 @@
 
 use std::borrow::Cow;
 
-use super::composed;
-use super::parts::{onnx, push, value};
-
+use super::composed::{self, Parts, onnx};
 use crate::graph::{Data, Element, Entries, Graph, Node, OnnxAttribute, Op, ValueId};
 use crate::onnx::save_with_outputs;
 
@@ -77,18 +75,15 @@ fn divided(graph: &mut Graph, node: &Node, axis: usize) -> Option<()> {
         1 => shape.iter().position(|&size| size > 1),
         _ => Some(axis),
     };
-    let mut x = node.inputs[0];
+    let (mut parts, x) = Parts::of(graph, node)?;
     let mut sizes = vec![1; shape.len()];
+    let mut from = x;
     match at.and_then(|at| Some((sizes.get_mut(at)?, shape.get(at)?))) {
         Some((size, &count)) => *size = count,
         None => {
-            let last = sizes.last_mut()?;
-            *last = 2;
-            let zeros = Some(Data::F32(vec![0.0; 2]));
-            let zeros = value(graph, node, "twice.zeros", vec![2], zeros);
-            let twice = value(graph, node, "twice", sizes.clone(), None);
-            push(graph, node, Op::Add, vec![x, zeros], twice);
-            x = twice;
+            *sizes.last_mut()? = 2;
+            let zeros = parts.constant("twice.zeros", &[2], vec![0.0; 2]);
+            from = parts.shaped(Op::Add, &[x, zeros], "twice", sizes.clone());
         }
     }
     let repeated = |all: Vec<f32>| match all[..] {
@@ -97,28 +92,20 @@ fn divided(graph: &mut Graph, node: &Node, axis: usize) -> Option<()> {
     };
     let zeros = zeros.iter().map(|&zero| zero as f32).collect();
     let (scales, zeros) = (repeated(scales), repeated(zeros));
-    let scale = value(graph, node, "step", sizes.clone(), Some(Data::F32(scales)));
-    let steps = value(graph, node, "steps", shape.clone(), None);
-    let mut rounded = value(graph, node, "rounded", shape.clone(), None);
-    push(graph, node, Op::Div, vec![x, scale], steps);
-    push(graph, node, onnx("Round", 1, vec![]), vec![steps], rounded);
+    let scale = parts.constant("step", &sizes, scales);
+    let steps = parts.push(Op::Div, &[from, scale], "steps");
+    let mut rounded = parts.push(onnx("Round", 1, vec![]), &[steps], "rounded");
     if zeros.iter().any(|&zero| zero != 0.0) {
-        let zeros = value(graph, node, "zeros", sizes, Some(Data::F32(zeros)));
-        let moved = value(graph, node, "moved", shape.clone(), None);
-        push(graph, node, Op::Add, vec![rounded, zeros], moved);
-        rounded = moved;
+        let zeros = parts.constant("zeros", &sizes, zeros);
+        rounded = parts.push(Op::Add, &[rounded, zeros], "moved");
     }
-    if x != node.inputs[0] {
+    if from != x {
         let axis = shape.len().checked_sub(1)?;
         let first = Entries::run(axis, 0, 1).into();
-        let single = value(graph, node, "single", shape.clone(), None);
-        push(graph, node, first, vec![rounded], single);
-        rounded = single;
+        rounded = parts.push(first, &[rounded], "single");
     }
-    let clamped = value(graph, node, "clamped", shape, None);
     let (min, max) = (low, high);
-    push(graph, node, Op::Clip { min, max }, vec![rounded], clamped);
+    let clamped = parts.push(Op::Clip { min, max }, &[rounded], "clamped");
     let to = vec![("to".to_owned(), OnnxAttribute::Int(number))];
-    push(graph, node, onnx("Cast", 1, to), vec![clamped], node.output);
-    Some(())
+    parts.last(onnx("Cast", 1, to), &[clamped])
 }

@@ -2,14 +2,12 @@
 
 use super::data::Data;
 
-/// An operator of ONNX with its attributes, as far as they are given, in the form of opset 13 or of
+/// An operator of ONNX's own set with its attributes, as far as they are given, in the form of opset 13 or of
 /// [`opset`](Self::opset) where that is later.
 #[derive(Clone, Debug, PartialEq)]
 pub struct OnnxOp {
     /// ONNX's name.
     pub kind: &'static str,
-    /// The operator set; empty for ONNX's own.
-    pub domain: &'static str,
     /// The version of ONNX's operator set that it is meant in, 13 or later.
     pub opset: i64,
     /// Names and values, in the file's order.
@@ -30,10 +28,10 @@ pub enum OnnxAttribute {
     Int(i64),
     /// A number.
     Float(f32),
-    /// Bytes, mostly UTF-8.
-    Text(Vec<u8>),
+    /// A text.
+    Text(String),
     /// Texts.
-    Texts(Vec<Vec<u8>>),
+    Texts(Vec<String>),
     /// Whole numbers.
     Ints(Vec<i64>),
     /// Numbers.
@@ -56,7 +54,6 @@ impl OnnxOp {
     ) -> Self {
         Self {
             kind,
-            domain: "",
             opset: 13,
             attributes,
             arguments: vec![true; arguments],
@@ -79,6 +76,15 @@ impl OnnxOp {
         }
     }
 
+    /// A number of things, or a default where it isn't given.
+    ///
+    /// # Errors
+    /// A number below 0, in words.
+    pub(crate) fn count(&self, name: &str, default: i64) -> Result<usize, String> {
+        let value = self.int(name, default);
+        usize::try_from(value).map_err(|_| format!("{name} is {value}"))
+    }
+
     /// A number, or a default where it isn't given.
     pub fn float(&self, name: &str, default: f32) -> f32 {
         match self.attribute(name) {
@@ -87,10 +93,10 @@ impl OnnxOp {
         }
     }
 
-    /// A text; `None` where it isn't given or isn't UTF-8.
+    /// A text; `None` where it isn't given.
     pub fn text(&self, name: &str) -> Option<&str> {
         match self.attribute(name) {
-            Some(OnnxAttribute::Text(text)) => std::str::from_utf8(text).ok(),
+            Some(OnnxAttribute::Text(text)) => Some(text),
             _ => None,
         }
     }

@@ -99,6 +99,7 @@ impl Ends {
     /// [`HostError`] for bytes that are none.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, HostError> {
         let cut = || HostError::Form("the network's ends are cut off".to_owned());
+        // The bytes may be anyone's: no length is believed.
         let (len, rest) = bytes.split_first_chunk().ok_or_else(cut)?;
         let len = usize::try_from(u64::from_le_bytes(*len)).map_err(|_| cut())?;
         let (json, rest) = rest.split_at_checked(len).ok_or_else(cut)?;

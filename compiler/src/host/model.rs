@@ -4,7 +4,7 @@ use std::fmt;
 
 use vta_program::HostWork;
 
-use crate::engine::{self, Engine, Tensor};
+use crate::engine::{self, Engine, Lent, Tensor};
 use crate::graph::{Data, Graph};
 use crate::onnx::{self, Port};
 
@@ -87,15 +87,14 @@ impl HostModel {
             let text = format!("input {name} takes {:?}, not {element:?}", port.element);
             return Err(HostError::Form(text));
         }
-        let tensor = |(port, data): (&Port, Data)| Tensor {
-            shape: port.shape.clone(),
+        let lent = ports.map(|(port, data)| Lent {
+            name: &port.name,
+            shape: &port.shape,
             data,
-        };
-        let tensors: Vec<Tensor> = self.inputs.iter().zip(inputs).map(tensor).collect();
-        let named = self.inputs.iter().zip(&tensors);
-        let named: Vec<(&str, &Tensor)> = named.map(|(port, x)| (&port.name[..], x)).collect();
+        });
+        let lent: Vec<Lent<'_>> = lent.collect();
         let names: Vec<&str> = self.outputs.iter().map(|port| &port.name[..]).collect();
-        let made = self.engine.run(&named, &names)?;
+        let made = self.engine.run(&lent, &names)?;
         let output = |(port, tensor): (&Port, Tensor)| {
             let data = engine::widened(tensor.data, port.element);
             let whole = data.element() == port.element && Some(data.len()) == values(port);

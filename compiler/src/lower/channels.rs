@@ -16,38 +16,123 @@ use vta_isa::MemType;
 use vta_program::GemmSteps;
 use vta_program::listing::Role;
 
+use super::LowerError;
 use super::emit::{Emitter, Loops, Rect, uop};
 use super::lowering::Lowering;
 use super::places::kept;
 use super::stage::Stage;
 use super::transfer::Transfer;
-use super::vector::lanes::{Piece, Vectors};
+use super::vector::lanes::{Constants, Piece, Shares};
 use super::vector::tiles::{HALVES, Halves};
-use super::{Fault, LowerError};
 use crate::qgraph::lane::LaneOp;
-use crate::qgraph::{NodeId, QOp, Spread, TensorId};
+use crate::qgraph::{ChannelOf, NodeId, QOp, Spread, TensorId};
 use select::{Pick, Selection};
 
-/// A layer that is being emitted.
-struct Channels<'g> {
-    /// Products so far.
-    products: u64,
+/// What a node takes from where.
+#[derive(Clone, Copy)]
+struct Taken<'g> {
     output: TensorId,
     inputs: &'g [TensorId],
+    map: &'g [Option<ChannelOf>],
+    spread: Spread,
+    gain: i8,
     ops: &'g [LaneOp],
+    /// All positions of the inputs are where they were.
+    is_whole: bool,
+}
+
+/// A layer that is being emitted.
+struct Channels<'l, 'g> {
+    halves: Halves<'l, 'g>,
+    taken: Taken<'g>,
+    /// Products so far.
+    products: u64,
     /// Tiles of a block.
     plane: usize,
     selection: Selection,
-    vectors: Vectors,
+    constants: Constants,
     /// Whether a copy of the tiles is needed to multiply them.
     copies: usize,
     /// Blocks that are stored as they are loaded; empty where selection tiles bring all.
     copied: Vec<bool>,
 }
 
-impl Lowering<'_> {
+impl<'a> Lowering<'a> {
     /// Emits the layer of channels that come from elsewhere.
     pub(super) fn channels(&mut self, id: NodeId) -> Result<(), LowerError> {
+        let node = &self.graph.nodes[id.0];
+        let taken = self.taken(id)?;
+        // An immediate factor is shifts and sums where there is no MUL.
+        let several = taken.ops.iter().filter(|op| op.vector().is_some());
+        self.check_lanes(&node.name, several)?;
+        let chw = self.graph.tensors[node.output.0].chw;
+        let [blocks, h, w] = self.tile_chw(node.output);
+        let mut layer = self.layer(id);
+        let (plane, config) = (h * w, self.config);
+        // Blocks that lie where they come from are left out.
+        let shared: Vec<bool> = (0..blocks)
+            .map(|block| self.places.is_shared(node.output, block))
+            .collect();
+        if shared.iter().all(|shared| *shared) {
+            return Emitter::new(self, &node.name).finish(layer);
+        }
+        let selection = Selection::new(taken.map, chw[0], taken.gain, config);
+        let copied = self.copied(taken, &selection);
+        let copies = usize::from(self.multiplies(taken.ops));
+        let mut constants = Constants::new(self, &node.name, taken.ops.iter(), chw);
+        let limit = config.depth(MemType::Inp) / HALVES;
+        let shares = constants.divide(config, [blocks, plane], 1 + copies, limit);
+        let Shares { half, most } = shares.map_err(|fault| fault.of(&node.name))?;
+        let mut e = Emitter::new(self, &node.name);
+        let stage = if copied.is_empty() {
+            let bytes = selection.bytes();
+            let weights = e.lowering.constant(&node.name, Role::Selection, bytes);
+            Stage::selecting(&mut e, weights, &selection.loaded())?
+        } else {
+            Stage::open(&mut e)?
+        };
+        let mut channels = Channels {
+            halves: Halves::of(half, e, stage),
+            taken,
+            products: 0,
+            plane,
+            selection,
+            constants,
+            copies,
+            copied,
+        };
+        if taken.is_whole {
+            for piece in channels.selection.pieces(&shared, plane, most) {
+                channels.piece(&piece)?;
+            }
+        } else {
+            channels.spread([blocks, most[1]])?;
+        }
+        layer.steps = GemmSteps {
+            products: channels.products,
+            ..GemmSteps::default()
+        };
+        channels.halves.finish(layer)
+    }
+
+    /// Blocks that are stored as they are loaded, where all are that have a source; none where no position moves.
+    fn copied(&self, taken: Taken<'_>, selection: &Selection) -> Vec<bool> {
+        if taken.is_whole || taken.spread.phases() != 1 {
+            return Vec::new();
+        }
+        let (from, changes) = ((taken.inputs, taken.map), (taken.gain, taken.ops));
+        let of = kept(self.graph, from, changes, self.config.block());
+        let copied: Vec<bool> = of.iter().map(Option::is_some).collect();
+        let mut blocks = copied.iter().enumerate();
+        if blocks.all(|(block, copied)| *copied || selection.picks(block).is_empty()) {
+            copied
+        } else {
+            Vec::new()
+        }
+    }
+
+    /// What a node takes, whose shapes must agree.
+    fn taken(&self, id: NodeId) -> Result<Taken<'a>, LowerError> {
         let graph = self.graph;
         let node = &graph.nodes[id.0];
         let QOp::Channels {
@@ -60,134 +145,13 @@ impl Lowering<'_> {
         else {
             return Err(self.internal(id, "it takes no channels"));
         };
-        self.check_channels(id)?;
-        // An immediate factor is shifts and sums where there is no MUL.
-        let several = ops.iter().filter(|op| op.vector().is_some());
-        self.check_lanes(&node.name, several)?;
-        let [channels, ..] = self.graph.tensors[node.output.0].chw;
-        let [blocks, h, w] = self.tile_chw(node.output);
-        let mut layer = self.layer(id);
-        let (plane, config) = (h * w, self.config);
-        // Blocks that lie where they come from are left out.
-        let shared: Vec<bool> = (0..blocks)
-            .map(|block| self.places.is_shared(node.output, block))
-            .collect();
-        if shared.iter().all(|shared| *shared) {
-            return Emitter::new(self, &node.name).finish(layer);
-        }
-        let selection = Selection::new(map, channels, *gain, config);
-        let is_whole = self.is_whole(id);
-        let copied = self.copied(id, &selection);
-        let copies = usize::from(self.multiplies(ops));
-        let mut vectors = Vectors::new(self, &node.name, ops.iter(), channels);
-        let depth = config.depth(MemType::Acc);
-        // Half the accumulators hold as many whole blocks and their vectors, or a part of one.
-        let each = vectors.count() + HALVES * plane * (1 + copies);
-        let together = (depth / each.max(1)).clamp(1, blocks.max(1));
-        let half = depth.saturating_sub(vectors.count() * together) / HALVES;
-        let most = (half / (1 + copies)).min(config.depth(MemType::Inp) / HALVES);
-        if most == 0 {
-            let reason = format!("no tile fits beside {} vectors", vectors.count());
-            return Err(Fault::NoTile(reason).of(&node.name));
-        }
-        vectors.base = HALVES * half;
-        let mut channels = Channels {
-            products: 0,
-            output: node.output,
-            inputs,
-            ops,
-            plane,
-            selection,
-            vectors,
-            copies,
-            copied,
-        };
-        let mut e = Emitter::new(self, &node.name);
-        let stage = if channels.copied.is_empty() {
-            let (selection, role) = (&channels.selection, Role::Selection);
-            let weights = e.lowering.constant(&node.name, role, selection.bytes());
-            Stage::selecting(&mut e, weights, &selection.loaded())?
-        } else {
-            Stage::open(&mut e)?
-        };
-        let mut halves = Halves::of(half, stage);
-        if is_whole {
-            let pieces = channels.selection.pieces(&shared, plane, [together, most]);
-            for piece in pieces {
-                channels.piece(&mut e, &mut halves, &piece)?;
-            }
-        } else {
-            channels.spread(&mut e, &mut halves, *spread, [blocks, most])?;
-        }
-        halves.close(&mut e)?;
-        layer.steps = GemmSteps {
-            products: channels.products,
-            ..GemmSteps::default()
-        };
-        e.finish(layer)
-    }
-
-    /// Blocks that are stored as they are loaded, where all are that have a source; none where no position moves.
-    fn copied(&self, id: NodeId, selection: &Selection) -> Vec<bool> {
-        let QOp::Channels {
-            inputs,
-            map,
-            spread,
-            gain,
-            ops,
-        } = &self.graph.nodes[id.0].op
-        else {
-            return Vec::new();
-        };
-        if self.is_whole(id) || spread.phases() != 1 {
-            return Vec::new();
-        }
-        let of = kept(self.graph, (inputs, map), (*gain, ops), self.config.block());
-        let copied: Vec<bool> = of.iter().map(Option::is_some).collect();
-        let mut blocks = copied.iter().enumerate();
-        if blocks.all(|(block, copied)| *copied || selection.picks(block).is_empty()) {
-            copied
-        } else {
-            Vec::new()
-        }
-    }
-
-    /// Whether all positions of a node's inputs are where they were.
-    fn is_whole(&self, id: NodeId) -> bool {
-        let node = &self.graph.nodes[id.0];
-        let plane = |id: TensorId| &self.graph.tensors[id.0].chw[1..];
-        let QOp::Channels {
-            spread: Spread::NONE,
-            inputs,
-            ..
-        } = &node.op
-        else {
-            return false;
-        };
-        plane(inputs[0]) == plane(node.output)
-    }
-
-    /// Shapes that must agree.
-    fn check_channels(&self, id: NodeId) -> Result<(), LowerError> {
-        let node = &self.graph.nodes[id.0];
-        let QOp::Channels {
-            inputs,
-            map,
-            spread,
-            gain,
-            ops,
-        } = &node.op
-        else {
-            return Err(self.internal(id, "it takes no channels"));
-        };
-        let [channels, h, w] = self.graph.tensors[node.output.0].chw;
-        let chw = |input: usize| inputs.get(input).map(|id| self.graph.tensors[id.0].chw);
+        let [channels, h, w] = graph.tensors[node.output.0].chw;
+        let chw = |input: usize| inputs.get(input).map(|id| graph.tensors[id.0].chw);
         let exists = map.iter().flatten().all(|from| {
             chw(from.input).is_some_and(|[c, y, x]| from.channel < c && spread.fits([y, x], [h, w]))
         });
-        let alike = (0..inputs.len())
-            .filter_map(chw)
-            .all(|[_, y, x]| chw(0).is_some_and(|first| first[1..] == [y, x]));
+        let first = chw(0).map(|[_, y, x]| [y, x]);
+        let alike = (0..inputs.len()).all(|at| chw(at).map(|[_, y, x]| [y, x]) == first);
         let phases = map.len() == spread.phases() * channels && spread.phases() > 0;
         if !exists || !alike || !phases || inputs.is_empty() || *gain < 1 {
             return Err(self.inconsistent(id, "it takes channels that its inputs haven't"));
@@ -198,57 +162,60 @@ impl Lowering<'_> {
         {
             return Err(self.inconsistent(id, "a lane vector has another length"));
         }
-        Ok(())
+        Ok(Taken {
+            output: node.output,
+            inputs,
+            map,
+            spread: *spread,
+            gain: *gain,
+            ops,
+            is_whole: *spread == Spread::NONE && first == Some([h, w]),
+        })
     }
 }
 
-impl Channels<'_> {
+impl Channels<'_, '_> {
     /// Whether a block is stored as it is loaded.
     fn is_copied(&self, block: usize) -> bool {
         self.copied.get(block).copied().unwrap_or(false)
     }
 
     /// One piece: sums cleared, products, operations, a store.
-    fn piece(
-        &mut self,
-        e: &mut Emitter<'_, '_>,
-        halves: &mut Halves,
-        piece: &Piece,
-    ) -> Result<(), LowerError> {
-        let base = halves.next(e)?;
+    fn piece(&mut self, piece: &Piece) -> Result<(), LowerError> {
+        let base = self.halves.next()?;
         let count = piece.count();
         let first = piece.blocks.start * self.plane + piece.positions.start;
-        e.clear(Rect::run(base, count))?;
+        self.halves.e.clear(Rect::run(base, count))?;
         for index in self.selection.picks(piece.blocks.start) {
-            self.product(e, halves, piece, index, base)?;
+            self.product(piece, index, base)?;
         }
-        self.vectors.load(e, &piece.blocks)?;
-        let copy = base + self.copies * count;
-        self.vectors
-            .apply(e, self.ops, &mut 0, piece, [base, copy])?;
-        let output = e.lowering.base(self.output);
-        halves.store(e, Transfer::run(output, [base, first], count))
+        self.operations(piece, base)?;
+        let output = self.halves.e.lowering.base(self.taken.output);
+        self.halves
+            .store(Transfer::run(output, [base, first], count))
+    }
+
+    /// The operations on a piece whose tiles start at `base`.
+    fn operations(&mut self, piece: &Piece, base: usize) -> Result<(), LowerError> {
+        self.constants.begin(&mut self.halves.e, &piece.blocks)?;
+        let copy = base + self.copies * piece.count();
+        self.constants
+            .apply(&mut self.halves.e, self.taken.ops, piece, [base, copy])
     }
 
     /// Adds what one input block, and its neighbours in as many output blocks, give.
-    fn product(
-        &mut self,
-        e: &mut Emitter<'_, '_>,
-        halves: &mut Halves,
-        piece: &Piece,
-        index: usize,
-        base: usize,
-    ) -> Result<(), LowerError> {
-        let products = halves.stage.products(e)?;
+    fn product(&mut self, piece: &Piece, index: usize, base: usize) -> Result<(), LowerError> {
+        let products = self.halves.stage.products(&self.halves.e)?;
         let Pick { input, block, tile } = self.selection.pick(index);
         let count = piece.count();
         let dram = block * self.plane + piece.positions.start;
-        let rows = Transfer::run(e.lowering.base(self.inputs[input]), [0, dram], count);
+        let input = self.halves.e.lowering.base(self.taken.inputs[input]);
+        let rows = Transfer::run(input, [0, dram], count);
         let weights = self.selection.renew(tile);
-        let src = products.fetch(e, rows, weights.as_ref())?;
+        let src = products.fetch(&mut self.halves.e, rows, weights.as_ref())?;
         let uop = uop([base, src, self.selection.place(tile)]);
-        e.gemm(vec![uop], Loops::run(count, [1, 1]))?;
+        self.halves.e.gemm(vec![uop], Loops::run(count, [1, 1]))?;
         self.products += count as u64;
-        products.ring.free(e)
+        products.ring.free(&mut self.halves.e)
     }
 }

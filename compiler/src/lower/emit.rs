@@ -248,19 +248,14 @@ impl<'l, 'a> Emitter<'l, 'a> {
         uops: Range<usize>,
         loops: Loops,
     ) -> Result<(), LowerError> {
-        self.push_gemm(false, kernel, uops, loops)
+        let gemm = self.looped(uops, loops)?;
+        self.push(gemm.into(), Symbol::Kernel(kernel))
     }
 
-    fn push_gemm(
-        &mut self,
-        reset: bool,
-        kernel: KernelId,
-        uops: Range<usize>,
-        loops: Loops,
-    ) -> Result<(), LowerError> {
+    /// A GEMM with these loops around some of a kernel's micro-ops.
+    fn looped(&self, uops: Range<usize>, loops: Loops) -> Result<Gemm, LowerError> {
         let field = Gemm::FIELDS;
-        let gemm = Gemm {
-            reset,
+        Ok(Gemm {
             uop_bgn: self.narrow(field.uop_bgn, uops.start)?,
             uop_end: self.narrow(field.uop_end, uops.end)?,
             iter_out: self.narrow(field.iter_out, loops.iter[0])?,
@@ -270,8 +265,7 @@ impl<'l, 'a> Emitter<'l, 'a> {
             src_factor_out: self.narrow(field.src_factor_out, loops.src[0])?,
             src_factor_in: self.narrow(field.src_factor_in, loops.src[1])?,
             ..Gemm::default()
-        };
-        self.push(gemm.into(), Symbol::Kernel(kernel))
+        })
     }
 
     /// An operation of tiles with others, `[dst, src]`.
@@ -359,11 +353,8 @@ impl<'l, 'a> Emitter<'l, 'a> {
             Ok(0) => return self.clear(tiles),
             Ok(factor) => factor.ilog2(),
             Err(_) => {
-                return Err(self.fault(Fault::Lacks {
-                    reason: format!("it multiplies by {factor}"),
-                    extension: Extension::Mul,
-                    hint: "",
-                }));
+                let reason = format!("it multiplies by {factor}");
+                return Err(self.fault(Fault::lacks(reason, Extension::Mul)));
             }
         };
         let (loops, [value, kept]) = (tiles.loops(), [tiles.first, copy]);
@@ -395,7 +386,11 @@ impl<'l, 'a> Emitter<'l, 'a> {
             src: [0, 0],
             ..tiles.loops()
         };
-        self.push_gemm(true, kernel, 0..1, loops)
+        let gemm = Gemm {
+            reset: true,
+            ..self.looped(0..1, loops)?
+        };
+        self.push(gemm.into(), Symbol::Kernel(kernel))
     }
 
     /// Ends the layer.

@@ -3,6 +3,7 @@
 use thiserror::Error;
 use vta_isa::{Extension, FieldError};
 
+use crate::qgraph::HostNeeds;
 use crate::refusals::together;
 
 /// A graph that can't be lowered for a configuration.
@@ -18,15 +19,11 @@ pub enum LowerError {
         fault: Fault,
     },
     /// Nodes that the device has no operation for, but the host has.
-    #[error("the device has no operator for {nodes} of the nodes ({kinds}; the first is {first})")]
-    Host {
-        /// How many.
-        nodes: usize,
-        /// The name of the first.
-        first: String,
-        /// Their operators, the most frequent first, with how many there are of each.
-        kinds: String,
-    },
+    #[error(
+        "the device has no operator for {} of the nodes ({}; the first is {})",
+        .0.nodes, .0.kinds, .0.first
+    )]
+    Host(HostNeeds),
     /// The network as a whole.
     #[error("{0}")]
     Network(String),
@@ -64,6 +61,15 @@ pub enum Fault {
 }
 
 impl Fault {
+    /// What a machine without an extension can't do.
+    pub(super) fn lacks(reason: impl Into<String>, extension: Extension) -> Self {
+        Self::Lacks {
+            reason: reason.into(),
+            extension,
+            hint: "",
+        }
+    }
+
     /// The fault of a node.
     pub(super) fn of(self, node: &str) -> LowerError {
         let node = node.to_owned();
@@ -95,7 +101,7 @@ impl LowerError {
     pub fn node(&self) -> Option<&str> {
         match self {
             Self::Node { node, .. } => Some(node),
-            Self::Host { .. } | Self::Network(_) | Self::Nodes(_) => None,
+            Self::Host(_) | Self::Network(_) | Self::Nodes(_) => None,
         }
     }
 }

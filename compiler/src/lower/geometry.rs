@@ -1,7 +1,7 @@
 //! What layers compute, for listings: said of the network's nodes, before and beside their instructions.
 
 use vta_isa::Extension;
-use vta_program::listing::{ChannelsGeometry, Form, Geometry, WindowGeometry};
+use vta_program::listing::{ChannelsGeometry, Geometry, LayerForm, WindowGeometry};
 
 use super::lowering::Lowering;
 use crate::qgraph::lane::{LaneKind, LaneOp};
@@ -27,9 +27,9 @@ impl Lowering<'_> {
         let form = match (self.form.take(), op) {
             (Some(form), _) => form,
             (None, QOp::MaxPool { window: of, .. } | QOp::AvgPool { window: of, .. }) => {
-                Form::Pool(window(of))
+                LayerForm::Pool(window(of))
             }
-            (None, QOp::Channels { map, spread, .. }) => Form::Channels(ChannelsGeometry {
+            (None, QOp::Channels { map, spread, .. }) => LayerForm::Channels(ChannelsGeometry {
                 map: map
                     .iter()
                     .map(|of| of.map(|of| [of.input, of.channel].map(|at| at as u32)))
@@ -46,7 +46,7 @@ impl Lowering<'_> {
             (
                 None,
                 QOp::Conv(_) | QOp::Add(_) | QOp::Mul(_) | QOp::Eltwise { .. } | QOp::Host { .. },
-            ) => Form::Elementwise,
+            ) => LayerForm::Elementwise,
         };
         let Some(layer) = self.program.layers.last() else {
             return;

@@ -4,11 +4,11 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 
 use vta_isa::{Config, Extension, MemType};
-use vta_program::listing::{Form, Geometry, Role};
+use vta_program::listing::{Geometry, LayerForm, Role};
 use vta_program::{Buffer, BufferId, BufferKind, Kernel, Layer, Packing, Program, TensorSpec};
 
 use super::error::{Fault, LowerError};
-use super::places::{Body, Places};
+use super::places::Places;
 use super::readers::Readers;
 use super::seam;
 use super::tile::{self, ConvShape, ConvTile};
@@ -53,7 +53,7 @@ pub(super) struct Lowering<'a> {
     /// The constants of the node that is being lowered.
     pub(super) roles: Vec<(Role, u32)>,
     /// Its form, where that isn't told by the node alone.
-    pub(super) form: Option<Form>,
+    pub(super) form: Option<LayerForm>,
 }
 
 impl<'a> Lowering<'a> {
@@ -137,8 +137,8 @@ impl<'a> Lowering<'a> {
     }
 
     /// Whether the machine has no operation for a factor among the operations.
-    pub(super) fn multiplies(&self, ops: &[LaneOp]) -> bool {
-        !self.has(Extension::Mul) && ops.iter().any(|op| op.kind == LaneKind::Mul)
+    pub(super) fn multiplies<'o>(&self, ops: impl IntoIterator<Item = &'o LaneOp>) -> bool {
+        !self.has(Extension::Mul) && ops.into_iter().any(|op| op.kind == LaneKind::Mul)
     }
 
     /// A node's layer, without commands.
@@ -222,36 +222,30 @@ fn body_buffer(
     graph: &QGraph,
     config: &Config,
     program: &Program,
-    body: &Body,
+    body: &[TensorId],
 ) -> Result<Buffer, LowerError> {
     let mut size_bytes = 0;
-    let mut largest: Option<TensorId> = None;
-    let mut kind = BufferKind::Scratch;
-    for &(id, _) in &body.tensors {
-        let tensor = &graph.tensors[id.0];
+    for id in body {
         let spec = &program.tensors[id.0];
-        let end = spec
-            .packed_bytes(config)
-            .and_then(|n| n.checked_add(spec.offset_bytes));
-        let end = end
-            .filter(|&n| n < 1 << 32)
-            .ok_or_else(|| too_large(tensor))?;
-        size_bytes = end.max(size_bytes);
-        let channels = |id: TensorId| graph.tensors[id.0].chw[0];
-        if largest.is_none_or(|other| channels(id) > channels(other)) {
-            largest = Some(id);
-        }
-        if graph.inputs.contains(&id) {
-            kind = BufferKind::Input;
-        } else if graph.outputs.contains(&id) {
-            kind = BufferKind::Output;
-        }
+        let bytes = spec.packed_bytes(config);
+        let end = bytes.and_then(|n| n.checked_add(spec.offset_bytes));
+        let end = end.filter(|&n| n < 1 << 32);
+        size_bytes = size_bytes.max(end.ok_or_else(|| too_large(&graph.tensors[id.0]))?);
     }
-    let name = largest
-        .map_or("", |id| &graph.tensors[id.0].name)
-        .to_owned();
+    let kind = if body.iter().any(|id| graph.inputs.contains(id)) {
+        BufferKind::Input
+    } else if body.iter().any(|id| graph.outputs.contains(id)) {
+        BufferKind::Output
+    } else {
+        BufferKind::Scratch
+    };
+    // The first of equals.
+    let tensors = body.iter().rev().map(|id| &graph.tensors[id.0]);
+    let largest = tensors.max_by_key(|tensor| tensor.chw[0]);
     Ok(Buffer {
-        name,
+        name: largest
+            .map(|tensor| tensor.name.clone())
+            .unwrap_or_default(),
         size_bytes,
         kind,
     })

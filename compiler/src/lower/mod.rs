@@ -39,7 +39,7 @@ pub use groups::Groups;
 use lowering::Lowering;
 pub use lowering::{LowerOptions, Tiles};
 use readers::Readers;
-pub use tile::{ConvShape, ConvTile, LoopOrder, ResidualForm, candidates};
+pub use tile::{ConvShape, ConvTile, LoopOrder, candidates};
 
 /// Lowers a network. The same graph, configuration and options give the same program.
 ///
@@ -94,7 +94,7 @@ fn lowered<'a>(
         match lowering.node(next) {
             Ok(nodes) => next.0 += nodes,
             // It counts all nodes of the host.
-            Err(error @ LowerError::Host { .. }) => return Err(error),
+            Err(error @ LowerError::Host(_)) => return Err(error),
             // The nodes behind it are lowered, too, so that all that are at fault are told; what
             // contradicts itself there may do so for the layer that is missing.
             Err(error) => {
@@ -121,7 +121,7 @@ fn lowered<'a>(
 /// before it. [`compile`] gives as many, unless no tile fits such a pair.
 pub fn layers(graph: &QGraph) -> usize {
     let readers = Readers::of(graph);
-    let joins = |(id, _): &(NodeId, _)| conv::takes_pool(graph, &readers, *id);
+    let joins = |(id, _): &(NodeId, _)| conv::fusable(graph, &readers, *id).is_some();
     graph.nodes.len() - graph.ids().filter(joins).count()
 }
 
@@ -158,14 +158,14 @@ pub fn conv_tiles(
     let lowering = Lowering::new(graph, config, options, tiles)?;
     let mut found = Vec::new();
     for (id, node) in graph.ids() {
-        if let QOp::Host { .. } = &node.op {
-            return Err(of_host(graph));
+        match &node.op {
+            QOp::Host { .. } => return Err(of_host(graph)),
+            QOp::Conv(conv) => {
+                let (shape, tile) = lowering.conv_tile(id, conv)?;
+                found.push((id, shape, tile));
+            }
+            _ => {}
         }
-        found.extend(
-            lowering
-                .conv_tile(id)?
-                .map(|(shape, tile)| (id, shape, tile)),
-        );
     }
     Ok(found)
 }
@@ -177,7 +177,7 @@ impl Lowering<'_> {
         self.roles.clear();
         self.form = None;
         let nodes = match &node.op {
-            QOp::Conv(_) => self.conv(id),
+            QOp::Conv(conv) => self.conv(id, conv),
             QOp::Add(_) | QOp::Mul(_) | QOp::Eltwise { .. } => self.elementwise(id).map(|()| 1),
             QOp::MaxPool { .. } | QOp::AvgPool { .. } => self.pool(id).map(|()| 1),
             QOp::Channels { .. } => self.channels(id).map(|()| 1),
@@ -190,10 +190,5 @@ impl Lowering<'_> {
 
 /// What the host would have to compute of a network, as the error of one that it may not.
 pub fn of_host(graph: &QGraph) -> LowerError {
-    let needs = HostNeeds::of(graph);
-    LowerError::Host {
-        nodes: needs.nodes,
-        first: needs.first,
-        kinds: needs.kinds,
-    }
+    LowerError::Host(HostNeeds::of(graph))
 }

@@ -19,18 +19,10 @@ const MAX_BLOCKS: usize = 1 << 14;
 /// A block of a tensor.
 type Block = (TensorId, usize);
 
-/// Tensors that lie in one buffer.
-pub(super) struct Body {
-    /// With the first block of each.
-    pub tensors: Vec<(TensorId, usize)>,
-    /// Blocks in all.
-    pub blocks: usize,
-}
-
 /// Where all tensors lie.
 pub(super) struct Places {
-    /// In the order of their first tensors.
-    pub bodies: Vec<Body>,
+    /// The tensors of each body, which lie in one buffer; in the order of their first ones.
+    pub bodies: Vec<Vec<TensorId>>,
     /// The body of each tensor, and its first block there.
     pub of: Vec<(usize, usize)>,
     /// Blocks of tensors that needn't be written, since they lie where they come from.
@@ -120,7 +112,6 @@ fn keeps(graph: &QGraph, id: TensorId, (gain, ops): (i8, &[LaneOp]), channel: us
 /// Bodies that are being joined.
 struct Join<'g> {
     graph: &'g QGraph,
-    block: usize,
     /// The body of each tensor, and where its first block lies; bodies that were joined are empty.
     of: Vec<(usize, i64)>,
     bodies: Vec<Vec<TensorId>>,
@@ -134,7 +125,6 @@ impl<'g> Join<'g> {
         let ids = || (0..graph.tensors.len()).map(TensorId);
         Self {
             graph,
-            block,
             of: ids().map(|id| (id.0, 0)).collect(),
             bodies: ids().map(|id| vec![id]).collect(),
             blocks: ids()
@@ -224,23 +214,17 @@ impl<'g> Join<'g> {
 
     fn finish(self) -> Places {
         let mut of = vec![(0, 0); self.of.len()];
-        let mut bodies: Vec<Body> = Vec::new();
+        let mut bodies: Vec<Vec<TensorId>> = Vec::new();
         // In the order of the first tensors, so that one alone has its tensor's place.
         let mut numbers: BTreeMap<usize, usize> = BTreeMap::new();
         for (index, &(body, _)) in self.of.iter().enumerate() {
             let least = self.bodies[body].iter().map(|id| self.of[id.0].1).min();
             let number = *numbers.entry(body).or_insert_with(|| {
-                bodies.push(Body {
-                    tensors: Vec::new(),
-                    blocks: 0,
-                });
+                bodies.push(Vec::new());
                 bodies.len() - 1
             });
             let first = (self.of[index].1 - least.unwrap_or(0)) as usize;
-            let blocks = self.graph.tensors[index].chw[0].div_ceil(self.block);
-            let body = &mut bodies[number];
-            body.tensors.push((TensorId(index), first));
-            body.blocks = body.blocks.max(first + blocks);
+            bodies[number].push(TensorId(index));
             of[index] = (number, first);
         }
         Places {

@@ -18,6 +18,7 @@ use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 use vta_isa::{Config, Gemm, Load, MemType};
+use vta_program::listing::ResidualBy;
 
 use super::groups::Groups;
 use crate::qgraph::window::Window;
@@ -42,8 +43,9 @@ pub struct ConvShape {
     pub alu_steps: usize,
     /// Constant vectors.
     pub vectors: usize,
-    /// How a residual joins.
-    pub residual: ResidualForm,
+    /// How a residual joins. Loaded into the accumulators it is the sums' start, two beats a tile in which nothing
+    /// else is computed, and its lane operations. As products it has an input region of its own.
+    pub residual: ResidualBy,
     /// Steps in which the matrix unit adds the bias, 0 if it doesn't: one input tile and as many
     /// weight tiles for each output block and region are resident.
     pub bias: usize,
@@ -59,22 +61,6 @@ pub struct ConvShape {
     /// Every weight is 1, from a channel to itself: a sum over windows. One weight tile serves
     /// all taps and blocks.
     pub ones: bool,
-}
-
-/// How a residual joins the sums.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum ResidualForm {
-    /// There is none.
-    None,
-    /// The compute module loads it as the sums' start: two beats a tile in which nothing else
-    /// is computed, and its lane operations.
-    Load,
-    /// The load module loads it into an input region of its own, and the matrix unit adds it
-    /// with resident diagonal weight tiles.
-    Product {
-        /// Weight tiles.
-        weights: usize,
-    },
 }
 
 /// Which operand stays while the other changes.
@@ -164,8 +150,8 @@ impl ConvShape {
     pub(super) fn streamed(&self, config: &Config, sums: usize) -> (usize, usize) {
         let (bias, digits) = (self.bias.min(1), self.bias_tiles(self.co));
         let (residual, diagonals) = match self.residual {
-            ResidualForm::Product { weights } => (sums, weights),
-            ResidualForm::None | ResidualForm::Load => (0, 0),
+            ResidualBy::Product { .. } => (sums, self.diagonals()),
+            ResidualBy::None | ResidualBy::Load => (0, 0),
         };
         (
             config.depth(MemType::Inp).saturating_sub(bias + residual),
@@ -173,6 +159,16 @@ impl ConvShape {
                 .depth(MemType::Wgt)
                 .saturating_sub(digits + diagonals),
         )
+    }
+
+    /// Diagonal weight tiles that are resident for a residual.
+    pub(crate) fn diagonals(&self) -> usize {
+        match self.residual {
+            ResidualBy::None | ResidualBy::Load => 0,
+            ResidualBy::Product { steps, uniform } => {
+                steps as usize * if uniform { 1 } else { self.co }
+            }
+        }
     }
 
     /// The first input block that an output block reads.
@@ -447,10 +443,8 @@ fn cost(shape: &ConvShape, tile: &ConvTile, config: &Config) -> u64 {
     };
     let outputs = shape.co * oh * ow;
     let residual = match shape.residual {
-        ResidualForm::None => 0,
-        ResidualForm::Load | ResidualForm::Product { .. } => {
-            beats(MemType::Acc8, outputs) + 23 * tiles
-        }
+        ResidualBy::None => 0,
+        ResidualBy::Load | ResidualBy::Product { .. } => beats(MemType::Acc8, outputs) + 23 * tiles,
     };
     let (_, streamed) = shape.streamed(config, 0);
     let resident = beats(MemType::Wgt, config.depth(MemType::Wgt) - streamed);
@@ -458,8 +452,8 @@ fn cost(shape: &ConvShape, tile: &ConvTile, config: &Config) -> u64 {
     let load = inp_loads * inp_chunk + wgt_loads * wgt_chunk + residual + resident;
     let gemm = shape.products() as usize + 7 * tiles * chunks * side_groups(shape);
     let start = match shape.residual {
-        ResidualForm::Load => residual,
-        ResidualForm::None | ResidualForm::Product { .. } => outputs,
+        ResidualBy::Load => residual,
+        ResidualBy::None | ResidualBy::Product { .. } => outputs,
     };
     let vector_loads = if tile.order == LoopOrder::ChannelsOutside {
         groups

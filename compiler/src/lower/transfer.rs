@@ -17,6 +17,44 @@ impl From<BufferId> for Base {
     }
 }
 
+/// A range in parts of a size; the last one may be smaller.
+pub(super) fn parts(all: Range<usize>, size: usize) -> impl Iterator<Item = Range<usize>> + Clone {
+    let part = move |first: usize| first..(first + size).min(all.end);
+    all.step_by(size.max(1)).map(part)
+}
+
+/// A rectangle of the positions of a block.
+pub(super) struct Area {
+    pub block: usize,
+    pub rows: Range<usize>,
+    pub cols: Range<usize>,
+}
+
+impl Area {
+    /// All positions of some blocks of rows and columns, in areas of at most `most` rows and columns.
+    pub fn all(
+        blocks: usize,
+        [rows, cols]: [usize; 2],
+        most: [usize; 2],
+    ) -> impl Iterator<Item = Self> {
+        let of_rows = move |block, rows: Range<usize>| {
+            parts(0..cols, most[1]).map(move |cols| Self {
+                block,
+                rows: rows.clone(),
+                cols,
+            })
+        };
+        let of_block =
+            move |block| parts(0..rows, most[0]).flat_map(move |rows| of_rows(block, rows));
+        (0..blocks).flat_map(of_block)
+    }
+
+    /// Tiles.
+    pub fn count(&self) -> usize {
+        self.rows.len() * self.cols.len()
+    }
+}
+
 /// One LOAD or STORE, without padding: rows of tiles that follow each other in the scratchpad.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Transfer {
@@ -46,6 +84,18 @@ impl Transfer {
         }
     }
 
+    /// An area out of `[blocks][h][w]` tiles.
+    pub fn area(base: Base, [h, w]: [usize; 2], area: &Area, sram: usize) -> Self {
+        Self {
+            base,
+            sram,
+            dram: (area.block * h + area.rows.start) * w + area.cols.start,
+            size: [area.rows.len(), area.cols.len()],
+            stride: w,
+            step: 1,
+        }
+    }
+
     /// How many tiles it moves.
     pub const fn count(&self) -> usize {
         self.size[0] * self.size[1]
@@ -66,30 +116,20 @@ pub(super) fn transfers(
     [sram, pitch]: [usize; 2],
 ) -> Vec<Transfer> {
     let (whole, area) = (cols.len() == w, rows.len() * cols.len());
-    let dram = |block: usize| (block * h + rows.start) * w + cols.start;
+    let one = |(i, block): (usize, usize)| {
+        let (rows, cols) = (rows.clone(), cols.clone());
+        let one = Transfer::area(base, [h, w], &Area { block, rows, cols }, sram + i * pitch);
+        if whole {
+            return Transfer::run(base, [one.sram, one.dram], area);
+        }
+        one
+    };
     if whole && pitch == area && h * w <= 65_535 {
         return vec![Transfer {
-            base,
-            sram,
-            dram: dram(blocks.start),
             size: [blocks.len(), area],
             stride: h * w,
-            step: 1,
+            ..one((0, blocks.start))
         }];
     }
-    let one = |(i, block): (usize, usize)| {
-        let sram = sram + i * pitch;
-        if whole {
-            return Transfer::run(base, [sram, dram(block)], area);
-        }
-        Transfer {
-            base,
-            sram,
-            dram: dram(block),
-            size: [rows.len(), cols.len()],
-            stride: w,
-            step: 1,
-        }
-    };
     blocks.clone().enumerate().map(one).collect()
 }

@@ -3,7 +3,5 @@
 
 mod elementwise;
 pub(super) mod lanes;
-mod pairs;
-mod planes;
 mod pool;
 pub(super) mod tiles;

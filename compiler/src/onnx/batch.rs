@@ -3,7 +3,8 @@
 use std::collections::HashSet;
 
 use super::proto;
-use crate::graph::{Graph, MatMulForm, Node, OnnxAttribute, OnnxOp, Op, ValueId};
+use crate::graph::{Graph, MatMulForm, Node, OnnxOp, Op, ValueId};
+use crate::passes::import::layout::Role;
 
 /// Where a graph's metadata has the name of its open batch.
 pub(crate) const KEY: &str = "batch";
@@ -79,40 +80,23 @@ pub(super) fn open(graph: &Graph) -> Option<&str> {
 fn keeps(graph: &Graph, node: &Node, given: &[&ValueId]) -> bool {
     let rank = |id: &ValueId| graph.values[id.0].shape.len();
     let aligned = || given.iter().all(|id| rank(id) == rank(&node.output));
-    match &node.op {
-        Op::Conv { .. }
-        | Op::ConvTranspose { .. }
-        | Op::Relu
-        | Op::Clip { .. }
-        | Op::MaxPool { .. }
-        | Op::AveragePool { .. }
-        | Op::GlobalAveragePool
-        | Op::Flatten
-        | Op::Gemm { .. }
-        | Op::BatchNormalization { .. }
-        | Op::QuantizeLinear { .. }
-        | Op::DequantizeLinear { .. }
-        | Op::Identity
-        | Op::Pad { .. }
-        | Op::DepthToSpace { .. }
-        | Op::SpaceToDepth { .. }
-        | Op::Resize { .. }
-        | Op::LeakyRelu { .. }
-        | Op::HardSigmoid { .. }
-        | Op::HardSwish => true,
-        Op::Add | Op::Mul | Op::Sub | Op::Div | Op::PRelu => aligned(),
-        Op::Concat { axis } | Op::Gather { axis } => *axis != 0,
-        Op::Slice { entries } => entries.iter().all(|of| of.axis != 0),
-        Op::MatMul { form } => aligned() && (*form != MatMulForm::Left || rank(&node.output) > 2),
-        Op::Onnx(op) => aligned() && (ELEMENTWISE.contains(&op.kind) || leaves_first(op)),
+    match (node.op.facts().role, &node.op) {
+        (Role::Each, _) => aligned(),
+        (Role::Plane | Role::Channels | Role::Regroups, _) | (_, Op::Gemm { .. }) => true,
+        (_, Op::Concat { axis } | Op::Gather { axis }) => *axis != 0,
+        (_, Op::Slice { entries }) => entries.iter().all(|of| of.axis != 0),
+        (_, Op::MatMul { form }) => {
+            aligned() && (*form != MatMulForm::Left || rank(&node.output) > 2)
+        }
+        (_, Op::Onnx(op)) => aligned() && (ELEMENTWISE.contains(&op.kind) || leaves_first(op)),
+        (Role::Other, _) => false,
     }
 }
 
 /// Whether it is a Transpose that leaves the first dimension where it is.
 fn leaves_first(op: &OnnxOp) -> bool {
-    let mut attributes = op.attributes.iter();
-    let first = |(name, value): &(String, OnnxAttribute)| {
-        name == "perm" && matches!(value, OnnxAttribute::Ints(order) if order.first() == Some(&0))
-    };
-    op.kind == "Transpose" && attributes.any(first)
+    op.kind == "Transpose"
+        && op
+            .ints("perm")
+            .is_some_and(|order| order.first() == Some(&0))
 }

@@ -15,9 +15,10 @@ use crate::operators::elementwise::broadcast;
 /// # Errors
 /// [`OnnxError::Node`] for an Add that broadcasts in another way.
 pub(super) fn fold(graph: &mut Graph) -> Result<(), OnnxError> {
+    let uses = graph.uses();
     let nodes = std::mem::take(&mut graph.nodes);
     let mut folded = Folded {
-        uses: uses(graph, &nodes),
+        uses,
         graph,
         nodes: Vec::with_capacity(nodes.len()),
         maker: BTreeMap::new(),
@@ -35,15 +36,6 @@ pub(super) fn fold(graph: &mut Graph) -> Result<(), OnnxError> {
     }
     graph.nodes = folded.nodes.into_iter().flatten().collect();
     Ok(())
-}
-
-/// How often nodes and the graph's outputs read each value.
-fn uses(graph: &Graph, nodes: &[Node]) -> BTreeMap<ValueId, usize> {
-    let mut uses = BTreeMap::new();
-    for id in nodes.iter().flat_map(|n| &n.inputs).chain(&graph.outputs) {
-        *uses.entry(*id).or_insert(0) += 1;
-    }
-    uses
 }
 
 fn same_shapes(graph: &Graph, node: &Node) -> Result<(), OnnxError> {
@@ -142,17 +134,14 @@ impl Folded<'_> {
 /// A copy of a value as `[C]`.
 fn vector(graph: &mut Graph, id: ValueId) -> ValueId {
     let Value {
-        name,
-        shape,
-        element,
-        data,
+        name, shape, data, ..
     } = &graph.values[id.0];
-    let copy = Value {
-        name: format!("{name}.bias"),
-        shape: vec![shape.iter().product()],
-        element: *element,
-        data: data.clone(),
-    };
-    graph.values.push(copy);
-    ValueId(graph.values.len() - 1)
+    let (name, shape, data) = (
+        format!("{name}.bias"),
+        vec![shape.iter().product()],
+        data.clone(),
+    );
+    let copy = graph.value(name, shape, data);
+    graph.values[copy.0].element = graph.values[id.0].element;
+    copy
 }

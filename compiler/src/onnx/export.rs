@@ -134,6 +134,7 @@ fn nodes(graph: &Graph, initializer: &mut Vec<proto::Tensor>) -> Vec<proto::Node
     let mut made: Vec<proto::Node> = Vec::with_capacity(graph.nodes.len());
     let mut first: Option<(&Node, &OnnxOp)> = None;
     for node in &graph.nodes {
+        // The reader puts them behind each other.
         if let (Op::Onnx(op), Some((before, of)), Some(last)) = (&node.op, first, made.last_mut())
             && before.inputs == node.inputs
             && (OnnxOp {
@@ -168,9 +169,9 @@ fn set_output(outputs: &mut Vec<String>, index: usize, name: &str) {
 /// An operator as its file had it.
 fn export_onnx(graph: &Graph, node: &Node, op: &OnnxOp) -> proto::Node {
     let mut inputs = node.inputs.iter().map(|id| graph.values[id.0].name.clone());
-    let argument = |given: &bool| match given {
-        true => inputs.next().unwrap_or_default(),
-        false => String::new(),
+    let argument = |given: &bool| {
+        let given = given.then(|| inputs.next());
+        given.flatten().unwrap_or_default()
     };
     let mut output = Vec::new();
     set_output(&mut output, op.output, &graph.values[node.output.0].name);
@@ -180,7 +181,7 @@ fn export_onnx(graph: &Graph, node: &Node, op: &OnnxOp) -> proto::Node {
         name: node.name.clone(),
         op_type: op.kind.to_owned(),
         attribute: op.attributes.iter().map(|(n, v)| attribute(n, v)).collect(),
-        domain: op.domain.to_owned(),
+        domain: String::new(),
     }
 }
 
@@ -200,12 +201,11 @@ fn attribute(name: &str, value: &OnnxAttribute) -> proto::Attribute {
             proto::ATTRIBUTE_FLOAT
         }
         OnnxAttribute::Text(text) => {
-            made.s = bytes::Bytes::copy_from_slice(text);
+            made.s = text.clone().into();
             proto::ATTRIBUTE_STRING
         }
         OnnxAttribute::Texts(texts) => {
-            let texts = texts.iter().map(|text| bytes::Bytes::copy_from_slice(text));
-            made.strings = texts.collect();
+            made.strings = texts.iter().map(|text| text.clone().into()).collect();
             proto::ATTRIBUTE_STRINGS
         }
         OnnxAttribute::Ints(ints) => {
@@ -265,6 +265,6 @@ fn as_written(value: AttributeValue) -> OnnxAttribute {
         AttributeValue::Int(i) => OnnxAttribute::Int(i),
         AttributeValue::Ints(ints) => OnnxAttribute::Ints(ints),
         AttributeValue::Float(f) => OnnxAttribute::Float(f as f32),
-        AttributeValue::Texts(texts) => OnnxAttribute::Text(texts.concat().into_bytes()),
+        AttributeValue::Texts(texts) => OnnxAttribute::Text(texts.concat()),
     }
 }

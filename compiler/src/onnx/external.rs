@@ -83,10 +83,10 @@ impl<'a> External<'a> {
             .take(count)
             .read_to_end(&mut bytes)
             .map_err(fail)?;
-        match bytes.len() as u64 == count {
-            true => Ok(bytes),
-            false => Err(format!("{shown} became shorter while it was read")),
+        if bytes.len() as u64 != count {
+            return Err(format!("{shown} became shorter while it was read"));
         }
+        Ok(bytes)
     }
 
     fn open(&mut self, location: &str) -> Result<&mut Opened, String> {

@@ -1,6 +1,5 @@
 //! Reading: protobuf to [`Graph`].
 
-pub(crate) mod attributes;
 mod bounds;
 mod branch;
 pub(crate) mod budget;
@@ -11,7 +10,7 @@ mod order;
 mod qoperator;
 mod raw;
 mod refused;
-mod sizes;
+pub(crate) mod sizes;
 pub(crate) mod state;
 mod tensor;
 
@@ -20,11 +19,12 @@ use std::collections::{BTreeSet, HashMap};
 use prost::Message;
 
 use super::external::External;
-use super::{OnnxError, ReadOptions, batch, bias, elements, pads, proto, prune, shuffle};
+use super::{
+    OnnxError, ReadOptions, batch, bias, elements, interface, pads, proto, prune, shuffle,
+};
 use crate::graph::{Element, Graph, Node, Op, ValueId};
-use crate::operators;
-use crate::operators::operator::Inputs;
-use attributes::Attributes;
+use crate::operators::moves::split;
+use crate::operators::operator::{Found, Made};
 use order::{escape_names, node_error, sorted, uses};
 pub use refused::Partial;
 use refused::Refused;
@@ -36,29 +36,13 @@ use tensor::{input_type, read_tensor};
 /// # Errors
 /// [`OnnxError`] naming the tensor or node and what is wrong with it.
 pub fn load(bytes: &[u8]) -> Result<Graph, OnnxError> {
-    load_with(bytes, &ReadOptions::default())
+    load_part(bytes.to_vec(), &ReadOptions::default())?.whole()
 }
 
-/// Reads an ONNX model.
+/// Reads an ONNX model as far as it can be. The file's memory is given away, too, once the model is read.
 ///
 /// # Errors
-/// [`OnnxError`] naming the tensor or node and what is wrong with it.
-pub fn load_with(bytes: &[u8], options: &ReadOptions<'_>) -> Result<Graph, OnnxError> {
-    load_file(bytes.to_vec(), options)
-}
-
-/// Reads an ONNX model whose file is given away: its memory is, too, once the model is read.
-///
-/// # Errors
-/// As for [`load_with`].
-pub fn load_file(bytes: Vec<u8>, options: &ReadOptions<'_>) -> Result<Graph, OnnxError> {
-    load_part(bytes, options)?.whole()
-}
-
-/// Reads an ONNX model as far as it can be.
-///
-/// # Errors
-/// As for [`load_with`], where the fault is of no node.
+/// As for [`load`], where the fault is of no node.
 pub fn load_part(bytes: Vec<u8>, options: &ReadOptions<'_>) -> Result<Partial, OnnxError> {
     let bytes = bytes::Bytes::from(bytes);
     let model = proto::Model::decode(bytes).map_err(|e| OnnxError::Decode(e.to_string()))?;
@@ -88,10 +72,7 @@ pub fn load_part(bytes: Vec<u8>, options: &ReadOptions<'_>) -> Result<Partial, O
         external: External::new(options),
     };
     import.graph.name.clone_from(&proto.name);
-    let metadata = model.metadata_props.into_iter();
-    import.graph.metadata = metadata
-        .filter_map(|e| Some((e.key.strip_prefix("vta.")?.to_owned(), e.value)))
-        .collect();
+    import.graph.metadata = interface::own(model.metadata_props);
     for tensor in &proto.initializer {
         let (shape, data) = read_tensor(&tensor.name, tensor, &mut import.external)?;
         import.budget.add_constant(&data);
@@ -127,9 +108,12 @@ pub fn load_part(bytes: Vec<u8>, options: &ReadOptions<'_>) -> Result<Partial, O
 
 /// Every given shape is one of an input.
 fn named_inputs(inputs: &[&proto::ValueInfo], options: &ReadOptions<'_>) -> Result<(), OnnxError> {
-    let is_input = |name: &String| match name.is_empty() {
-        true => inputs.len() == 1,
-        false => inputs.iter().any(|i| i.name == *name),
+    let is_input = |name: &String| {
+        if name.is_empty() {
+            inputs.len() == 1
+        } else {
+            inputs.iter().any(|i| i.name == *name)
+        }
     };
     let Some(name) = options.shapes.keys().find(|name| !is_input(name)) else {
         return Ok(());
@@ -191,15 +175,16 @@ impl Import<'_> {
         let mut arguments = Arguments::with_capacity(node.input.len());
         for name in &node.input {
             let id = self.names.get(name).copied();
-            arguments.push(match name.is_empty() {
-                true => None,
-                false => Some(id.ok_or_else(|| fail(format!("input {name} is not defined")))?),
-            });
+            if id.is_none() && !name.is_empty() {
+                return Err(fail(format!("input {name} is not defined")));
+            }
+            arguments.push(id.filter(|_| !name.is_empty()));
         }
         while let Some(None) = arguments.last() {
             arguments.pop();
         }
         let own = node.domain.is_empty() || node.domain == "ai.onnx";
+        // What is of another domain has no line in the table.
         if own && self.known_here(node, output, &arguments)? {
             return Ok(());
         }
@@ -211,38 +196,20 @@ impl Import<'_> {
         if own && let Some(body) = branch::body(node) {
             return self.unrolled(node, body, &arguments);
         }
-        if own && self.opset < 7 {
-            let ranks = [0, 1].map(|i| match arguments.get(i) {
-                Some(Some(id)) => self.graph.values[id.0].shape.len(),
-                _ => 0,
-            });
-            older::as_opset_7(&Attributes(node), ranks).map_err(fail)?;
-        }
         let constant =
             |id: &Option<ValueId>| id.is_none_or(|id| self.graph.values[id.0].data.is_some());
         let scales = matches!(&node.op_type[..], "QuantizeLinear" | "DequantizeLinear");
-        if own && !scales && !arguments.is_empty() && arguments.iter().all(constant) {
-            return self.fold(node, arguments);
+        let folds = !scales && !arguments.is_empty() && arguments.iter().all(constant);
+        let found = self.found(node, index, arguments).map_err(fail)?;
+        if folds {
+            return self.fold(&found);
         }
-        let name = if node.name.is_empty() {
-            format!("{}_{index}", node.op_type)
-        } else {
-            node.name.clone()
-        };
-        let mark = self.graph.values.len();
-        let nodes = self.graph.nodes.len();
-        let typed = match own {
-            true => self.typed(node, &name, &arguments, output),
-            false => Err(format!(
-                "operators of domain {} are not supported",
-                node.domain
-            )),
-        };
-        match typed {
+        let [values, nodes] = [self.graph.values.len(), self.graph.nodes.len()];
+        match self.device(&found, output) {
             Ok(()) => Ok(()),
             Err(reason) => {
-                self.forget(mark, nodes);
-                self.raw(node, &name, arguments, reason)
+                self.forget(values, nodes);
+                self.raw(found, reason)
             }
         }
     }
@@ -251,80 +218,70 @@ impl Import<'_> {
     ///
     /// # Errors
     /// Why it can't be, in words; what was defined until then must be forgotten.
-    fn typed(
-        &mut self,
-        node: &proto::Node,
-        name: &str,
-        arguments: &Arguments,
-        output: &str,
-    ) -> Result<(), String> {
-        let mut inputs: Vec<ValueId> = arguments.iter().map_while(|id| *id).collect();
-        let attributes = Attributes(node);
-        let reads = |id: &ValueId| self.graph.values[id.0].element;
-        match inputs.first().map(reads) {
+    fn device(&mut self, found: &Found<'_>, output: &str) -> Result<(), String> {
+        let kind = found.op.kind;
+        match found
+            .inputs
+            .first()
+            .map(|id| self.graph.values[id.0].element)
+        {
             Some(Element::F32) => {}
-            Some(_) if node.op_type == "DequantizeLinear" => {}
+            Some(_) if kind == "DequantizeLinear" => {}
             Some(element) => return Err(format!("it computes with {element:?}")),
             None => return Err("it has no input".to_owned()),
         }
-        if node.op_type == "Split" {
-            let pieces = self.split(&attributes, inputs[0])?;
-            let named = node.output.iter().zip(pieces);
+        if kind == "Split" {
+            let named = found.node.output.iter().zip(split(self, found)?);
             let named = named.filter(|(output, _)| !output.is_empty());
-            for (index, (output, op)) in named.enumerate() {
-                self.push(format!("{name}.{index}"), op, vec![inputs[0]], output)?;
+            for (index, (output, piece)) in named.enumerate() {
+                self.push(format!("{}.{index}", found.name), piece, output)?;
             }
             return Ok(());
         }
-        if self.wanted(node).iter().any(|output| *output > 0) {
+        if self.wanted(found.node).iter().any(|output| *output > 0) {
             return Err("a second output is read".to_owned());
         }
-        let operator = operators::find(&node.domain, &node.op_type);
-        let device = operator.and_then(|operator| operator.device);
+        let device = found.operator.device;
         let device = device.ok_or("the device has no such operator")?;
-        let (least, most) = device.inputs;
-        if !(least..=most).contains(&inputs.len()) {
-            return Err(format!("{} inputs, not {least} to {most}", inputs.len()));
+        let ((least, most), count) = (device.inputs, found.op.arguments.len());
+        if !(least..=most).contains(&count) {
+            return Err(format!("{count} inputs, not {least} to {most}"));
         }
-        let op = (device.read)(self, &attributes, name, &mut inputs)?;
-        if node.op_type == "ReduceMean" && attributes.int("keepdims", 1) == 0 {
-            let mean = self.push(name.to_owned(), op, inputs, &format!("{output}.mean"))?;
-            self.push(format!("{name}.flatten"), Op::Flatten, vec![mean], output)?;
-            return Ok(());
+        let made = (device.read)(self, found)?;
+        if kind == "ReduceMean" && found.op.int("keepdims", 1) == 0 {
+            let flat = made.shape[..2].to_vec();
+            let mean = self.push(found.name.clone(), made, &format!("{output}.mean"))?;
+            let flatten = Made {
+                op: Op::Flatten,
+                inputs: vec![mean],
+                shape: flat,
+            };
+            return self
+                .push(format!("{}.flatten", found.name), flatten, output)
+                .map(drop);
         }
         // QuantizeLinear makes integers, of its zero point's type.
-        let zero = inputs.get(2).map(|id| self.graph.values[id.0].element);
-        let element = match op {
+        let zero = made.inputs.get(2).map(|id| self.graph.values[id.0].element);
+        let element = match made.op {
             Op::QuantizeLinear { .. } => zero.unwrap_or(Element::U8),
             _ => Element::F32,
         };
-        let made = self.push(name.to_owned(), op, inputs, output)?;
-        self.graph.values[made.0].element = element;
+        let id = self.push(found.name.clone(), made, output)?;
+        self.graph.values[id.0].element = element;
         Ok(())
     }
 
     /// Adds a node whose output has a name.
-    fn push(
-        &mut self,
-        name: String,
-        op: Op,
-        inputs: Vec<ValueId>,
-        output: &str,
-    ) -> Result<ValueId, String> {
-        let made = Node {
+    fn push(&mut self, name: String, made: Made, output: &str) -> Result<ValueId, String> {
+        let Made { op, inputs, shape } = made;
+        let defined = elements(output, &shape).and_then(|_| self.define(output, shape, None));
+        let output = defined.map_err(|e| e.to_string())?;
+        self.push_node(Node {
             name,
             op,
             inputs,
-            output: ValueId(0),
-        };
-        let inputs = Inputs {
-            graph: &self.graph,
-            node: &made,
-        };
-        let shape = (made.op.facts().shape)(&inputs)?;
-        let defined = elements(output, &shape).and_then(|_| self.define(output, shape, None));
-        let output = defined.map_err(|e| e.to_string())?;
-        self.push_node(Node { output, ..made });
+            output,
+        });
         Ok(output)
     }
 }

@@ -37,13 +37,18 @@ pub fn interface(bytes: &[u8]) -> Result<Interface, OnnxError> {
     let model = proto::Model::decode(bytes).map_err(|e| OnnxError::Decode(e.to_string()))?;
     let graph = model.graph.unwrap_or_default();
     let all = |infos: &[proto::ValueInfo]| infos.iter().map(port).collect::<Result<_, _>>();
-    let entries = model.metadata_props.into_iter();
-    let own = entries.filter_map(|e| Some((e.key.strip_prefix("vta.")?.to_owned(), e.value)));
     Ok(Interface {
         inputs: all(&graph.input)?,
         outputs: all(&graph.output)?,
-        metadata: own.collect(),
+        metadata: own(model.metadata_props),
     })
+}
+
+/// Entries whose keys start with `vta.`, without that prefix.
+pub(super) fn own(entries: Vec<proto::StringEntry>) -> BTreeMap<String, String> {
+    let entries = entries.into_iter();
+    let own = entries.filter_map(|e| Some((e.key.strip_prefix("vta.")?.to_owned(), e.value)));
+    own.collect()
 }
 
 fn port(info: &proto::ValueInfo) -> Result<Port, OnnxError> {

@@ -25,7 +25,7 @@ pub(crate) use batch::KEY as BATCH;
 pub(crate) use elements::{element, elements};
 pub(crate) use export::with_unique_names;
 pub use export::{save, save_with_outputs};
-pub use import::{Partial, load, load_file, load_part, load_with};
+pub use import::{Partial, load, load_part};
 pub use interface::{Interface, Port, interface};
 
 /// What a file doesn't say of itself.

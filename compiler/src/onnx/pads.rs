@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use crate::graph::{Graph, Node, Op, Value, ValueId};
+use crate::graph::{Graph, Node, Op, ValueId};
 use crate::qgraph::window::{Pads, Window};
 
 /// The most zeros on a side that a window takes over.
@@ -117,16 +117,10 @@ impl Unpadded<'_> {
         }
         let mut inputs = node.inputs.clone();
         inputs[0] = input;
-        let (name, element) = {
-            let value = &self.graph.values[value.0];
-            (format!("{}.unpadded", value.name), value.element)
-        };
+        let name = format!("{}.unpadded", self.graph.values[value.0].name);
         let shape = self.graph.values[input.0].shape.clone();
-        let output = ValueId(self.graph.values.len());
-        self.graph.values.push(Value {
-            element,
-            ..Value::new(name, shape, None)
-        });
+        let output = self.graph.value(name, shape, None);
+        self.graph.values[output.0].element = self.graph.values[value.0].element;
         self.out.push(Node {
             name: format!("{}.unpadded", node.name),
             op: node.op.clone(),

@@ -64,6 +64,13 @@ pub struct Node {
     pub domain: String,
 }
 
+impl Node {
+    /// An attribute by its name.
+    pub fn find(&self, name: &str) -> Option<&Attribute> {
+        self.attribute.iter().find(|a| a.name == name)
+    }
+}
+
 #[derive(Clone, PartialEq, Message)]
 pub struct Attribute {
     #[prost(string, tag = "1")]

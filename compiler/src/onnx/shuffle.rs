@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::graph::{Data, Graph, Node, OnnxAttribute, Op, Value, ValueId};
+use crate::graph::{Data, Graph, Node, Op, ValueId};
 
 /// Rewrites every such Reshape; what it alone needed is left without a reader.
 pub(super) fn fold(graph: &mut Graph) {
@@ -28,10 +28,7 @@ pub(super) fn fold(graph: &mut Graph) {
         }
         let all = (0..each).flat_map(|c| (0..groups).map(move |g| (g * each + c) as i64));
         let list = Data::I64(all.collect());
-        graph
-            .values
-            .push(Value::new(name, vec![groups * each], Some(list)));
-        let list = ValueId(graph.values.len() - 1);
+        let list = graph.value(name, vec![groups * each], Some(list));
         let node = &mut graph.nodes[index];
         (node.op, node.inputs) = (Op::Gather { axis: 1 }, vec![from, list]);
     }
@@ -60,10 +57,7 @@ impl View<'_> {
         let Op::Onnx(op) = &transpose.op else {
             return None;
         };
-        let perm = op.attributes.iter().find(|(name, _)| name == "perm");
-        if !matches!(perm, Some((_, OnnxAttribute::Ints(perm))) if perm[..] == [0, 2, 1, 3, 4]) {
-            return None;
-        }
+        op.ints("perm").filter(|perm| **perm == [0, 2, 1, 3, 4])?;
         let divided = self.through(*transpose.inputs.first()?, &mut rounded);
         let first = named(self.maker(divided)?, "Reshape")?;
         let from = *first.inputs.first()?;

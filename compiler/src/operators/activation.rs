@@ -1,29 +1,34 @@
 //! Activation functions, and bounds.
 
 use super::elementwise::broadcast;
-use super::fields::{field, float};
-use super::operator::{Facts, Operator, Steps};
-use crate::graph::{Data, Op, ValueId};
-use crate::onnx::import::attributes::Attributes;
+use super::fields::{Facts, Steps, field, float};
+use super::operator::{Found, Made, Operator};
+use crate::graph::{Data, Op};
 use crate::onnx::import::state::Import;
 use crate::passes::import::layout::Role;
 use crate::reflect::AttributeValue;
 
 pub(super) const OPERATORS: &[Operator] = &[
-    Operator::same("Relu").device((1, 1), |_, _, _, _| Ok(Op::Relu)),
-    Operator::same("Clip").device((1, 3), |import, node, _, inputs| import.clip(node, inputs)),
-    Operator::same("LeakyRelu").device((1, 1), |_, node, _, _| {
-        let alpha = node.float("alpha", 0.01);
-        Ok(Op::LeakyRelu { alpha })
+    Operator::same("Relu").device((1, 1), |import, found| import.same(found, Op::Relu)),
+    Operator::same("Clip").device((1, 3), clipped),
+    Operator::same("LeakyRelu").device((1, 1), |import, found| {
+        let alpha = found.op.float("alpha", 0.01);
+        import.same(found, Op::LeakyRelu { alpha })
     }),
-    Operator::broadcast("PRelu").device((2, 2), |_, _, _, _| Ok(Op::PRelu)),
-    Operator::same("HardSigmoid").device((1, 1), |_, node, _, _| {
-        Ok(Op::HardSigmoid {
-            alpha: node.float("alpha", 0.2),
-            beta: node.float("beta", 0.5),
-        })
+    Operator::broadcast("PRelu").device((2, 2), |import, found| {
+        let given = import.given(found);
+        let (x, slopes) = (given.shape(0)?, given.shape(1)?);
+        if broadcast(x, slopes)? != x {
+            return Err(format!("slopes of shape {slopes:?} for {x:?}"));
+        }
+        Ok(found.made(Op::PRelu, x.to_vec()))
     }),
-    Operator::same("HardSwish").device((1, 1), |_, _, _, _| Ok(Op::HardSwish)),
+    Operator::same("HardSigmoid").device((1, 1), |import, found| {
+        let alpha = found.op.float("alpha", 0.2);
+        let beta = found.op.float("beta", 0.5);
+        import.same(found, Op::HardSigmoid { alpha, beta })
+    }),
+    Operator::same("HardSwish").device((1, 1), |import, found| import.same(found, Op::HardSwish)),
     Operator::same("Celu"),
     Operator::same("Elu"),
     Operator::same("Gelu"),
@@ -38,86 +43,49 @@ pub(super) const OPERATORS: &[Operator] = &[
     Operator::same("Tanh"),
 ];
 
-pub(super) fn relu() -> Facts<'static> {
-    Facts::same("Relu", |reading, node| {
-        reading.bounded(node, 0.0, f64::INFINITY)
-    })
-    .steps(Steps::Activation)
-}
-
 pub(super) fn clip(min: f32, max: f32) -> Facts<'static> {
     let bound =
         |name, value: f32, meaning| field((name, ""), AttributeValue::Float(value.into()), meaning);
-    Facts::same("Clip", move |reading, node| {
-        reading.bounded(node, min.into(), max.into())
-    })
-    .fields([
-        bound("min", min, "lower bound"),
-        bound("max", max, "upper bound"),
-    ])
-    .steps(Steps::Activation)
-    .write(move |node| {
-        node.constant("min", &[], Data::F32(vec![min]));
-        node.constant("max", &[], Data::F32(vec![max]));
-    })
+    Facts::new("Clip", Role::Each)
+        .fields([
+            bound("min", min, "lower bound"),
+            bound("max", max, "upper bound"),
+        ])
+        .steps(Steps::Activation)
+        .write(move |node| {
+            node.constant("min", &[], Data::F32(vec![min]));
+            node.constant("max", &[], Data::F32(vec![max]));
+        })
 }
 
 pub(super) fn leaky_relu(alpha: f32) -> Facts<'static> {
-    Facts::same("LeakyRelu", move |reading, node| {
-        reading.slopes(node, vec![alpha.into()])
-    })
-    .fields([float("alpha", alpha, "slope below 0")])
-}
-
-pub(super) fn prelu() -> Facts<'static> {
-    Facts::new(
-        "PRelu",
-        |inputs| {
-            let (x, slopes) = (inputs.shape(0)?, inputs.shape(1)?);
-            match broadcast(x, slopes)? {
-                all if all == x => Ok(all),
-                _ => Err(format!("slopes of shape {slopes:?} for {x:?}")),
-            }
-        },
-        |reading, node| reading.prelu(node),
-    )
-    .role(Role::Each)
+    Facts::new("LeakyRelu", Role::Each).fields([float("alpha", alpha, "slope below 0")])
 }
 
 pub(super) fn hard_sigmoid(alpha: f32, beta: f32) -> Facts<'static> {
-    let fields = [
+    Facts::new("HardSigmoid", Role::Each).fields([
         float("alpha", alpha, "slope"),
         float("beta", beta, "value at 0"),
-    ];
-    Facts::same("HardSigmoid", move |reading, node| {
-        reading.hard_sigmoid(node, alpha, beta)
-    })
-    .fields(fields)
+    ])
 }
 
 pub(super) fn hard_swish() -> Facts<'static> {
-    let opset = 14;
     Facts {
-        opset,
-        ..Facts::same("HardSwish", |reading, node| reading.hard_swish(node))
+        opset: 14,
+        ..Facts::new("HardSwish", Role::Each)
     }
 }
 
-impl Import<'_> {
-    /// The bounds are attributes, or inputs by their places, of which the first may be left out.
-    fn clip(&self, node: &Attributes<'_>, inputs: &mut Vec<ValueId>) -> Result<Op, String> {
-        let bound = |place: usize, name: &str, default: f32| match node.input(place) {
-            None => Ok(node.float(name, default)),
-            Some(input) => match self.data(input) {
-                Some(Data::F32(v)) if v.len() == 1 => Ok(v[0]),
-                _ => Err("the bounds must be float constants".to_owned()),
-            },
-        };
-        let (min, max) = (
-            bound(1, "min", f32::NEG_INFINITY)?,
-            bound(2, "max", f32::INFINITY)?,
-        );
-        inputs.truncate(1);
-        Ok(Op::Clip { min, max })
-    }
+/// A Clip by constants, of which the first may be left out.
+fn clipped(import: &mut Import<'_>, found: &Found<'_>) -> Result<Made, String> {
+    let given = import.given(found);
+    let bound = |argument: usize, default: f32| match given.get(argument) {
+        None => Ok(default),
+        Some(value) => match &value.data {
+            Some(Data::F32(v)) if v.len() == 1 => Ok(v[0]),
+            _ => Err("the bounds must be float constants".to_owned()),
+        },
+    };
+    let (min, max) = (bound(1, f32::NEG_INFINITY)?, bound(2, f32::INFINITY)?);
+    Ok(found.unary(Op::Clip { min, max }, given.shape(0)?.to_vec()))
 }

@@ -1,36 +1,24 @@
 //! Products of matrices.
 
-use super::fields::field;
+use super::elementwise::broadcast;
+use super::fields::{Facts, field};
 use super::operator::Size::Product;
-use super::operator::{Bound, Facts, Inputs, Kind, Operator, Size, Stated};
+use super::operator::{Bound, Found, Given, Kind, Made, Operator};
 use crate::graph::{Element, MatMulForm, Op, ValueId};
-use crate::onnx::import::attributes::Attributes;
 use crate::onnx::import::state::Import;
+use crate::passes::import::layout::Role;
 use crate::reflect::AttributeValue;
 
 pub(super) const OPERATORS: &[Operator] = &[
-    Operator::new("Gemm", Product, Kind::First).device((2, 3), |import, node, _, inputs| {
-        import.matrix(node, inputs)
-    }),
-    Operator::new("MatMul", Product, Kind::First).device((2, 2), |import, node, _, inputs| {
-        import.matrix(node, inputs)
-    }),
+    Operator::new("Gemm", Product, Kind::First).device((2, 3), matrix),
+    Operator::new("MatMul", Product, Kind::First).device((2, 2), matrix),
     Operator::new("MatMulInteger", Product, Kind::Is(Element::I32)),
-    Operator::new(
-        "Einsum",
-        Size::Computed(Bound::Stated(Stated::Letters)),
-        Kind::First,
-    ),
+    Operator::computed("Einsum", Bound::Letters),
 ];
 
 pub(super) fn gemm(trans_b: bool) -> Facts<'static> {
     let meaning = "whether weights are [N][K], not [K][N]";
-    Facts::new(
-        "Gemm",
-        move |inputs| row_shape(inputs, trans_b),
-        move |reading, node| reading.gemm(node, trans_b),
-    )
-    .fields([field(
+    Facts::new("Gemm", Role::Other).fields([field(
         ("transB", "transB"),
         AttributeValue::Flag(trans_b),
         meaning,
@@ -39,120 +27,122 @@ pub(super) fn gemm(trans_b: bool) -> Facts<'static> {
 
 pub(super) fn mat_mul(form: MatMulForm) -> Facts<'static> {
     let side = AttributeValue::Texts(vec![form.name().to_owned()]);
-    Facts::new(
-        "MatMul",
-        move |inputs| shape(inputs, form),
-        move |reading, node| reading.product(node, form),
-    )
-    .fields([field(("form", ""), side, "the side of the constant")])
-    .write(move |node| match form {
-        MatMulForm::RightTransposed => {
-            node.kind = "Gemm";
-            node.attributes.push(("transB", AttributeValue::Int(1)));
+    Facts::new("MatMul", Role::Other)
+        .fields([field(("form", ""), side, "the side of the constant")])
+        .write(move |node| match form {
+            MatMulForm::RightTransposed => {
+                node.kind = "Gemm";
+                node.attributes.push(("transB", AttributeValue::Int(1)));
+            }
+            // A product of dimensions before the last two has no bias.
+            MatMulForm::Right if node.inputs.len() > 2 => node.kind = "Gemm",
+            MatMulForm::Right => {}
+            MatMulForm::Left => node.inputs.swap(0, 1),
+        })
+}
+
+/// The shape of a MatMul or a Gemm.
+///
+/// # Errors
+/// Operands that don't fit each other.
+pub(crate) fn shape(given: &Given<'_>) -> Result<Vec<usize>, String> {
+    let (op, a, b) = (given.op, given.shape(0)?, given.shape(1)?);
+    if op.kind == "Gemm" {
+        let (&[mut m, mut k], &[mut inner, mut n]) = (a, b) else {
+            return Err(format!("operands {a:?} and {b:?} aren't matrices"));
+        };
+        if op.int("transA", 0) != 0 {
+            (m, k) = (k, m);
         }
-        // A product of dimensions before the last two has no bias.
-        MatMulForm::Right if node.inputs.len() > 2 => node.kind = "Gemm",
-        MatMulForm::Right => {}
-        MatMulForm::Left => node.inputs.swap(0, 1),
+        if op.int("transB", 0) != 0 {
+            (inner, n) = (n, inner);
+        }
+        if k != inner {
+            return Err(format!("inner sizes {k} and {inner} differ"));
+        }
+        return Ok(vec![m, n]);
+    }
+    let fail = || format!("operands {a:?} and {b:?} don't fit each other");
+    let (rows, k, before) = match a {
+        [] => return Err(fail()),
+        [k] => (None, *k, &[][..]),
+        [before @ .., m, k] => (Some(*m), *k, before),
+    };
+    let (inner, columns, others) = match b {
+        [] => return Err(fail()),
+        [k] => (*k, None, &[][..]),
+        [others @ .., k, n] => (*k, Some(*n), others),
+    };
+    if k != inner {
+        return Err(fail());
+    }
+    let mut shape = broadcast(before, others)?;
+    shape.extend(rows.into_iter().chain(columns));
+    Ok(shape)
+}
+
+/// A MatMul or Gemm, whose inputs become what is computed and then the constant.
+///
+/// # Errors
+/// Attributes that aren't supported, and two operands that are computed.
+fn matrix(import: &mut Import<'_>, found: &Found<'_>) -> Result<Made, String> {
+    let op = &found.op;
+    // A MatMul has none of these.
+    if op.float("alpha", 1.0) != 1.0 || op.float("beta", 1.0) != 1.0 || op.int("transA", 0) != 0 {
+        return Err("alpha and beta must be 1 and transA 0".to_owned());
+    }
+    let trans_b = op.int("transB", 0) != 0;
+    let given = import.given(found);
+    let (a, b, shape) = (given.shape(0)?, given.shape(1)?, shape(&given)?);
+    if a.contains(&0) || b.contains(&0) {
+        return Err(format!("operands {a:?} and {b:?}, of which one is empty"));
+    }
+    let n = shape.last().copied().unwrap_or(1);
+    let bias = given.shape(2).ok();
+    if let Some(bias) = bias
+        && bias != [n]
+        && bias != [1, n]
+    {
+        return Err(format!("bias of shape {bias:?}, not [{n}]"));
+    }
+    let constant = [0, 1].map(|i| is_constant(import, found.inputs[i]));
+    if let ([1, _], [_, _]) = (a, b)
+        && !constant[0]
+    {
+        return Ok(found.made(Op::Gemm { trans_b }, shape));
+    }
+    let matrix = [(constant[0], a), (constant[1], b)].map(|(known, of)| known && of.len() == 2);
+    let (form, inputs) = match (matrix, a, b) {
+        ([false, true], [.., _, _], _) if trans_b => {
+            (MatMulForm::RightTransposed, found.inputs.clone())
+        }
+        ([false, true], [.., _, _], _) => (MatMulForm::Right, found.inputs.clone()),
+        ([true, false], _, [before @ .., _, _])
+            if !trans_b && bias.is_none() && before.iter().all(|&d| d == 1) =>
+        {
+            (MatMulForm::Left, vec![found.inputs[1], found.inputs[0]])
+        }
+        _ => return Err("neither operand alone is a constant matrix".to_owned()),
+    };
+    Ok(Made {
+        op: Op::MatMul { form },
+        inputs,
+        shape,
     })
 }
 
-fn row_shape(inputs: &Inputs<'_>, trans_b: bool) -> Result<Vec<usize>, String> {
-    let (x, w) = (inputs.shape(0)?, inputs.shape(1)?);
-    let (&[m, k], &[r, c]) = (x, w) else {
-        return Err(format!("operands {x:?} and {w:?} aren't matrices"));
+/// Whether a value is an initializer, or one that is rounded and dequantised, or transposed.
+fn is_constant(import: &Import<'_>, mut id: ValueId) -> bool {
+    let rounds = |op: &Op| match op {
+        Op::QuantizeLinear { .. } | Op::DequantizeLinear { .. } | Op::Identity => true,
+        Op::Onnx(op) => op.kind == "Transpose",
+        _ => false,
     };
-    let (inner, n) = if trans_b { (c, r) } else { (r, c) };
-    if k != inner {
-        return Err(format!("inner sizes {k} and {inner} differ"));
-    }
-    if m != 1 {
-        return Err(format!("operand of shape {x:?}: the batch must be 1"));
-    }
-    match inputs.shape(2) {
-        Ok(bias) if bias.iter().product::<usize>() != n => {
-            Err(format!("bias of shape {bias:?}, not [{n}]"))
+    while import.graph.values[id.0].data.is_none() {
+        match import.maker(id).filter(|node| rounds(&node.op)) {
+            Some(node) => id = node.inputs[0],
+            None => return false,
         }
-        _ => Ok(vec![m, n]),
     }
-}
-
-fn shape(inputs: &Inputs<'_>, form: MatMulForm) -> Result<Vec<usize>, String> {
-    let (x, w, bias) = (inputs.shape(0)?, inputs.shape(1)?, inputs.shape(2).ok());
-    let fail = || format!("operands {x:?} and {w:?} don't fit each other");
-    let (&[rows, columns], [before @ .., m, k]) = (w, x) else {
-        return Err(fail());
-    };
-    let (inner, n) = match form {
-        MatMulForm::Right | MatMulForm::Left => (rows, columns),
-        MatMulForm::RightTransposed => (columns, rows),
-    };
-    let (fits, last) = match form {
-        MatMulForm::Right => (*k == inner, [*m, n]),
-        MatMulForm::RightTransposed => (*k == inner && before.is_empty(), [*m, n]),
-        MatMulForm::Left => (*m == columns && before.iter().all(|&d| d == 1), [rows, *k]),
-    };
-    if !fits || x.contains(&0) || w.contains(&0) {
-        return Err(fail());
-    }
-    match bias {
-        None => {}
-        Some([size]) | Some([1, size])
-            if *size == n && before.is_empty() && form != MatMulForm::Left => {}
-        Some(bias) => return Err(format!("bias of shape {bias:?}, not [{n}]")),
-    }
-    Ok([before, &last].concat())
-}
-
-impl Import<'_> {
-    /// The operator of a MatMul or Gemm, whose inputs become what is computed and then the constant.
-    ///
-    /// # Errors
-    /// Attributes that aren't supported, and two operands that are computed.
-    fn matrix(&self, node: &Attributes<'_>, inputs: &mut [ValueId]) -> Result<Op, String> {
-        let is_gemm = node.op_type() == "Gemm";
-        if is_gemm
-            && (node.float("alpha", 1.0) != 1.0
-                || node.float("beta", 1.0) != 1.0
-                || node.int("transA", 0) != 0)
-        {
-            return Err("alpha and beta must be 1 and transA 0".to_owned());
-        }
-        let trans_b = is_gemm && node.int("transB", 0) != 0;
-        let rank = |id: ValueId| self.graph.values[id.0].shape.len();
-        let one_row = matches!(self.graph.values[inputs[0].0].shape[..], [1, _]);
-        let constant = [0, 1].map(|i| self.is_constant(inputs[i]));
-        if one_row && !constant[0] {
-            return Ok(Op::Gemm { trans_b });
-        }
-        let form = match [0, 1].map(|i| constant[i] && rank(inputs[i]) == 2) {
-            [false, true] if trans_b => MatMulForm::RightTransposed,
-            [false, true] => MatMulForm::Right,
-            [true, false] if !trans_b && inputs.len() == 2 => {
-                inputs.swap(0, 1);
-                MatMulForm::Left
-            }
-            _ => return Err("neither operand alone is a constant matrix".to_owned()),
-        };
-        Ok(Op::MatMul { form })
-    }
-
-    /// Whether a value is an initializer, or one that is rounded and dequantised, or transposed.
-    fn is_constant(&self, mut id: ValueId) -> bool {
-        while self.graph.values[id.0].data.is_none() {
-            let rounds = |op: &Op| {
-                let rounds = matches!(
-                    op,
-                    Op::QuantizeLinear { .. } | Op::DequantizeLinear { .. } | Op::Identity
-                );
-                rounds
-                    || matches!(op, Op::Onnx(op) if op.domain.is_empty() && op.kind == "Transpose")
-            };
-            match self.maker(id).filter(|node| rounds(&node.op)) {
-                Some(node) => id = node.inputs[0],
-                None => return false,
-            }
-        }
-        true
-    }
+    true
 }

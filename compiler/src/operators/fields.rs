@@ -1,7 +1,65 @@
-//! Attributes of operators, and their nodes as files have them.
+//! What is known of an operator that a graph holds: its attributes, its place in a network, and its node as a file
+//! has it.
 
 use crate::graph::Data;
+use crate::passes::import::layout::Role;
 use crate::reflect::{Attribute, AttributeValue};
+
+/// What is known of an operator that a graph holds.
+pub(crate) struct Facts<'a> {
+    /// ONNX's name.
+    pub kind: &'static str,
+    /// The first operator set that has it, 13 or later.
+    pub opset: i64,
+    /// Its attributes.
+    pub fields: Vec<Field>,
+    /// Where the steps of its output come from.
+    pub steps: Steps,
+    /// How it reads and makes values.
+    pub role: Role,
+    /// What its node in a file has that its attributes don't say.
+    pub write: Option<Write<'a>>,
+}
+
+pub(crate) type Write<'a> = Box<dyn Fn(&mut Written) + 'a>;
+
+/// Where the steps of an operator's output come from.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Steps {
+    /// They are chosen.
+    Own,
+    /// They are its input's, whose values it only moves or compares.
+    Input,
+    /// They are chosen for it and what it bounds together.
+    Activation,
+}
+
+impl<'a> Facts<'a> {
+    pub fn new(kind: &'static str, role: Role) -> Self {
+        Self {
+            kind,
+            opset: 13,
+            fields: Vec::new(),
+            steps: Steps::Own,
+            role,
+            write: None,
+        }
+    }
+
+    pub fn fields(self, fields: impl IntoIterator<Item = Field>) -> Self {
+        let fields = fields.into_iter().collect();
+        Self { fields, ..self }
+    }
+
+    pub fn steps(self, steps: Steps) -> Self {
+        Self { steps, ..self }
+    }
+
+    pub fn write(self, write: impl Fn(&mut Written) + 'a) -> Self {
+        let write: Option<Write<'a>> = Some(Box::new(write));
+        Self { write, ..self }
+    }
+}
 
 /// An attribute.
 pub(crate) struct Field {

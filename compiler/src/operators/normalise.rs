@@ -1,18 +1,14 @@
 //! Normalisations.
 
-use super::fields::float;
-use super::operator::{Facts, Operator};
+use super::fields::{Facts, float};
+use super::operator::{Found, Made, Operator};
 use crate::graph::Op;
+use crate::onnx::import::sizes;
+use crate::onnx::import::state::Import;
 use crate::passes::import::layout::Role;
 
 pub(super) const OPERATORS: &[Operator] = &[
-    Operator::same("BatchNormalization").device((5, 5), |_, node, _, _| {
-        if node.int("training_mode", 0) != 0 {
-            return Err("it takes the mean and variance of its input".to_owned());
-        }
-        let epsilon = node.float("epsilon", 1e-5);
-        Ok(Op::BatchNormalization { epsilon })
-    }),
+    Operator::same("BatchNormalization").device((5, 5), by_channels),
     Operator::same("GroupNormalization"),
     Operator::same("InstanceNormalization"),
     Operator::same("LRN"),
@@ -22,23 +18,21 @@ pub(super) const OPERATORS: &[Operator] = &[
 ];
 
 pub(super) fn batch(epsilon: f32) -> Facts<'static> {
-    Facts::new(
-        "BatchNormalization",
-        |inputs| {
-            let x = inputs.shape(0)?;
-            let &[1, channels, ..] = x else {
-                return Err(format!("input of shape {x:?}, not [1, C, ..]"));
-            };
-            for index in 1..5 {
-                let shape = inputs.shape(index)?;
-                if shape != [channels] {
-                    return Err(format!("input {index} has shape {shape:?}, input 0 {x:?}"));
-                }
-            }
-            Ok(x.to_vec())
-        },
-        move |reading, node| reading.batch_norm(node, epsilon.into()),
-    )
-    .fields([float("epsilon", epsilon, "added to the variance")])
-    .role(Role::Plane)
+    Facts::new("BatchNormalization", Role::Plane).fields([float(
+        "epsilon",
+        epsilon,
+        "added to the variance",
+    )])
+}
+
+fn by_channels(import: &mut Import<'_>, found: &Found<'_>) -> Result<Made, String> {
+    if found.op.int("training_mode", 0) != 0 {
+        return Err("it takes the mean and variance of its input".to_owned());
+    }
+    let shape = sizes::direct(found.operator.size, &import.given(found))?.unwrap_or_default();
+    if !matches!(shape[..], [1, _, ..]) {
+        return Err(format!("input of shape {shape:?}, not [1, C, ..]"));
+    }
+    let epsilon = found.op.float("epsilon", 1e-5);
+    Ok(found.made(Op::BatchNormalization { epsilon }, shape))
 }

@@ -1,13 +1,9 @@
-//! What is known of an operator: by its name in a file, and of one that a graph holds.
+//! The table's rows: what is known of an operator by its name, and how a node of a file is read by its row.
 
-use super::fields::{Field, Written};
-use crate::graph::{Element, Graph, Node, OnnxAttribute, OnnxOp, Op, ValueId};
+use crate::graph::{Data, Element, OnnxAttribute, OnnxOp, Op, Value, ValueId};
 use crate::onnx::element;
-use crate::onnx::import::attributes::Attributes;
 use crate::onnx::import::state::Import;
-use crate::passes::PassError;
-use crate::passes::import::layout::Role;
-use crate::passes::import::values::{Reading, Val};
+use crate::onnx::proto;
 
 /// An operator of ONNX, by its name.
 #[derive(Clone, Copy)]
@@ -19,21 +15,124 @@ pub(crate) struct Operator {
     /// The type of its first output.
     pub element: Kind,
     /// How it is read as one that devices may compute; the host computes any.
-    pub device: Option<Read>,
+    pub device: Option<Device>,
 }
 
 /// How an operator that devices may compute is read.
 #[derive(Clone, Copy)]
-pub(crate) struct Read {
+pub(crate) struct Device {
     /// Fewest and most inputs.
     pub inputs: (usize, usize),
-    /// Reads a node, by its attributes, its name and its inputs, of which it leaves those that the graph's node has.
+    /// Says what a node is, or why devices can't compute it.
     pub read: Reader,
 }
 
-pub(crate) type Reader =
-    fn(&mut Import<'_>, &Attributes<'_>, &str, &mut Vec<ValueId>) -> Result<Op, String>;
+pub(crate) type Reader = fn(&mut Import<'_>, &Found<'_>) -> Result<Made, String>;
 
+/// A node of a file whose operator is in the table.
+pub(crate) struct Found<'n> {
+    /// As the file has it.
+    pub node: &'n proto::Node,
+    /// The node's name, or one made from its operator.
+    pub name: String,
+    pub operator: Operator,
+    /// In the form of opset 13 or later.
+    pub op: OnnxOp,
+    /// The arguments that are given.
+    pub inputs: Vec<ValueId>,
+}
+
+impl Found<'_> {
+    /// An operator that reads all inputs.
+    pub fn made(&self, op: Op, shape: Vec<usize>) -> Made {
+        let inputs = self.inputs.clone();
+        Made { op, inputs, shape }
+    }
+
+    /// An operator that reads the first input.
+    pub fn unary(&self, op: Op, shape: Vec<usize>) -> Made {
+        let inputs = self.inputs[..1].to_vec();
+        Made { op, inputs, shape }
+    }
+}
+
+/// What a node is read as: what devices need to know of it is in it.
+pub(crate) struct Made {
+    pub op: Op,
+    pub inputs: Vec<ValueId>,
+    /// The output's.
+    pub shape: Vec<usize>,
+}
+
+/// What a node reads, by the arguments of its operator.
+pub(crate) struct Given<'v> {
+    pub op: &'v OnnxOp,
+    /// Of the arguments that are given.
+    pub values: Vec<&'v Value>,
+}
+
+impl<'v> Given<'v> {
+    /// An argument, where it is given.
+    pub fn get(&self, argument: usize) -> Option<&'v Value> {
+        self.values.get(self.op.place(argument)?).copied()
+    }
+
+    /// An argument.
+    ///
+    /// # Errors
+    /// One that isn't given, in words.
+    pub fn value(&self, argument: usize) -> Result<&'v Value, String> {
+        let value = self.get(argument);
+        value.ok_or_else(|| format!("its input {argument} is missing"))
+    }
+
+    /// The shape of an argument.
+    ///
+    /// # Errors
+    /// As for [`Self::value`].
+    pub fn shape(&self, argument: usize) -> Result<&'v [usize], String> {
+        self.value(argument).map(|value| &value.shape[..])
+    }
+
+    /// The integers of an argument, where it is given.
+    ///
+    /// # Errors
+    /// One that is no constant, in words.
+    pub fn integers(&self, argument: usize, name: &str) -> Result<Option<Vec<i64>>, String> {
+        let integers = |value: &Value| value.data.as_ref().and_then(Data::integers);
+        let constant =
+            |value| integers(value).ok_or_else(|| format!("its {name} must be a constant"));
+        self.get(argument).map(constant).transpose()
+    }
+}
+
+impl Import<'_> {
+    /// What a node reads.
+    pub(crate) fn given<'v>(&'v self, found: &'v Found<'_>) -> Given<'v> {
+        let values = found.inputs.iter().map(|id| &self.graph.values[id.0]);
+        Given {
+            op: &found.op,
+            values: values.collect(),
+        }
+    }
+
+    /// An operator whose output has the shape of its first input.
+    pub(crate) fn same(&self, found: &Found<'_>, op: Op) -> Result<Made, String> {
+        let shape = self.given(found).shape(0)?.to_vec();
+        Ok(found.made(op, shape))
+    }
+}
+
+/// A dimension, counted from the end if it is negative.
+pub(crate) fn axis(axis: i64, rank: usize) -> Result<usize, String> {
+    let from = if axis < 0 {
+        axis.saturating_add(rank as i64)
+    } else {
+        axis
+    };
+    let found = usize::try_from(from).ok().filter(|&a| a < rank);
+    found.ok_or_else(|| format!("axis {axis} of {rank} dimensions"))
+}
 /// How large an operator's outputs are.
 #[derive(Clone, Copy)]
 pub(crate) enum Size {
@@ -62,7 +161,8 @@ pub(crate) enum WindowKind {
     Global,
 }
 
-/// The most elements of each output, which are counted before it is computed.
+/// The most elements of each output, which are counted before it is computed: by the inputs' shapes, a constant input
+/// or an attribute.
 #[derive(Clone, Copy)]
 pub(crate) enum Bound {
     /// As the first input has.
@@ -71,13 +171,6 @@ pub(crate) enum Bound {
     Sum,
     /// The first input's for each of the second's.
     Index,
-    /// As a constant input or an attribute says.
-    Stated(Stated),
-}
-
-/// Where the sizes of an output stand.
-#[derive(Clone, Copy)]
-pub(crate) enum Stated {
     /// ConstantOfShape: the shape itself.
     Shape,
     /// Expand: a shape that the first input is broadcast with.
@@ -139,7 +232,12 @@ impl Operator {
 
     /// One whose outputs have at most as many elements as its first input, of its type.
     pub const fn fewer(kind: &'static str) -> Self {
-        Self::new(kind, Size::Computed(Bound::First), Kind::First)
+        Self::computed(kind, Bound::First)
+    }
+
+    /// One whose outputs must be computed to say how large they are, of its first input's type.
+    pub const fn computed(kind: &'static str, bound: Bound) -> Self {
+        Self::new(kind, Size::Computed(bound), Kind::First)
     }
 
     /// One whose inputs are broadcast.
@@ -149,7 +247,7 @@ impl Operator {
 
     /// The operator, which devices may compute, too.
     pub const fn device(self, inputs: (usize, usize), read: Reader) -> Self {
-        let device = Some(Read { inputs, read });
+        let device = Some(Device { inputs, read });
         Self { device, ..self }
     }
 
@@ -157,141 +255,27 @@ impl Operator {
     ///
     /// # Errors
     /// An attribute that says none, in words.
-    pub fn output(&self, op: &OnnxOp, inputs: &[Element]) -> Result<Element, String> {
-        // What stands beside maxima, and chosen values, is where they were.
-        if op.output == 1 && matches!(op.kind, "MaxPool" | "TopK") {
-            return Ok(Element::I64);
+    pub fn output(&self, given: &Given<'_>, output: usize) -> Result<Element, String> {
+        match (output, self.kind) {
+            // What stands beside maxima, and chosen values, is where they were.
+            (1, "MaxPool" | "TopK") => return Ok(Element::I64),
+            (1, "Dropout") => return Ok(Element::Bool),
+            (1, "DynamicQuantizeLinear") => return Ok(Element::F32),
+            _ => {}
         }
-        if op.output == 1 && op.kind == "Dropout" {
-            return Ok(Element::Bool);
-        }
-        if op.output == 1 && op.kind == "DynamicQuantizeLinear" {
-            return Ok(Element::F32);
-        }
-        let input = |argument: usize| {
-            let at = op.place(argument).and_then(|at| inputs.get(at));
-            at.copied()
-                .ok_or_else(|| format!("its input {argument} is missing"))
-        };
+        let input = |argument: usize| given.value(argument).map(|value| value.element);
         match self.element {
             Kind::First => input(0),
             Kind::Second => input(1),
             // QuantizeLinear without a zero point makes uint8.
-            Kind::Third if op.kind == "QuantizeLinear" => Ok(input(2).unwrap_or(Element::U8)),
+            Kind::Third if self.kind == "QuantizeLinear" => Ok(input(2).unwrap_or(Element::U8)),
             Kind::Third => input(2),
             Kind::Is(element) => Ok(element),
-            Kind::To => element(op.int("to", 0) as i32),
-            Kind::Value => match op.attribute("value") {
+            Kind::To => element(given.op.int("to", 0) as i32),
+            Kind::Value => match given.op.attribute("value") {
                 Some(OnnxAttribute::Tensor { data, .. }) => Ok(data.element()),
                 _ => Ok(Element::F32),
             },
         }
-    }
-}
-
-/// What is known of an operator that a graph holds.
-pub(crate) struct Facts<'a> {
-    /// ONNX's name.
-    pub kind: &'static str,
-    /// The first operator set that has it, 13 or later.
-    pub opset: i64,
-    /// Its attributes.
-    pub fields: Vec<Field>,
-    /// Where the steps of its output come from.
-    pub steps: Steps,
-    /// How it reads and makes values.
-    pub role: Role,
-    /// The shape of its output.
-    pub shape: Shape<'a>,
-    /// What the device does with it, or why not.
-    pub device: Device<'a>,
-    /// What its node in a file has that its attributes don't say.
-    pub write: Option<Write<'a>>,
-}
-
-pub(crate) type Shape<'a> = Box<dyn Fn(&Inputs<'_>) -> Result<Vec<usize>, String> + 'a>;
-pub(crate) type Device<'a> =
-    Box<dyn for<'g> Fn(&mut Reading<'g>, &Node) -> Result<Val<'g>, PassError> + 'a>;
-pub(crate) type Write<'a> = Box<dyn Fn(&mut Written) + 'a>;
-
-/// Where the steps of an operator's output come from.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Steps {
-    /// They are chosen.
-    Own,
-    /// They are its input's, whose values it only moves or compares.
-    Input,
-    /// They are chosen for it and what it bounds together.
-    Activation,
-}
-
-impl<'a> Facts<'a> {
-    pub fn new(
-        kind: &'static str,
-        shape: impl Fn(&Inputs<'_>) -> Result<Vec<usize>, String> + 'a,
-        device: impl for<'g> Fn(&mut Reading<'g>, &Node) -> Result<Val<'g>, PassError> + 'a,
-    ) -> Self {
-        Self {
-            kind,
-            opset: 13,
-            fields: Vec::new(),
-            steps: Steps::Own,
-            role: Role::Other,
-            shape: Box::new(shape),
-            device: Box::new(device),
-            write: None,
-        }
-    }
-
-    /// Those of an operator whose output has the shape of its first input.
-    pub fn same(
-        kind: &'static str,
-        device: impl for<'g> Fn(&mut Reading<'g>, &Node) -> Result<Val<'g>, PassError> + 'a,
-    ) -> Self {
-        Self::new(
-            kind,
-            |inputs| inputs.shape(0).map(<[usize]>::to_vec),
-            device,
-        )
-        .role(Role::Each)
-    }
-
-    pub fn fields(self, fields: impl IntoIterator<Item = Field>) -> Self {
-        let fields = fields.into_iter().collect();
-        Self { fields, ..self }
-    }
-
-    pub fn steps(self, steps: Steps) -> Self {
-        Self { steps, ..self }
-    }
-
-    pub fn role(self, role: Role) -> Self {
-        Self { role, ..self }
-    }
-
-    pub fn write(self, write: impl Fn(&mut Written) + 'a) -> Self {
-        let write: Option<Write<'a>> = Some(Box::new(write));
-        Self { write, ..self }
-    }
-}
-
-/// What a node reads.
-pub(crate) struct Inputs<'g> {
-    pub graph: &'g Graph,
-    pub node: &'g Node,
-}
-
-impl<'g> Inputs<'g> {
-    /// The shape of an input.
-    pub fn shape(&self, index: usize) -> Result<&'g [usize], String> {
-        let id = self.node.inputs.get(index);
-        let id = id.ok_or_else(|| format!("input {index} is missing"))?;
-        Ok(&self.graph.values[id.0].shape)
-    }
-
-    /// The shapes of all inputs.
-    pub fn shapes(&self) -> Vec<&'g [usize]> {
-        let ids = self.node.inputs.iter();
-        ids.map(|id| &self.graph.values[id.0].shape[..]).collect()
     }
 }

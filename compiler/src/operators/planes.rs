@@ -1,11 +1,12 @@
 //! Tensors with rows and columns, and sequences, which have one row; windows over them.
 
 use super::fields::{Field, Written, field};
-use crate::graph::ValueId;
-use crate::onnx::import::attributes::{Attributes, Axes, Plane};
-use crate::onnx::import::state::Import;
+use crate::graph::OnnxOp;
 use crate::qgraph::window::{Pads, Window};
 use crate::reflect::AttributeValue;
+
+/// The largest size and the largest pad of a window.
+const MAX_SIZE: usize = 65535;
 
 pub(super) const PADS: &str = "zeros at the top, left, bottom and right";
 
@@ -35,23 +36,36 @@ pub(super) fn rows(x: &[usize]) -> Result<[usize; 4], String> {
     }
 }
 
-/// The shape of what has so many channels, rows and columns, of an input's rank.
-pub(super) fn like(x: &[usize], [c, h, w]: [usize; 3]) -> Vec<usize> {
-    match x.len() {
-        3 => vec![1, c, w],
-        _ => vec![1, c, h, w],
+/// How many axes windows over an input have, 1 or 2, and its rows and columns.
+///
+/// # Errors
+/// Another rank.
+pub(super) fn plane(x: &[usize]) -> Result<(usize, [usize; 2]), String> {
+    match *x {
+        [_, _, w] => Ok((1, [1, w])),
+        [_, _, h, w] => Ok((2, [h, w])),
+        _ => Err(format!("input of shape {x:?}; windows have 1 or 2 axes")),
     }
 }
 
-/// Rows and columns that a window gives.
-pub(super) fn output(window: &Window, h: usize, w: usize) -> Result<[usize; 2], String> {
+/// The shape of what has so many channels, rows and columns, of an input's rank and batch.
+pub(crate) fn like(x: &[usize], channels: usize, [h, w]: [usize; 2]) -> Vec<usize> {
+    match x.len() {
+        3 => vec![x[0], channels, w],
+        _ => vec![x[0], channels, h, w],
+    }
+}
+
+/// Rows and columns that a window over an input gives.
+pub(crate) fn output(window: &Window, x: &[usize]) -> Result<[usize; 2], String> {
+    let (_, [h, w]) = plane(x)?;
     window
         .output(h, w)
         .ok_or_else(|| format!("a window of {window} doesn't fit an input of {h}x{w}"))
 }
 
 /// The four attributes of a window.
-pub(crate) fn fields(window: &Window) -> Vec<Field> {
+pub(crate) fn fields(window: &Window) -> impl Iterator<Item = Field> + use<> {
     let Window {
         kernel,
         stride,
@@ -60,7 +74,7 @@ pub(crate) fn fields(window: &Window) -> Vec<Field> {
     } = window;
     let ints =
         |names, values: &[usize], meaning| field(names, AttributeValue::ints(values), meaning);
-    vec![
+    let all = [
         ints(
             ("kernel", "kernel_shape"),
             kernel,
@@ -77,7 +91,8 @@ pub(crate) fn fields(window: &Window) -> Vec<Field> {
             "rows and columns from tap to tap",
         ),
         ints(("pads", "pads"), &pads.to_array(), PADS),
-    ]
+    ];
+    all.into_iter()
 }
 
 /// A window's attributes over the axes that the node's input has, its pads before its dilations.
@@ -95,35 +110,44 @@ pub(super) fn write(node: &mut Written) {
     }
 }
 
-impl Import<'_> {
-    pub(super) fn spatial(&self, input: ValueId) -> Result<[usize; 4], String> {
-        let shape = &self.graph.values[input.0].shape;
-        shape[..]
-            .try_into()
-            .map_err(|_| format!("input of shape {shape:?}, not [1, C, H, W]"))
-    }
-
-    /// Rows and columns of an input; a sequence `[1, C, W]` has one row.
-    pub(super) fn plane(&self, input: ValueId) -> Result<Plane, String> {
-        if let [_, _, w] = self.graph.values[input.0].shape[..] {
-            return Ok(Plane {
-                axes: Axes::Sequence,
-                size: [1, w],
-            });
-        }
-        self.spatial(input).map(|[_, _, h, w]| Plane {
-            axes: Axes::Plane,
-            size: [h, w],
-        })
+/// Sizes of rows and columns in an attribute over 1 or 2 `axes`; the row of one axis has 1.
+pub(super) fn pair(
+    op: &OnnxOp,
+    name: &str,
+    axes: usize,
+    default: Option<[usize; 2]>,
+) -> Result<[usize; 2], String> {
+    let Some(ints) = op.ints(name) else {
+        return default.ok_or_else(|| format!("{name} is missing"));
+    };
+    match *ints {
+        [a, b] if axes == 2 && a >= 0 && b >= 0 => Ok([a as usize, b as usize]),
+        [b] if axes == 1 && b >= 0 => Ok([1, b as usize]),
+        _ => Err(format!("{name} is {ints:?}, which isn't {axes} sizes")),
     }
 }
 
-/// The window of a pool, `ceil_mode` resolved.
-pub(super) fn pool(node: &Attributes<'_>, plane: Plane) -> Result<Window, String> {
-    let kernel = node.pair("kernel_shape", plane.axes, None)?;
-    let mut window = read(node, plane, kernel)?;
-    if node.int("ceil_mode", 0) != 0 {
-        round_up(&mut window, plane.size);
+/// Zeros around rows and columns, of 1 or 2 `axes`.
+pub(super) fn pads(op: &OnnxOp, axes: usize) -> Result<Pads, String> {
+    let ints = op.ints("pads").unwrap_or(&[0; 4][..2 * axes]);
+    let size = |&p: &i64| usize::try_from(p).ok().filter(|p| *p <= MAX_SIZE);
+    let pads: Option<Vec<usize>> = ints.iter().map(size).collect();
+    match (axes, pads.as_deref()) {
+        (2, Some(&[top, left, bottom, right])) => Ok(Pads::from([top, left, bottom, right])),
+        (1, Some(&[left, right])) => Ok(Pads::from([0, left, 0, right])),
+        _ => Err(format!(
+            "pads are {ints:?}, not {} sizes up to {MAX_SIZE}",
+            2 * axes
+        )),
+    }
+}
+
+/// The window of a pool over an input, `ceil_mode` resolved.
+pub(crate) fn pool(op: &OnnxOp, x: &[usize]) -> Result<Window, String> {
+    let (axes, size) = plane(x)?;
+    let mut window = read(op, x, pair(op, "kernel_shape", axes, None)?)?;
+    if op.int("ceil_mode", 0) != 0 {
+        round_up(&mut window, size);
     }
     Ok(window)
 }
@@ -142,65 +166,50 @@ fn round_up(window: &mut Window, size: [usize; 2]) {
     window.pads.right += cols;
 }
 
-/// The window of a transposed convolution, without its pads.
-pub(super) fn unpadded(node: &Attributes<'_>, kernel: [usize; 2]) -> Result<Window, String> {
+/// A window over 1 or 2 `axes` without its pads.
+///
+/// # Errors
+/// A kernel, stride or dilation that is 0 or too large, and a kernel that isn't the weights'.
+pub(super) fn unpadded(op: &OnnxOp, axes: usize, kernel: [usize; 2]) -> Result<Window, String> {
     let window = Window {
-        stride: node.pair("strides", Axes::Plane, Some([1, 1]))?,
-        dilation: node.pair("dilations", Axes::Plane, Some([1, 1]))?,
+        stride: pair(op, "strides", axes, Some([1, 1]))?,
+        dilation: pair(op, "dilations", axes, Some([1, 1]))?,
         ..Window::whole(kernel)
     };
-    check(node, &window)?;
-    Ok(window)
-}
-
-/// Sizes within their bounds, and a kernel that is the weights'.
-fn check(node: &Attributes<'_>, window: &Window) -> Result<(), String> {
-    let positive = |name, pair: [usize; 2]| match pair.iter().all(|&v| (1..=65535).contains(&v)) {
-        true => Ok(()),
-        false => Err(format!("{name} {pair:?} must be within 1 to 65535")),
-    };
-    let kernel = window.kernel;
-    positive("kernel_shape", kernel)?;
-    positive("strides", window.stride)?;
-    positive("dilations", window.dilation)?;
-    if node
-        .find("kernel_shape")
-        .is_some_and(|a| !kernel.map(|k| k as i64).ends_with(&a.ints))
-    {
+    for (name, sizes) in [
+        ("kernel_shape", kernel),
+        ("strides", window.stride),
+        ("dilations", window.dilation),
+    ] {
+        if sizes.iter().any(|size| !(1..=MAX_SIZE).contains(size)) {
+            return Err(format!("{name} {sizes:?} must be within 1 to {MAX_SIZE}"));
+        }
+    }
+    let given = op.ints("kernel_shape");
+    if given.is_some_and(|given| !kernel.map(|k| k as i64).ends_with(given)) {
         return Err(format!("kernel_shape differs from the weights' {kernel:?}"));
     }
-    Ok(())
+    Ok(window)
 }
 
 /// The window of a convolution or pool with a kernel, over an input; `auto_pad` resolved.
 ///
 /// # Errors
-/// A kernel, stride or dilation that is 0 or too large, pads that aren't two an axis, an unknown
-/// `auto_pad`.
-pub(super) fn read(
-    node: &Attributes<'_>,
-    Plane { axes, size: [h, w] }: Plane,
-    kernel: [usize; 2],
-) -> Result<Window, String> {
-    let stride = node.pair("strides", axes, Some([1, 1]))?;
-    let dilation = node.pair("dilations", axes, Some([1, 1]))?;
-    let unpadded = Window {
-        stride,
-        dilation,
-        ..Window::whole(kernel)
-    };
-    check(node, &unpadded)?;
+/// As for [`unpadded`]; pads that aren't two an axis, an unknown `auto_pad`.
+pub(super) fn read(op: &OnnxOp, x: &[usize], kernel: [usize; 2]) -> Result<Window, String> {
+    let (axes, [h, w]) = plane(x)?;
+    let unpadded = unpadded(op, axes, kernel)?;
     // Zeros of an axis in all, and the smaller half of them.
     let same = |axis: usize, size: usize| {
-        let span = dilation[axis] * (kernel[axis] - 1) + 1;
-        let last = (size.div_ceil(stride[axis]).max(1) - 1) * stride[axis];
-        let total = (last + span).saturating_sub(size);
+        let stride = unpadded.stride[axis];
+        let last = (size.div_ceil(stride).max(1) - 1) * stride;
+        let total = (last + unpadded.span(axis)).saturating_sub(size);
         (total, total / 2)
     };
     let ((rows, top), (cols, left)) = (same(0, h), same(1, w));
     let upper = Pads::from([top, left, rows - top, cols - left]);
-    let pads = match node.text("auto_pad").as_deref() {
-        None | Some("NOTSET" | "") => node.pads(axes)?,
+    let pads = match op.text("auto_pad") {
+        None | Some("NOTSET" | "") => pads(op, axes)?,
         Some("VALID") => Pads::NONE,
         Some("SAME_UPPER") => upper,
         Some("SAME_LOWER") => Pads::from([upper.bottom, upper.right, upper.top, upper.left]),

@@ -1,15 +1,12 @@
 //! Maxima and means over windows.
 
-use super::fields::{Field, field};
+use super::fields::{Facts, Field, Steps, field};
 use super::operator::Size::Window as Sized;
-use super::operator::{Facts, Inputs, Kind, Operator, Steps, WindowKind};
+use super::operator::{Found, Given, Kind, Made, Operator, WindowKind};
 use super::planes::{self, like, output, rows};
-use crate::graph::{Op, ValueId};
-use crate::onnx::import::attributes::Attributes;
+use crate::graph::Op;
 use crate::onnx::import::state::Import;
-use crate::passes::NetOp;
 use crate::passes::import::layout::Role;
-use crate::qgraph::TensorId;
 use crate::qgraph::window::Window;
 use crate::reflect::AttributeValue;
 
@@ -18,83 +15,40 @@ const fn pool(kind: &'static str, window: WindowKind) -> Operator {
 }
 
 pub(super) const OPERATORS: &[Operator] = &[
-    pool("MaxPool", WindowKind::Pool).device((1, 1), |import, node, _, inputs| {
-        import.max_pool(node, inputs[0])
+    pool("MaxPool", WindowKind::Pool).device((1, 1), |import, found| {
+        let given = import.given(found);
+        let window = planes::pool(&found.op, given.shape(0)?)?;
+        over(found, &given, &window, Op::MaxPool { window })
     }),
-    pool("AveragePool", WindowKind::Pool).device((1, 1), |import, node, _, inputs| {
-        import.average_pool(node, inputs[0])
+    pool("AveragePool", WindowKind::Pool).device((1, 1), mean),
+    pool("GlobalAveragePool", WindowKind::Global).device((1, 1), |import, found| {
+        let x = import.given(found).shape(0)?;
+        let [_, c, ..] = rows(x)?;
+        Ok(found.made(Op::GlobalAveragePool, like(x, c, [1, 1])))
     }),
-    pool("GlobalAveragePool", WindowKind::Global)
-        .device((1, 1), |_, _, _, _| Ok(Op::GlobalAveragePool)),
-    pool("GlobalMaxPool", WindowKind::Global).device((1, 1), |import, _, _, inputs| {
-        let window = Window::whole(import.plane(inputs[0])?.size);
-        Ok(Op::MaxPool { window })
+    pool("GlobalMaxPool", WindowKind::Global).device((1, 1), |import, found| {
+        let given = import.given(found);
+        let [_, _, h, w] = rows(given.shape(0)?)?;
+        let window = Window::whole([h, w]);
+        over(found, &given, &window, Op::MaxPool { window })
     }),
-    Operator::fewer("ReduceMean").device((1, 2), |import, node, _, inputs| {
-        import.check_mean(node, inputs)?;
-        inputs.truncate(1);
-        Ok(Op::GlobalAveragePool)
-    }),
+    Operator::fewer("ReduceMean").device((1, 2), mean_of_all),
 ];
 
 pub(super) fn max(window: &Window) -> Facts<'_> {
-    over(window, "MaxPool", |input, window| NetOp::MaxPool {
-        input,
-        window,
-    })
-    .fields(planes::fields(window))
-    .steps(Steps::Input)
-    .write(planes::write)
+    Facts::new("MaxPool", Role::Plane)
+        .fields(planes::fields(window))
+        .steps(Steps::Input)
+        .write(planes::write)
 }
 
 pub(super) fn average(window: &Window, count_include_pad: bool) -> Facts<'_> {
-    let fields = planes::fields(window).into_iter();
-    over(window, "AveragePool", move |input, window| NetOp::AvgPool {
-        input,
-        window,
-        count_include_pad,
-    })
-    .fields(fields.chain([include_pad(count_include_pad)]))
-    .write(|node| {
-        planes::write(node);
-        node.attributes.retain(|(name, _)| *name != "dilations");
-    })
-}
-
-/// What goes over a window.
-fn over<'w>(
-    window: &'w Window,
-    kind: &'static str,
-    op: impl Fn(TensorId, Window) -> NetOp + Copy + 'w,
-) -> Facts<'w> {
-    Facts::new(
-        kind,
-        move |inputs| shape(inputs, window),
-        move |reading, node| reading.pool(node, *window, op),
-    )
-    .role(Role::Plane)
-}
-
-pub(super) fn global_average() -> Facts<'static> {
-    Facts::new(
-        "GlobalAveragePool",
-        |inputs| {
-            let x = inputs.shape(0)?;
-            rows(x).map(|[_, c, ..]| like(x, [c, 1, 1]))
-        },
-        |reading, node| {
-            let input = reading.tensor(node, 0)?;
-            let [_, h, w] = reading.net.tensors[input.0].chw;
-            reading.pool(node, Window::whole([h, w]), |input, window| {
-                NetOp::AvgPool {
-                    input,
-                    window,
-                    count_include_pad: false,
-                }
-            })
-        },
-    )
-    .role(Role::Plane)
+    Facts::new("AveragePool", Role::Plane)
+        .fields(planes::fields(window).chain([include_pad(count_include_pad)]))
+        .write(|node| {
+            planes::write(node);
+            node.attributes.retain(|(name, _)| *name != "dilations");
+        })
 }
 
 /// Whether padding counts in a mean.
@@ -106,51 +60,51 @@ pub(crate) fn include_pad(included: bool) -> Field {
     )
 }
 
-fn shape(inputs: &Inputs<'_>, window: &Window) -> Result<Vec<usize>, String> {
-    let x = inputs.shape(0)?;
-    let [_, c, h, w] = rows(x)?;
-    let [oh, ow] = output(window, h, w)?;
-    Ok(like(x, [c, oh, ow]))
+/// What goes over a window.
+fn over(found: &Found<'_>, given: &Given<'_>, window: &Window, op: Op) -> Result<Made, String> {
+    let x = given.shape(0)?;
+    let [_, c, ..] = rows(x)?;
+    Ok(found.made(op, like(x, c, output(window, x)?)))
 }
 
-impl Import<'_> {
-    fn max_pool(&self, node: &Attributes<'_>, x: ValueId) -> Result<Op, String> {
-        if node.0.output.len() > 1 {
-            return Err("the Indices output is not supported".to_owned());
-        }
-        let window = planes::pool(node, self.plane(x)?)?;
-        Ok(Op::MaxPool { window })
+fn mean(import: &mut Import<'_>, found: &Found<'_>) -> Result<Made, String> {
+    let (given, op) = (import.given(found), &found.op);
+    let x = given.shape(0)?;
+    let window = planes::pool(op, x)?;
+    let count_include_pad = op.int("count_include_pad", 0) != 0;
+    let padded = window.pads != planes::pads(op, x.len() - 2)?;
+    if count_include_pad && padded && op.int("ceil_mode", 0) != 0 {
+        // What is behind the padding doesn't count.
+        return Err("ceil_mode of an average that counts padding".to_owned());
     }
+    let op = Op::AveragePool {
+        window,
+        count_include_pad,
+    };
+    over(found, &given, &window, op)
+}
 
-    fn average_pool(&self, node: &Attributes<'_>, x: ValueId) -> Result<Op, String> {
-        let count_include_pad = node.int("count_include_pad", 0) != 0;
-        let plane = self.plane(x)?;
-        let window = planes::pool(node, plane)?;
-        let padded = window.pads != node.pads(plane.axes)?;
-        if count_include_pad && padded && node.int("ceil_mode", 0) != 0 {
-            // What is behind the padding doesn't count.
-            return Err("ceil_mode of an average that counts padding".to_owned());
+/// A ReduceMean over all rows and columns; without those it is flattened by the reader.
+fn mean_of_all(import: &mut Import<'_>, found: &Found<'_>) -> Result<Made, String> {
+    let given = import.given(found);
+    let x = given.shape(0)?;
+    let [_, c, ..] = rows(x)?;
+    let axes = match given.integers(1, "axes")? {
+        Some(axes) => axes,
+        None => found.op.ints("axes").unwrap_or_default().to_vec(),
+    };
+    let rank = x.len() as i64;
+    let from_end = |axis: i64| {
+        if axis < 0 {
+            axis.saturating_add(rank)
+        } else {
+            axis
         }
-        Ok(Op::AveragePool {
-            window,
-            count_include_pad,
-        })
-    }
-
-    /// Checks that a ReduceMean goes over rows and columns.
-    ///
-    /// # Errors
-    /// Other axes.
-    fn check_mean(&self, node: &Attributes<'_>, inputs: &[ValueId]) -> Result<(), String> {
-        let rank = 2 + self.plane(inputs[0])?.axes.count();
-        let mut axes = self.integers(node, 1, "axes")?.unwrap_or_default();
-        axes.iter_mut()
-            .filter(|a| **a < 0)
-            .for_each(|a| *a = a.saturating_add(rank as i64));
-        axes.sort_unstable();
-        match (axes.as_slice(), rank) {
-            ([2, 3], 4) | ([2], 3) => Ok(()),
-            _ => Err("only a mean over all positions, axes 2 and 3, is supported".to_owned()),
-        }
+    };
+    let mut axes: Vec<i64> = axes.into_iter().map(from_end).collect();
+    axes.sort_unstable();
+    match (&axes[..], rank) {
+        ([2, 3], 4) | ([2], 3) => Ok(found.unary(Op::GlobalAveragePool, like(x, c, [1, 1]))),
+        _ => Err("only a mean over all positions, axes 2 and 3, is supported".to_owned()),
     }
 }

@@ -1,22 +1,19 @@
 //! Between reals and integers.
 
-use super::fields::count;
-use super::operator::{Bound, Facts, Inputs, Kind, Operator, Size};
+use super::fields::{Facts, count};
+use super::operator::{Bound, Found, Kind, Made, Operator, Size};
 use crate::graph::{Element, Op};
+use crate::onnx::import::state::Import;
 use crate::passes::import::layout::Role;
 
 pub(super) const OPERATORS: &[Operator] = &[
-    Operator::new("QuantizeLinear", Size::First, Kind::Third).device((2, 3), |_, node, _, _| {
-        let axis = node.count("axis", 1)?;
-        Ok(Op::QuantizeLinear { axis })
+    Operator::new("QuantizeLinear", Size::First, Kind::Third).device((2, 3), |import, found| {
+        scaled(import, found, |axis| Op::QuantizeLinear { axis })
     }),
-    Operator::new("DequantizeLinear", Size::First, Kind::Is(Element::F32)).device(
-        (2, 3),
-        |_, node, _, _| {
-            let axis = node.count("axis", 1)?;
-            Ok(Op::DequantizeLinear { axis })
-        },
-    ),
+    Operator::new("DequantizeLinear", Size::First, Kind::Is(Element::F32))
+        .device((2, 3), |import, found| {
+            scaled(import, found, |axis| Op::DequantizeLinear { axis })
+        }),
     Operator::new(
         "DynamicQuantizeLinear",
         Size::Computed(Bound::First),
@@ -24,28 +21,16 @@ pub(super) const OPERATORS: &[Operator] = &[
     ),
 ];
 
-const AXIS: &str = "axis of several scales";
-
-pub(super) fn quantize(axis: usize) -> Facts<'static> {
-    Facts::new("QuantizeLinear", shape, move |reading, node| {
-        reading.quantize(node, axis)
-    })
-    .fields([count("axis", axis, AXIS)])
-    .role(Role::Each)
+/// What is known of either, by its name.
+pub(super) fn linear(kind: &'static str, axis: usize) -> Facts<'static> {
+    Facts::new(kind, Role::Each).fields([count("axis", axis, "axis of several scales")])
 }
 
-pub(super) fn dequantize(axis: usize) -> Facts<'static> {
-    Facts::new("DequantizeLinear", shape, move |reading, node| {
-        reading.dequantize(node, axis)
-    })
-    .fields([count("axis", axis, AXIS)])
-    .role(Role::Each)
-}
-
-fn shape(inputs: &Inputs<'_>) -> Result<Vec<usize>, String> {
-    let scales = inputs.shape(1)?;
-    match scales.contains(&0) {
-        true => Err(format!("scales of shape {scales:?}: there is none")),
-        false => inputs.shape(0).map(<[usize]>::to_vec),
+fn scaled(import: &Import<'_>, found: &Found<'_>, op: fn(usize) -> Op) -> Result<Made, String> {
+    let given = import.given(found);
+    let scales = given.shape(1)?;
+    if scales.contains(&0) {
+        return Err(format!("scales of shape {scales:?}: there is none"));
     }
+    import.same(found, op(found.op.count("axis", 1)?))
 }

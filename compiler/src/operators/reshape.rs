@@ -1,87 +1,48 @@
 //! Operators that give values other dimensions, another type, or nothing but another name.
 
-use vta_files::printable;
-
-use super::fields::Field;
-use super::operator::{Bound, Facts, Kind, Operator, Reader, Size, Stated, Steps};
-use crate::graph::{Element, OnnxAttribute, OnnxOp, Op, ValueId};
+use super::fields::{Facts, Field, Steps};
+use super::operator::{Bound, Found, Kind, Made, Operator, Size, axis};
+use crate::graph::{Element, OnnxAttribute, OnnxOp, Op};
 use crate::onnx::element;
-use crate::onnx::import::attributes::{Attributes, axis};
 use crate::onnx::import::state::Import;
 use crate::passes::import::layout::Role;
 use crate::reflect::{Attribute, AttributeValue};
 
-const RESHAPE: Reader = |import, node, _, inputs| {
-    let op = import.reshape(node, inputs)?;
-    inputs.truncate(1);
-    Ok(op)
-};
-
 pub(super) const OPERATORS: &[Operator] = &[
-    Operator::fewer("Flatten").device((1, 1), RESHAPE),
-    Operator::fewer("Reshape").device((1, 2), RESHAPE),
-    Operator::fewer("Squeeze").device((1, 2), RESHAPE),
-    Operator::fewer("Unsqueeze").device((1, 2), RESHAPE),
+    Operator::fewer("Flatten").device((1, 1), read),
+    Operator::fewer("Reshape").device((1, 2), read),
+    Operator::fewer("Squeeze").device((1, 2), read),
+    Operator::fewer("Unsqueeze").device((1, 2), read),
     Operator::fewer("Transpose"),
-    Operator::same("Identity").device((1, 1), |_, _, _, _| Ok(Op::Identity)),
-    Operator::same("Dropout").device((1, 3), |_, _, _, inputs| {
-        inputs.truncate(1);
-        Ok(Op::Identity)
+    Operator::same("Identity").device((1, 1), |import, found| import.same(found, Op::Identity)),
+    Operator::same("Dropout").device((1, 3), |import, found| {
+        let shape = import.given(found).shape(0)?.to_vec();
+        Ok(found.unary(Op::Identity, shape))
     }),
-    Operator::new("Cast", Size::First, Kind::To).device((1, 1), |_, node, _, _| {
-        match element(node.int("to", 0) as i32)? {
-            Element::F32 => Ok(Op::Identity),
+    Operator::new("Cast", Size::First, Kind::To).device((1, 1), |import, found| {
+        match element(found.op.int("to", 0) as i32)? {
+            Element::F32 => import.same(found, Op::Identity),
             other => Err(format!("it makes {other:?}")),
         }
     }),
     Operator::new("CastLike", Size::First, Kind::Second),
-    Operator::new(
-        "Expand",
-        Size::Computed(Bound::Stated(Stated::Expand)),
-        Kind::First,
-    ),
-    Operator::new(
-        "Tile",
-        Size::Computed(Bound::Stated(Stated::Repeats)),
-        Kind::First,
-    ),
+    Operator::computed("Expand", Bound::Expand),
+    Operator::computed("Tile", Bound::Repeats),
 ];
 
 pub(super) fn flatten() -> Facts<'static> {
-    Facts::new(
-        "Flatten",
-        |inputs| match inputs.shape(0)? {
-            [n, rest @ ..] => Ok(vec![*n, rest.iter().product()]),
-            [] => Err("a scalar can't be flattened".to_owned()),
-        },
-        |reading, node| reading.flatten(node),
-    )
-    .steps(Steps::Input)
-    .write(|node| node.attributes.push(("axis", AttributeValue::Int(1))))
-    .role(Role::Regroups)
-}
-
-pub(super) fn identity() -> Facts<'static> {
-    Facts::same("Identity", |reading, node| reading.value(node, 0)).steps(Steps::Input)
+    Facts::new("Flatten", Role::Regroups)
+        .steps(Steps::Input)
+        .write(|node| node.attributes.push(("axis", AttributeValue::Int(1))))
 }
 
 /// An operator as a file has it.
 pub(super) fn kept(op: &OnnxOp) -> Facts<'_> {
     let kinds = ["Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose"];
-    let moves = op.domain.is_empty() && kinds.contains(&op.kind);
+    let moves = kinds.contains(&op.kind);
     Facts {
         opset: op.opset,
-        ..Facts::new(
-            op.kind,
-            // Its reader says its shape.
-            |_| {
-                Err(format!(
-                    "internal error: the shape of {} is asked for",
-                    op.kind
-                ))
-            },
-            |reading, node| reading.kept(node, op),
-        )
+        ..Facts::new(op.kind, Role::Other)
     }
     .fields(op.attributes.iter().filter_map(listed))
     .steps(if moves { Steps::Input } else { Steps::Own })
@@ -92,14 +53,8 @@ fn listed((name, value): &(String, OnnxAttribute)) -> Option<Field> {
     let value = match value {
         OnnxAttribute::Int(i) => AttributeValue::Int(*i),
         OnnxAttribute::Float(f) => AttributeValue::Float((*f).into()),
-        OnnxAttribute::Text(text) => {
-            let text = String::from_utf8_lossy(text);
-            AttributeValue::Texts(vec![printable(&text).into_owned()])
-        }
-        OnnxAttribute::Texts(texts) => {
-            let shown = |text: &Vec<u8>| printable(&String::from_utf8_lossy(text)).into_owned();
-            AttributeValue::Texts(texts.iter().map(shown).collect())
-        }
+        OnnxAttribute::Text(text) => AttributeValue::Texts(vec![text.clone()]),
+        OnnxAttribute::Texts(texts) => AttributeValue::Texts(texts.clone()),
         OnnxAttribute::Ints(ints) => AttributeValue::Ints(ints.clone()),
         OnnxAttribute::Floats(_) | OnnxAttribute::Tensor { .. } => return None,
     };
@@ -114,37 +69,33 @@ fn listed((name, value): &(String, OnnxAttribute)) -> Option<Field> {
     })
 }
 
-impl Import<'_> {
-    /// What only gives another shape: flattening, or nothing at all.
-    fn reshape(&self, node: &Attributes<'_>, inputs: &[ValueId]) -> Result<Op, String> {
-        let x = &self.graph.values[inputs[0].0].shape;
-        let ints = |name: &str| self.integers(node, 1, name);
-        let to = match node.op_type() {
-            "Flatten" => {
-                let axis = axis(node.int("axis", 1), x.len() + 1)?;
-                let (first, last) = x.split_at(axis);
-                Some(vec![first.iter().product(), last.iter().product()])
-            }
-            "Reshape" => reshaped(
-                x,
-                &ints("shape")?.ok_or("it has no shape")?,
-                node.int("allowzero", 0),
-            ),
-            "Squeeze" => squeezed(x, ints("axes")?)?,
-            _ => unsqueezed(x, &ints("axes")?.ok_or("it has no axes")?)?,
-        };
-        let to = to.ok_or_else(|| format!("it gives {x:?} another shape, which doesn't fit"))?;
-        match &to[..] {
-            same if same == x => Ok(Op::Identity),
-            &[batch, n]
-                if x.first() == Some(&batch)
-                    && x.len() > 2
-                    && batch * n == x.iter().product::<usize>() =>
-            {
-                Ok(Op::Flatten)
-            }
-            _ => Err(format!("it makes {to:?} of {x:?}")),
+/// What only gives another shape: flattening, or nothing at all.
+fn read(import: &mut Import<'_>, found: &Found<'_>) -> Result<Made, String> {
+    let given = import.given(found);
+    let x = given.shape(0)?;
+    let to = match found.op.kind {
+        "Flatten" => {
+            let axis = axis(found.op.int("axis", 1), x.len() + 1)?;
+            let (first, last) = x.split_at(axis);
+            Some(vec![first.iter().product(), last.iter().product()])
         }
+        "Reshape" => {
+            let shape = given.integers(1, "shape")?.ok_or("it has no shape")?;
+            reshaped(x, &shape, found.op.int("allowzero", 0))
+        }
+        "Squeeze" => squeezed(x, given.integers(1, "axes")?)?,
+        _ => unsqueezed(x, &given.integers(1, "axes")?.ok_or("it has no axes")?)?,
+    };
+    let to = to.ok_or_else(|| format!("it gives {x:?} another shape, which doesn't fit"))?;
+    // A tensor lies by channels, rows and columns: any other shape of its values is the host's.
+    match (x, &to[..]) {
+        (same, to) if same == to => Ok(found.unary(Op::Identity, to.to_vec())),
+        (&[batch, _, _, ..], &[first, n])
+            if first == batch && batch * n == x.iter().product::<usize>() =>
+        {
+            Ok(found.unary(Op::Flatten, to))
+        }
+        _ => Err(format!("it makes {to:?} of {x:?}")),
     }
 }
 

@@ -68,7 +68,7 @@ pub(super) fn import(graph: &Graph) -> Imported {
             behind.insert(index);
             continue;
         }
-        let value = match (node.op.facts().device)(&mut reading, node) {
+        let value = match node.op.device(&mut reading, node) {
             Ok(value) => value,
             Err(error) if Reading::is_hostable(node) => {
                 reading.refused.insert(index, error);

@@ -1,11 +1,12 @@
-//! BatchNormalization folded into the convolution before it; elsewhere it stays.
+//! BatchNormalization, and a Mul with constants, folded into the convolution before it; elsewhere it stays.
 
 use std::collections::BTreeMap;
 
 use super::error::QuantizeError;
 use crate::graph::{Data, Graph, Node, Op, ValueId};
 
-/// Folds every BatchNormalization into the convolution before it, if it alone reads that.
+/// Folds every BatchNormalization, and every Mul with one factor or one for each channel, into the convolution before
+/// it, if it alone reads that.
 ///
 /// # Errors
 /// [`QuantizeError::Node`] for parameters that aren't float constants.
@@ -14,85 +15,126 @@ pub fn fold_batchnorm(graph: &Graph) -> Result<Graph, QuantizeError> {
     let uses = graph.uses();
     let mut makers: BTreeMap<ValueId, usize> = BTreeMap::new();
     for norm in std::mem::take(&mut graph.nodes) {
-        let name = norm.name.clone();
-        let Op::BatchNormalization { epsilon } = norm.op else {
-            makers.insert(norm.output, graph.nodes.len());
-            graph.nodes.push(norm);
-            continue;
-        };
-        let conv = makers.get(&norm.inputs[0]).copied();
-        let conv = conv.filter(|&c| {
+        let conv = scaled(&graph, &norm).filter(|id| uses.get(id) == Some(&1));
+        let conv = conv.and_then(|id| makers.get(&id).copied()).filter(|&c| {
             matches!(
                 graph.nodes[c].op,
                 Op::Conv { .. } | Op::ConvTranspose { .. }
             )
         });
-        let conv = conv.filter(|_| uses.get(&norm.inputs[0]) == Some(&1));
-        let Some(conv) = conv else {
+        if let Some(conv) = conv {
+            fold(&mut graph, &uses, conv, &norm)?;
+            makers.insert(norm.output, conv);
+        } else {
             makers.insert(norm.output, graph.nodes.len());
             graph.nodes.push(norm);
-            continue;
-        };
-        // What nothing else reads is needed no more.
-        let mut data = |id: ValueId| {
-            let data = &mut graph.values[id.0].data;
-            let data = match uses.get(&id) {
-                Some(1) => data.take(),
-                _ => data.clone(),
-            };
-            match data {
-                Some(Data::F32(data)) => Ok(data),
-                _ => Err(QuantizeError::of(
-                    &name,
-                    "a parameter is not a float constant",
-                )),
-            }
-        };
-        let inputs = graph.nodes[conv].inputs.clone();
-        let mut weights = data(inputs[1])?;
-        let [scale, shift, mean, var] = [1, 2, 3, 4].map(|i| data(norm.inputs[i]));
-        let (scale, shift, mean, var) = (scale?, shift?, mean?, var?);
-        let mut bias = match inputs.get(2) {
-            Some(id) => data(*id)?,
-            None => vec![0.0; scale.len()],
-        };
-        let shape = graph.values[inputs[1].0].shape.clone();
-        // Weights of a channel follow each other, or lie beside those of the others of its group.
-        let (inner, group) = match graph.nodes[conv].op {
-            Op::ConvTranspose { group, .. } => (shape[2..].iter().product(), group),
-            _ => (weights.len() / scale.len().max(1), 1),
-        };
-        let per_group = scale.len() / group.max(1);
-        let inputs_of_group = weights.len() / (inner * scale.len()).max(1);
-        let factors: Vec<f32> = (0..scale.len())
-            .map(|c| scale[c] / (var[c] + epsilon).sqrt())
-            .collect();
-        for (slice, weights) in weights.chunks_mut(inner.max(1)).enumerate() {
-            let group = slice / per_group.max(1) / inputs_of_group.max(1);
-            let channel = group * per_group + slice % per_group.max(1);
-            weights.iter_mut().for_each(|w| *w *= factors[channel]);
         }
-        for c in 0..scale.len() {
-            bias[c] = (bias[c] - mean[c]) * factors[c] + shift[c];
-        }
-        let mut define = |suffix: &str, shape: Vec<usize>, data: Vec<f32>| {
-            let name = format!("{}.{suffix}", graph.nodes[conv].name);
-            graph.value(name, shape, Some(Data::F32(data)))
-        };
-        let folded = [
-            define("folded_weight", shape, weights),
-            define("folded_bias", vec![bias.len()], bias),
-        ];
-        let node = &mut graph.nodes[conv];
-        node.inputs = vec![inputs[0], folded[0], folded[1]];
-        node.output = norm.output;
-        makers.insert(norm.output, conv);
     }
     Ok(graph)
 }
 
+/// Folds a node into the convolution at a place.
+fn fold(
+    graph: &mut Graph,
+    uses: &BTreeMap<ValueId, usize>,
+    conv: usize,
+    norm: &Node,
+) -> Result<(), QuantizeError> {
+    let channels = graph.values[norm.output.0].shape.get(1).copied();
+    let channels = channels.unwrap_or(0);
+    // What nothing else reads is needed no more.
+    let mut data = |id: ValueId| {
+        let data = &mut graph.values[id.0].data;
+        let data = match uses.get(&id) {
+            Some(1) => data.take(),
+            _ => data.clone(),
+        };
+        match data {
+            Some(Data::F32(data)) => Ok(data),
+            _ => Err(QuantizeError::of(
+                &norm.name,
+                "a parameter is not a float constant",
+            )),
+        }
+    };
+    let inputs = graph.nodes[conv].inputs.clone();
+    let mut weights = data(inputs[1])?;
+    let mut bias = match inputs.get(2) {
+        Some(id) => data(*id)?,
+        None => vec![0.0; channels],
+    };
+    let (factors, shift, mean) = if let Op::BatchNormalization { epsilon } = norm.op {
+        let [scale, shift, mean, var] = [1, 2, 3, 4].map(|i| data(norm.inputs[i]));
+        let factors = scale?.into_iter().zip(var?);
+        let factors = factors.map(|(scale, var)| scale / (var + epsilon).sqrt());
+        (factors.collect::<Vec<f32>>(), shift?, mean?)
+    } else {
+        let factors = norm.inputs.iter().find_map(|id| factors(graph, norm, *id));
+        let factors = factors.unwrap_or_default().to_vec();
+        let factors = factors.into_iter().cycle().take(channels).collect();
+        (factors, vec![0.0; channels], vec![0.0; channels])
+    };
+    let shape = graph.values[inputs[1].0].shape.clone();
+    // Weights of a channel follow each other, or lie beside those of the others of its group.
+    let (inner, group) = match graph.nodes[conv].op {
+        Op::ConvTranspose { group, .. } => (shape[2..].iter().product(), group),
+        _ => (weights.len() / factors.len().max(1), 1),
+    };
+    let per_group = factors.len() / group.max(1);
+    let inputs_of_group = weights.len() / (inner * factors.len()).max(1);
+    for (slice, weights) in weights.chunks_mut(inner.max(1)).enumerate() {
+        let group = slice / per_group.max(1) / inputs_of_group.max(1);
+        let channel = group * per_group + slice % per_group.max(1);
+        weights.iter_mut().for_each(|w| *w *= factors[channel]);
+    }
+    for c in 0..factors.len() {
+        bias[c] = (bias[c] - mean[c]) * factors[c] + shift[c];
+    }
+    let mut define = |suffix: &str, shape: Vec<usize>, data: Vec<f32>| {
+        let name = format!("{}.{suffix}", graph.nodes[conv].name);
+        graph.value(name, shape, Some(Data::F32(data)))
+    };
+    let folded = [
+        define("folded_weight", shape, weights),
+        define("folded_bias", vec![bias.len()], bias),
+    ];
+    let node = &mut graph.nodes[conv];
+    node.inputs = vec![inputs[0], folded[0], folded[1]];
+    node.output = norm.output;
+    Ok(())
+}
+
 /// Whether a graph has any.
 pub(super) fn is_possible(graph: &Graph) -> bool {
-    let is_norm = |node: &Node| matches!(node.op, Op::BatchNormalization { .. });
-    graph.nodes.iter().any(is_norm)
+    graph.nodes.iter().any(|node| scaled(graph, node).is_some())
+}
+
+/// The value whose channels a node scales by constants, as a convolution before it could.
+fn scaled(graph: &Graph, node: &Node) -> Option<ValueId> {
+    match node.op {
+        Op::BatchNormalization { .. } => node.inputs.first().copied(),
+        Op::Mul => {
+            let of = [(0, 1), (1, 0)].into_iter();
+            let mut of = of.map(|(x, by)| (node.inputs[x], node.inputs[by]));
+            of.find_map(|(x, by)| factors(graph, node, by).map(|_| x))
+        }
+        _ => None,
+    }
+}
+
+/// A constant of one factor, or of one for each channel of a node's output. A factor of 0 would lose a channel's
+/// weights.
+fn factors<'g>(graph: &'g Graph, node: &Node, id: ValueId) -> Option<&'g [f32]> {
+    let value = &graph.values[id.0];
+    let Some(Data::F32(factors)) = &value.data else {
+        return None;
+    };
+    let &[1, channels, _, _] = &graph.values[node.output.0].shape[..] else {
+        return None;
+    };
+    // Shapes are aligned at their last dimension.
+    let mut sizes = value.shape.iter().rev().enumerate();
+    let fits = sizes.all(|(at, &size)| size == 1 || at == 2 && size == channels);
+    let usable = |factor: &f32| factor.is_finite() && *factor != 0.0;
+    (fits && factors.iter().all(usable)).then_some(factors)
 }

@@ -9,7 +9,6 @@ use rayon::prelude::*;
 use super::advice::advice;
 use super::error::QuantizeError;
 use super::{Quantized, equalize};
-use crate::engine::Tensor;
 use crate::float::FloatNetwork;
 use crate::graph::{Data, Graph, ValueId};
 use crate::reflect::Reflect;
@@ -101,7 +100,8 @@ pub fn report(
     let all = layers.len() * images.len();
     let go_on = AtomicBool::new(progress(0, all));
     for image in images {
-        let float = measure.tensors(&measure.float, image)?;
+        let float = measure.float.run(image)?.into_iter().map(Data::F32);
+        let float: Vec<Data> = float.collect();
         let int8 = measure.quantized.run(image)?;
         for (output, noise) in total.iter_mut().enumerate() {
             let at = layers.len() + output;
@@ -178,7 +178,6 @@ impl Errors {
 struct Measure<'q> {
     float: FloatNetwork<'q>,
     quantized: FloatNetwork<'q>,
-    source: &'q Graph,
     layers: Vec<Layer>,
     outputs: Vec<ValueId>,
 }
@@ -203,25 +202,9 @@ impl<'q> Measure<'q> {
         Ok(Self {
             float: FloatNetwork::new(source, wanted)?,
             quantized: FloatNetwork::new(&all.graph, real)?,
-            source,
             layers,
             outputs: source.outputs.clone(),
         })
-    }
-
-    /// The values of a network as they can be given to it.
-    fn tensors(
-        &self,
-        network: &FloatNetwork<'_>,
-        image: &[f32],
-    ) -> Result<Vec<Tensor>, QuantizeError> {
-        let values = network.run(image)?.into_iter();
-        let ids = self.layers.iter().map(|l| &l.value).chain(&self.outputs);
-        let tensor = |(id, data): (&ValueId, Vec<f32>)| Tensor {
-            shape: self.source.values[id.0].shape.clone(),
-            data: Data::F32(data),
-        };
-        Ok(ids.zip(values).map(tensor).collect())
     }
 
     /// Adds the errors of a layer on an image.
@@ -229,12 +212,11 @@ impl<'q> Measure<'q> {
         &self,
         index: usize,
         image: &[f32],
-        float: &[Tensor],
+        float: &[Data],
         errors: &mut Errors,
     ) -> Result<(), QuantizeError> {
         let layer = &self.layers[index];
-        let given: Vec<(usize, &Tensor)> =
-            layer.reads.iter().map(|at| (*at, &float[*at])).collect();
+        let given: Vec<(usize, &Data)> = layer.reads.iter().map(|at| (*at, &float[*at])).collect();
         let own = self.quantized.resume(image, &given, &[index])?.remove(0);
         errors.own.add(floats(&float[index]), &own);
         if own == floats(&float[index]) {
@@ -243,15 +225,12 @@ impl<'q> Measure<'q> {
             outputs.for_each(|(noise, value)| noise.add(floats(value), floats(value)));
             return Ok(());
         }
-        let own = Tensor {
-            shape: self.source.values[layer.value.0].shape.clone(),
-            data: Data::F32(own),
-        };
+        let own = Data::F32(own);
         let still = (0..self.layers.len()).filter(|other| !layer.moved[*other]);
         let given = still
             .map(|other| (other, &float[other]))
             .chain([(index, &own)]);
-        let given: Vec<(usize, &Tensor)> = given.collect();
+        let given: Vec<(usize, &Data)> = given.collect();
         let wanted: Vec<usize> = (0..self.outputs.len())
             .map(|k| self.layers.len() + k)
             .collect();
@@ -263,8 +242,8 @@ impl<'q> Measure<'q> {
     }
 }
 
-fn floats(tensor: &Tensor) -> &[f32] {
-    match &tensor.data {
+fn floats(data: &Data) -> &[f32] {
+    match data {
         Data::F32(data) => data,
         _ => &[],
     }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use super::error::QuantizeError;
 use crate::graph::{Element, Graph, MatMulForm, Node, Op, Value, ValueId};
-use crate::operators::operator::Steps;
+use crate::operators::fields::Steps;
 
 /// Refuses a graph that has scales already.
 pub(super) fn refuse_quantized(graph: &Graph) -> Result<(), QuantizeError> {

@@ -8,7 +8,7 @@ use super::method::Method;
 use super::mode::Mode;
 use super::rounded::rounded;
 use crate::graph::{Graph, Op, ValueId};
-use crate::operators::operator::Steps;
+use crate::operators::fields::Steps;
 
 /// Scales of a graph's values, by index; `None` for values that need none.
 pub type Scales = Vec<Option<f32>>;

@@ -34,8 +34,9 @@ fn lanes(name: &'static str, ops: &[LaneOp], meaning: &'static str) -> Attribute
 
 /// The four attributes of a window.
 fn window(window: &Window) -> Vec<Attribute> {
-    let fields = planes::fields(window).into_iter();
-    fields.map(|field| field.attribute).collect()
+    planes::fields(window)
+        .map(|field| field.attribute)
+        .collect()
 }
 
 /// A window's attributes and one more.
@@ -127,6 +128,7 @@ impl Reflect for NetOp {
 
 /// Where channels come from, by runs of neighbours: `input:first..end`, or zeros.
 fn channels(map: &[Option<ChannelOf>], spread: Spread) -> Vec<Attribute> {
+    // There may be thousands of channels, of which most stand beside their neighbours.
     let follows = |a: &Option<ChannelOf>, b: &Option<ChannelOf>| match (a, b) {
         (Some(a), Some(b)) => a.input == b.input && a.channel + 1 == b.channel,
         (a, b) => a.is_none() && b.is_none(),
@@ -154,45 +156,9 @@ impl Reflect for QOp {
     }
 
     fn attributes(&self) -> Vec<Attribute> {
-        let epilogue = |ops| lanes("epilogue", ops, "requantisation and clamp of sums");
         match self {
-            Self::Conv(QConv {
-                input: _,
-                window: w,
-                weights: _,
-                group,
-                residual,
-                epilogue: ops,
-                dense,
-            }) => {
-                let prologue = residual.as_ref().map(|(_, ops)| {
-                    lanes("residual", ops, "alignment of the residual to the sums")
-                });
-                let mut all = window(w);
-                all.push(count("group", *group, GROUP));
-                all.push(flag("dense", *dense, DENSE));
-                all.extend(prologue);
-                all.push(epilogue(ops));
-                all
-            }
-            Self::Add(QPair {
-                a: _,
-                a_ops,
-                b: _,
-                b_ops,
-                epilogue: ops,
-            })
-            | Self::Mul(QPair {
-                a: _,
-                a_ops,
-                b: _,
-                b_ops,
-                epilogue: ops,
-            }) => vec![
-                lanes("a", a_ops, "what the first operand goes through"),
-                lanes("b", b_ops, "what the second operand goes through"),
-                epilogue(ops),
-            ],
+            Self::Conv(conv) => integer_conv(conv),
+            Self::Add(pair) | Self::Mul(pair) => integer_pair(pair),
             Self::Eltwise { input: _, ops } => vec![epilogue(ops)],
             Self::MaxPool {
                 input: _,
@@ -204,38 +170,24 @@ impl Reflect for QOp {
                 window: w,
                 count_include_pad,
                 ops_by_count,
-            } => {
-                let line = |(positions, ops): &(usize, Vec<LaneOp>)| {
-                    format!("{positions}: {}", AttributeValue::texts(ops))
-                };
-                let lines = ops_by_count.iter().map(line).collect();
-                let meaning = "requantisation and clamp by the number of positions in a window";
-                let epilogues = AttributeValue::Texts(lines);
-                and(
-                    window(w),
-                    [
-                        pool::include_pad(*count_include_pad).attribute,
-                        Attribute::new("epilogues", epilogues, meaning),
-                    ],
-                )
-            }
+            } => and(
+                window(w),
+                [
+                    pool::include_pad(*count_include_pad).attribute,
+                    epilogues(ops_by_count),
+                ],
+            ),
             Self::Channels {
                 inputs: _,
                 map,
                 spread,
                 gain,
                 ops,
-            } => and(
-                channels(map, *spread),
-                [
-                    count(
-                        "gain",
-                        (*gain).max(0) as usize,
-                        "what values are multiplied by first",
-                    ),
-                    epilogue(ops),
-                ],
-            ),
+            } => {
+                let gain = (*gain).max(0) as usize;
+                let gain = count("gain", gain, "what values are multiplied by first");
+                and(channels(map, *spread), [gain, epilogue(ops)])
+            }
             Self::Host {
                 segment,
                 inputs: _,
@@ -246,6 +198,53 @@ impl Reflect for QOp {
             ),
         }
     }
+}
+
+fn epilogue(ops: &[LaneOp]) -> Attribute {
+    lanes("epilogue", ops, "requantisation and clamp of sums")
+}
+
+fn epilogues(by_count: &[(usize, Vec<LaneOp>)]) -> Attribute {
+    let line = |(positions, ops): &(usize, Vec<LaneOp>)| {
+        format!("{positions}: {}", AttributeValue::texts(ops))
+    };
+    let lines = AttributeValue::Texts(by_count.iter().map(line).collect());
+    let meaning = "requantisation and clamp by the number of positions in a window";
+    Attribute::new("epilogues", lines, meaning)
+}
+
+fn integer_conv(conv: &QConv) -> Vec<Attribute> {
+    let QConv {
+        input: _,
+        window: w,
+        weights: _,
+        group,
+        residual,
+        epilogue: ops,
+        dense,
+    } = conv;
+    let residual = residual.as_ref().map(|(_, ops)| {
+        let meaning = "alignment of the residual to the sums";
+        lanes("residual", ops, meaning)
+    });
+    let own = [count("group", *group, GROUP), flag("dense", *dense, DENSE)];
+    let all = own.into_iter().chain(residual);
+    and(window(w), all.chain([epilogue(ops)]))
+}
+
+fn integer_pair(pair: &QPair) -> Vec<Attribute> {
+    let QPair {
+        a: _,
+        a_ops,
+        b: _,
+        b_ops,
+        epilogue: ops,
+    } = pair;
+    vec![
+        lanes("a", a_ops, "what the first operand goes through"),
+        lanes("b", b_ops, "what the second operand goes through"),
+        epilogue(ops),
+    ]
 }
 
 /// What a node says of itself, its tensors described by `tensor`.

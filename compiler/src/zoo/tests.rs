@@ -27,7 +27,7 @@ fn every_network_has_scales_near_those_that_calibration_gives() {
     let images = [image()];
     let mut lines = Vec::new();
     for name in NAMES {
-        let graph = build(name, SIZE, Detail::Whole).unwrap();
+        let (graph, _) = build(name, SIZE, Detail::Whole).unwrap();
         let mut observed = None;
         for mode in [Mode::Multiply, Mode::Shift] {
             // The deeper networks take their time, and are of the blocks of the others.

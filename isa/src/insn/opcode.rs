@@ -3,14 +3,14 @@
 use std::fmt;
 
 use crate::field::{codes, layout};
-use crate::{Field, FieldError, Form};
+use crate::{Field, FieldError, Notation};
 
 /// Which bits of every instruction are its opcode.
 pub(crate) const OPCODE: Field = Field {
     name: "opcode",
     first_bit: 0,
     bits: 3,
-    form: Form::Code,
+    notation: Notation::Code,
     unit: "code",
     meaning: "The kind of instruction",
 };

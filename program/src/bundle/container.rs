@@ -114,11 +114,9 @@ pub(super) fn all_sections(bytes: &[u8]) -> Result<Sections, BundleError> {
         return Err(BundleError::Magic);
     }
     let len = bytes.len() as u64;
-    let truncated = |section, start, end| BundleError::Truncated {
-        section,
-        start,
-        end,
-        len,
+    let truncated = |section, start: u64, end: u64| {
+        let text = format!("bytes {start}..{end} of a file of {len} bytes");
+        invalid(section, text)
     };
     if bytes.len() < HEADER_BYTES {
         return Err(truncated("header", 0, HEADER_BYTES as u64));
@@ -174,10 +172,7 @@ fn checksum(section: &'static str, bytes: &[u8], expected: u32) -> Result<(), Bu
     if found == expected {
         Ok(())
     } else {
-        Err(BundleError::Checksum {
-            section,
-            found,
-            expected,
-        })
+        let text = format!("checksum {found:08x}, but the file says {expected:08x}");
+        Err(invalid(section, text))
     }
 }

@@ -48,29 +48,7 @@ pub enum BundleError {
         /// The file's version.
         found: u32,
     },
-    /// Bytes are missing.
-    #[error("bundle: {section}: bytes {start}..{end} of a file of {len} bytes")]
-    Truncated {
-        /// Which part.
-        section: &'static str,
-        /// First byte.
-        start: u64,
-        /// One past the last byte.
-        end: u64,
-        /// The file's length.
-        len: u64,
-    },
-    /// Bytes changed since the file was written.
-    #[error("bundle: {section}: checksum {found:08x}, but the file says {expected:08x}")]
-    Checksum {
-        /// Which part.
-        section: &'static str,
-        /// Computed.
-        found: u32,
-        /// Stored.
-        expected: u32,
-    },
-    /// The contents contradict themselves.
+    /// Bytes are missing, have changed since the file was written, or contradict each other.
     #[error("bundle: {section}: {message}")]
     Invalid {
         /// Which part.
@@ -80,7 +58,7 @@ pub enum BundleError {
     },
 }
 
-/// Contents that contradict themselves.
+/// Bytes of a part that aren't what they should be.
 pub(super) fn invalid(section: &'static str, message: impl ToString) -> BundleError {
     BundleError::Invalid {
         section,

@@ -268,7 +268,7 @@ fn wrong_headers_and_tables_are_named() {
 #[test]
 fn hostile_meta_sections_are_refused() {
     type Edit = fn(&mut serde_json::Value);
-    let cases: [(&str, Edit, &str); 10] = [
+    let cases: [(&str, Edit, &str); 11] = [
         ("not a map", |m| *m = 1.into(), "meta: invalid type"),
         (
             "deep",
@@ -300,11 +300,13 @@ fn hostile_meta_sections_are_refused() {
         ),
         (
             "commands whose sum wraps to the right one",
-            |m| {
-                m["layers"][0]["commands"] = (1u64 << 63).into();
-                m["layers"][1]["commands"] = ((1u64 << 63) + 7).into();
-            },
+            |m| m["layer_commands"] = vec![1u64 << 63, (1 << 63) + 7].into(),
             "commands: 168 bytes for 18446744073709551623 commands",
+        ),
+        (
+            "another number of layers",
+            |m| m["layer_commands"] = vec![7u64].into(),
+            "commands: 168 bytes for 7 commands of 1 layers, there are 2",
         ),
         (
             "scratch beyond the address space",
@@ -330,6 +332,13 @@ fn hostile_meta_sections_are_refused() {
             "{name}: {found}"
         );
     }
+}
+
+/// Bundles before there was a list of them say the numbers of commands in the layers alone.
+#[test]
+fn numbers_of_commands_may_stand_in_the_layers() {
+    let former = edited(|meta| drop(meta.as_object_mut().unwrap().remove("layer_commands")));
+    assert_eq!(Program::from_bytes(&former).unwrap(), sample());
 }
 
 #[test]

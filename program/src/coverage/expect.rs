@@ -1,13 +1,13 @@
 //! The terms that an output is made of, by its layer's geometry alone.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use vta_isa::MemType;
 
 use super::term::Term;
 use crate::listing::{
-    ChannelsGeometry, ConvGeometry, Form, ListedLayer, ListedTensor, Listing, ResidualBy, Role,
-    WindowGeometry,
+    ChannelsGeometry, ConvGeometry, LayerForm, ListedLayer, ListedTensor, Listing, ResidualBy,
+    Role, WindowGeometry,
 };
 
 /// What is asked of a tile.
@@ -22,12 +22,12 @@ pub struct Terms {
 /// A layer's expectations.
 pub struct Expect<'l> {
     listing: &'l Listing,
-    layer: &'l ListedLayer,
-    output: &'l ListedTensor,
+    pub layer: &'l ListedLayer,
+    pub output: &'l ListedTensor,
     /// Pairs of lanes, and the selection tile that takes them.
     selections: HashMap<Vec<[u32; 2]>, u64>,
     /// Which weight tiles of further parts are left out.
-    blank: Vec<bool>,
+    blank: HashSet<u64>,
     /// Input blocks that each output block of a convolution has weight tiles for.
     span: u64,
 }
@@ -39,11 +39,11 @@ impl<'l> Expect<'l> {
             layer,
             output: &listing.tensors[layer.geometry.output as usize],
             selections: HashMap::new(),
-            blank: Vec::new(),
+            blank: HashSet::new(),
             span: 0,
         };
         match &layer.geometry.form {
-            Form::Channels(channels) => {
+            LayerForm::Channels(channels) => {
                 let first = expect
                     .base(Role::Selection, MemType::Wgt)
                     .unwrap_or_default();
@@ -53,20 +53,11 @@ impl<'l> Expect<'l> {
                     expect.selections.entry(lanes).or_insert(at);
                 }
             }
-            Form::Conv(conv) => {
+            LayerForm::Conv(conv) => {
                 expect.span = expect.widest(conv);
-                let last = conv.blank.iter().max().copied().unwrap_or_default();
-                let buffer = layer.geometry.constant(Role::Weights);
-                let bytes = buffer.map_or(0, |buffer| listing.buffers[buffer as usize].bytes);
-                let count = bytes / listing.config.elem_bytes(MemType::Wgt) as u64;
-                if !conv.blank.is_empty() && u64::from(last) < count {
-                    expect.blank = vec![false; last as usize + 1];
-                    conv.blank
-                        .iter()
-                        .for_each(|&at| expect.blank[at as usize] = true);
-                }
+                expect.blank = conv.blank.iter().map(|&at| u64::from(at)).collect();
             }
-            Form::Pool(_) | Form::Elementwise => {}
+            LayerForm::Pool(_) | LayerForm::Elementwise => {}
         }
         expect
     }
@@ -84,7 +75,7 @@ impl<'l> Expect<'l> {
 
     /// The weight tile that stands for all of the same lanes.
     pub fn selection(&self, tile: u64) -> u64 {
-        let Form::Channels(channels) = &self.layer.geometry.form else {
+        let LayerForm::Channels(channels) = &self.layer.geometry.form else {
             return tile;
         };
         let first = self.base(Role::Selection, MemType::Wgt).unwrap_or_default();
@@ -115,7 +106,7 @@ impl<'l> Expect<'l> {
 
     /// Whether an output block needn't be stored, since it lies where it comes from.
     pub fn is_shared(&self, block: u32) -> bool {
-        let Form::Channels(channels) = &self.layer.geometry.form else {
+        let LayerForm::Channels(channels) = &self.layer.geometry.form else {
             return false;
         };
         let size = self.listing.config.block() as u32;
@@ -143,8 +134,8 @@ impl<'l> Expect<'l> {
         terms.wanted.clear();
         terms.allowed.clear();
         match &self.layer.geometry.form {
-            Form::Conv(conv) => self.conv(conv, place, terms),
-            Form::Pool(window) => {
+            LayerForm::Conv(conv) => self.conv(conv, place, terms),
+            LayerForm::Pool(window) => {
                 let input = self.input(0);
                 let size = [input.tiles[1], input.tiles[2]];
                 for [row, col] in taps(window, [y, x], size).flatten() {
@@ -153,7 +144,7 @@ impl<'l> Expect<'l> {
                         .push(Term::copy(self.tile(input, [o, row, col])));
                 }
             }
-            Form::Elementwise => {
+            LayerForm::Elementwise => {
                 for input in 0..self.layer.geometry.inputs.len() {
                     let input = self.input(input);
                     let spread = input.tiles[1..] == [1, 1] && self.output.tiles[1..] != [1, 1];
@@ -163,7 +154,7 @@ impl<'l> Expect<'l> {
                 self.vectors(o, terms);
                 self.constants(place, terms);
             }
-            Form::Channels(channels) => {
+            LayerForm::Channels(channels) => {
                 self.lanes(channels, place, terms);
                 self.vectors(o, terms);
             }
@@ -280,8 +271,7 @@ impl<'l> Expect<'l> {
                 let inp = self.tile(input, [block as u32, row, col]);
                 for part in 0..parts {
                     let wgt = (pair * area + tap) * parts + part;
-                    let blank = part > 0 && self.blank.get(wgt as usize).copied().unwrap_or(false);
-                    if !blank {
+                    if part == 0 || !self.blank.contains(&wgt) {
                         wanted.push(Term::product(weights + wgt, inp));
                     }
                 }

@@ -3,7 +3,7 @@
 use serde::Serialize;
 use thiserror::Error;
 
-use crate::listing::Form;
+use crate::listing::LayerForm;
 
 /// What can't be proven or refuted within the limits.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -106,11 +106,11 @@ impl Coverage {
 }
 
 /// What a layer's outputs are compared by.
-pub const fn proof(form: &Form) -> &'static str {
+pub const fn proof(form: &LayerForm) -> &'static str {
     match form {
-        Form::Conv(_) => "products",
-        Form::Pool(_) => "window",
-        Form::Elementwise => "operands",
-        Form::Channels(_) => "lanes",
+        LayerForm::Conv(_) => "products",
+        LayerForm::Pool(_) => "window",
+        LayerForm::Elementwise => "operands",
+        LayerForm::Channels(_) => "lanes",
     }
 }

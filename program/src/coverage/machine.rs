@@ -8,7 +8,7 @@ use vta_isa::resolve::{LoadAccess, Resolved, Uops};
 use super::expect::{Expect, Terms};
 use super::found::{Coverage, CoverageError, Fault, FaultKind, LayerCoverage, proof};
 use super::term::Term;
-use crate::listing::{BufferUse, Form, ListedInsn, ListedLayer, ListedTensor, Listing, Role};
+use crate::listing::{BufferUse, LayerForm, ListedInsn, ListedLayer, ListedTensor, Listing, Role};
 
 /// The most steps of GEMM and ALU instructions that are followed.
 pub(super) const MAX_STEPS: u64 = 1 << 33;
@@ -187,10 +187,10 @@ impl<'l> Machine<'l> {
             if listed.cut {
                 self.clear();
             }
-            self.insn(layer, &expect, listed)?;
+            self.insn(&expect, listed)?;
         }
         self.at = None;
-        self.check_stored(layer, &expect);
+        self.check_stored(&expect);
         Ok(())
     }
 
@@ -200,12 +200,7 @@ impl<'l> Machine<'l> {
         &mut self.layers[last]
     }
 
-    fn insn(
-        &mut self,
-        layer: &'l ListedLayer,
-        expect: &Expect<'l>,
-        listed: &ListedInsn,
-    ) -> Result<(), CoverageError> {
+    fn insn(&mut self, expect: &Expect<'l>, listed: &ListedInsn) -> Result<(), CoverageError> {
         let listing = self.listing;
         let Some(uops) = listing.uops(&listed.insn, listed.kernel) else {
             self.fault(FaultKind::Outside, self.at, |_| {
@@ -219,13 +214,13 @@ impl<'l> Machine<'l> {
                 Ok(())
             }
             Ok(Resolved::Sync) => Ok(()),
-            Ok(Resolved::Load(access)) => self.load(layer, expect, &access),
+            Ok(Resolved::Load(access)) => self.load(expect, &access),
             Ok(Resolved::Store(access)) => {
-                self.store(layer, expect, &access);
+                self.store(expect, &access);
                 Ok(())
             }
             Ok(Resolved::Gemm(access)) => self.gemm(&access),
-            Ok(Resolved::Alu(access)) => self.alu(layer, &access),
+            Ok(Resolved::Alu(access)) => self.alu(expect.layer, &access),
         }
     }
 
@@ -236,12 +231,7 @@ impl<'l> Machine<'l> {
         (addr < end).then_some(buffer)
     }
 
-    fn load(
-        &mut self,
-        layer: &'l ListedLayer,
-        expect: &Expect<'l>,
-        access: &LoadAccess,
-    ) -> Result<(), CoverageError> {
+    fn load(&mut self, expect: &Expect<'l>, access: &LoadAccess) -> Result<(), CoverageError> {
         let load = &access.load;
         let elem = self.listing.config.elem_bytes(load.mem) as u64;
         for fill in load.fills(&self.listing.config) {
@@ -249,17 +239,13 @@ impl<'l> Machine<'l> {
                 let addr = fill.from.as_ref().map(|from| from.start + at as u64 * elem);
                 let role = match addr {
                     None => None,
-                    Some(addr) => match self.source(layer, load.mem, addr) {
+                    Some(addr) => match self.source(expect.layer, load.mem, addr) {
                         None => continue,
                         role => role,
                     },
                 };
-                self.fill(
-                    layer,
-                    expect,
-                    (load.mem, entry),
-                    role.zip(addr.map(|a| a / elem)),
-                );
+                let from = role.zip(addr.map(|a| a / elem));
+                self.fill(expect, (load.mem, entry), from);
             }
         }
         if self.live > MAX_TERMS {
@@ -311,7 +297,6 @@ impl<'l> Machine<'l> {
     /// Fills an entry: `from` is what it is and its index in DRAM, `None` padding.
     fn fill(
         &mut self,
-        layer: &ListedLayer,
         expect: &Expect<'l>,
         (mem, entry): (MemType, usize),
         from: Option<(Option<Role>, u64)>,
@@ -321,7 +306,7 @@ impl<'l> Machine<'l> {
                 self.inp[entry] = from.map_or(Inp::Padding, |(_, at)| Inp::Tile(at as u32));
             }
             MemType::Wgt => {
-                let pool = matches!(layer.geometry.form, Form::Pool(_));
+                let pool = matches!(expect.layer.geometry.form, LayerForm::Pool(_));
                 self.wgt[entry] = match from {
                     None => Wgt::Padding,
                     Some((Some(Role::Identity), _)) => Wgt::Identity,

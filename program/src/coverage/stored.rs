@@ -10,14 +10,9 @@ use super::term::Term;
 use crate::listing::{ListedLayer, ListedTensor};
 
 impl<'l> Machine<'l> {
-    pub(super) fn store(
-        &mut self,
-        layer: &'l ListedLayer,
-        expect: &Expect<'l>,
-        access: &StoreAccess,
-    ) {
+    pub(super) fn store(&mut self, expect: &Expect<'l>, access: &StoreAccess) {
         let listing = self.listing;
-        let output = &listing.tensors[layer.geometry.output as usize];
+        let output = expect.output;
         let tiles = self.tiles(output);
         let elem = listing.config.elem_bytes(MemType::Out) as u64;
         let addrs = access
@@ -43,7 +38,7 @@ impl<'l> Machine<'l> {
             }
             self.mark(output, (index, place), addr..addr + elem);
             self.contents[tile as usize] = output.buffer + 1;
-            self.compare(layer, expect, entry, place);
+            self.compare(expect, entry, place);
         }
     }
 
@@ -78,13 +73,13 @@ impl<'l> Machine<'l> {
     }
 
     /// Compares what is stored with what the output is made of.
-    fn compare(&mut self, layer: &'l ListedLayer, expect: &Expect<'l>, entry: usize, at: [u32; 3]) {
+    fn compare(&mut self, expect: &Expect<'l>, entry: usize, at: [u32; 3]) {
         let mut terms = std::mem::take(&mut self.terms);
         expect.terms(at, &mut terms);
         let mut have = std::mem::take(&mut self.acc[entry].terms);
         have.sort_unstable();
         if have != terms.wanted {
-            self.differ(layer, at, &have, &terms);
+            self.differ(expect.layer, at, &have, &terms);
         }
         self.acc[entry].terms = have;
         self.terms = terms;
@@ -99,28 +94,16 @@ impl<'l> Machine<'l> {
                 vta_files::printable(&layer.name)
             )
         };
-        let inputs = &layer.geometry.inputs;
-        let twice = (1..inputs.len()).any(|at| inputs[..at].contains(&inputs[at]));
-        let mut wanted = terms.wanted.clone();
-        if twice {
+        let (mut wanted, mut have) = (terms.wanted.clone(), have.to_vec());
+        if layer.geometry.reads_twice() {
             // A tensor that meets itself is one operand or two.
             wanted.dedup();
-        }
-        let mut have: Vec<Term> = have.to_vec();
-        if twice {
             have.dedup();
         }
-        let count = |list: &[Term], term: Term| {
-            let first = list.partition_point(|t| *t < term);
-            list[first..].iter().take_while(|t| **t == term).count()
-        };
-        let missing: Vec<Term> = wanted
-            .iter()
-            .copied()
-            .filter(|t| count(&have, *t) == 0)
-            .collect();
-        if let Some(&first) = missing.first() {
-            let all = missing.len();
+        // All lists are sorted.
+        let mut missing = wanted.iter().filter(|t| have.binary_search(t).is_err());
+        if let Some(first) = missing.next() {
+            let all = 1 + missing.count();
             self.fault(FaultKind::Missing, self.at, |_| {
                 let what = first.show(listing, layer);
                 let all = if all > 1 {
@@ -144,8 +127,9 @@ impl<'l> Machine<'l> {
             }
             again
         });
-        let known = |t: &Term| count(&wanted, *t) > 0 || count(&terms.allowed, *t) > 0;
-        for term in have.iter().filter(|term| !known(term)) {
+        let known = [&wanted, &terms.allowed];
+        let is_known = |t: &Term| known.iter().any(|list| list.binary_search(t).is_ok());
+        for term in have.iter().filter(|term| !is_known(term)) {
             self.fault(FaultKind::Foreign, self.at, |_| {
                 format!(
                     "{} is computed into {}, which has no such part",
@@ -157,8 +141,8 @@ impl<'l> Machine<'l> {
     }
 
     /// Finds what is never stored.
-    pub(super) fn check_stored(&mut self, layer: &'l ListedLayer, expect: &Expect<'l>) {
-        let output = &self.listing.tensors[layer.geometry.output as usize];
+    pub(super) fn check_stored(&mut self, expect: &Expect<'l>) {
+        let output = expect.output;
         let tiles = self.tiles(output);
         let plane = u64::from(output.tiles[1]) * u64::from(output.tiles[2]);
         let mut shared = 0;

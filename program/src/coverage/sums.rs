@@ -108,9 +108,8 @@ impl Machine<'_> {
             return Ok(());
         }
         self.take(access.dst.loops.trips, access.uops.known.len())?;
-        let inputs = &layer.geometry.inputs;
-        let twice = (1..inputs.len()).any(|at| inputs[..at].contains(&inputs[at]));
-        let scales = twice || !self.listing.config.extensions().contains(Extension::Mul);
+        let scales = layer.geometry.reads_twice()
+            || !self.listing.config.extensions().contains(Extension::Mul);
         for (dst, src) in access.steps() {
             let (dst, src) = (dst as usize, src as usize);
             for entry in [dst, src] {
@@ -164,27 +163,10 @@ fn join(dst: &mut Vec<Term>, src: &mut [Term], op: AluOp, scales: bool) {
             let own = std::mem::take(dst);
             dst.reserve(own.len() + src.len());
             let (mut a, mut b) = (own.iter().peekable(), src.iter().peekable());
-            loop {
-                match (a.peek(), b.peek()) {
-                    (None, None) => break,
-                    (Some(x), Some(y)) if x == y => {
-                        dst.push(**x);
-                        a.next();
-                        b.next();
-                    }
-                    (Some(x), Some(y)) if x < y => {
-                        dst.push(**x);
-                        a.next();
-                    }
-                    (Some(x), None) => {
-                        dst.push(**x);
-                        a.next();
-                    }
-                    (_, Some(y)) => {
-                        dst.push(**y);
-                        b.next();
-                    }
-                }
+            while let Some(&least) = a.peek().into_iter().chain(b.peek()).min() {
+                dst.push(*least);
+                a.next_if_eq(&least);
+                b.next_if_eq(&least);
             }
         }
         AluOp::Add if scales && dst == src => {}

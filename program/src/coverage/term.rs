@@ -1,6 +1,6 @@
 //! What sums are made of.
 
-use crate::listing::{ListedLayer, Listing, Role};
+use crate::listing::{ListedLayer, Listing, Role, find};
 use vta_isa::MemType;
 
 /// A part of a sum, in 64 bits: above, the weight tile's index in DRAM and one, 0 for a tile as it is, or
@@ -32,13 +32,9 @@ impl Term {
     /// In words, with the coordinates that a layer gives its tensors and constants.
     pub fn show(self, listing: &Listing, layer: &ListedLayer) -> String {
         let (above, below) = (self.0 >> 32, self.0 & 0xffff_ffff);
-        let bytes = |mem: MemType| listing.config.elem_bytes(mem) as u64;
         let place = |mem: MemType, at: u64| {
-            let spaces = listing.spaces(layer);
-            let elem = bytes(mem);
-            let all = spaces.iter().skip(1).chain(spaces.first());
-            let mut found = all.filter(|space| space.elem == elem);
-            let shown = found.find_map(|space| Some(space.show(space.place(at * elem)?)));
+            let (spaces, elem) = (listing.spaces(layer), listing.config.elem_bytes(mem) as u64);
+            let shown = find(&spaces, at * elem, elem).map(|(at, place)| spaces[at].show(place));
             shown.unwrap_or_else(|| format!("DRAM 0x{:x}", at * elem))
         };
         if self == Self::PADDING {

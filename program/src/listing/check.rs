@@ -2,7 +2,7 @@
 
 use vta_isa::MemType;
 
-use super::geometry::{Form, Geometry, ResidualBy, Role, WindowGeometry};
+use super::geometry::{Geometry, LayerForm, ResidualBy, Role, WindowGeometry};
 use super::model::{BufferUse, ListedBuffer, Listing};
 use vta_files::printable;
 
@@ -99,9 +99,9 @@ impl Geometry {
             }
         };
         let terms = match &self.form {
-            Form::Elementwise => 1,
-            Form::Pool(pool) => window(pool)?,
-            Form::Conv(conv) => {
+            LayerForm::Elementwise => 1,
+            LayerForm::Pool(pool) => window(pool)?,
+            LayerForm::Conv(conv) => {
                 let taps = window(&conv.window)?;
                 let pooled = conv.pool.as_ref().map_or(Ok(1), window)?;
                 let (ci, co) = (tensor(first).channels, output.channels);
@@ -121,7 +121,7 @@ impl Geometry {
                 }
                 each.saturating_mul(pooled)
             }
-            Form::Channels(channels) => {
+            LayerForm::Channels(channels) => {
                 let phases = product(&channels.up);
                 let lanes = phases.saturating_mul(output.channels.into());
                 if phases == 0 || lanes != channels.map.len() as u128 {
@@ -135,9 +135,10 @@ impl Geometry {
                 1
             }
         };
-        match terms <= MAX_TERMS {
-            true => Ok(()),
-            false => Err("its outputs are made of too much".to_owned()),
+        if terms <= MAX_TERMS {
+            Ok(())
+        } else {
+            Err("its outputs are made of too much".to_owned())
         }
     }
 }

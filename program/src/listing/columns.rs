@@ -9,7 +9,7 @@ use std::fmt::Write as _;
 use vta_isa::resolve::{AffineTiles, AluAccess, GemmAccess, Resolved, Rows, Uops};
 use vta_isa::{Config, Insn, Load, MemType, Uop};
 
-use super::geometry::{Form, Role};
+use super::geometry::{LayerForm, Role};
 use super::model::{ListedLayer, Listing};
 use vta_files::printable;
 
@@ -79,9 +79,7 @@ impl Space {
 
     /// A place in words.
     pub fn show(&self, place: [u64; 5]) -> String {
-        let each = self.axes.iter().zip(place);
-        let all: Vec<String> = each.map(|(axis, at)| format!("{axis} {at}")).collect();
-        format!("{}[{}]", self.name, all.join(", "))
+        self.show_hull(&Hull::at(place))
     }
 
     fn show_hull(&self, hull: &Hull) -> String {
@@ -118,13 +116,13 @@ impl Listing {
         let elem = self.config.elem_bytes(role.mem()) as u64;
         let count = listed.bytes / elem;
         let (axes, sizes): (&'static [&'static str], [u64; 5]) = match (role, &geometry.form) {
-            (Role::Weights, Form::Conv(conv)) => {
+            (Role::Weights, LayerForm::Conv(conv)) => {
                 let [ky, kx] = conv.window.kernel.map(u64::from);
                 let parts = u64::from(conv.parts);
                 let ci = count / (blocks * ky * kx * parts).max(1);
                 (&["o", "i", "ky", "kx", "part"], [blocks, ci, ky, kx, parts])
             }
-            (Role::Bias, Form::Conv(conv)) => {
+            (Role::Bias, LayerForm::Conv(conv)) => {
                 let steps = u64::from(conv.bias_steps).max(1);
                 let regions = (conv.regions.len() as u64).max(1);
                 (&["o", "region", "step"], [blocks, regions, steps, 0, 0])
@@ -168,6 +166,17 @@ impl Listing {
         let kernel = self.kernels.get(kernel? as usize)?;
         kernel.get(usize::from(bgn)..usize::from(end))
     }
+}
+
+/// The space of elements of some bytes that has an address, by its number, and the place in it.
+pub(crate) fn find(spaces: &[Space], addr: u64, elem: u64) -> Option<(usize, [u64; 5])> {
+    let spaces = spaces.iter().enumerate();
+    // The output comes last: what is read is mostly an input's.
+    let mut order = spaces.clone().skip(1).chain(spaces.take(1));
+    order.find_map(|(at, space)| {
+        let place = (space.elem == elem).then(|| space.place(addr))?;
+        Some((at, place?))
+    })
 }
 
 /// What entries of a scratchpad are: places in a space, by the space's number.
@@ -222,18 +231,6 @@ impl Columns {
 }
 
 impl Walk<'_> {
-    fn place(&self, addr: u64, mem: MemType) -> Option<(usize, [u64; 5])> {
-        let elem = self.config.elem_bytes(mem) as u64;
-        let spaces = self
-            .spaces
-            .iter()
-            .enumerate()
-            .filter(|(_, space)| space.elem == elem);
-        // The output comes last: what is read is mostly an input's.
-        let mut order = spaces.clone().skip(1).chain(spaces.take(1));
-        order.find_map(|(at, space)| Some((at, space.place(addr)?)))
-    }
-
     fn show(&self, hulls: &BTreeMap<usize, Hull>) -> String {
         let all = hulls
             .iter()
@@ -304,7 +301,7 @@ impl Walk<'_> {
         for fill in load.fills(self.config) {
             for (at, entry) in fill.entries.enumerate() {
                 let addr = fill.from.as_ref().map(|from| from.start + at as u64 * elem);
-                let place = addr.and_then(|addr| self.place(addr, load.mem));
+                let place = addr.and_then(|addr| find(&self.spaces, addr, elem));
                 if let Some((space, place)) = place {
                     add(&mut hulls, space, &Hull::at(place));
                 }

@@ -83,7 +83,7 @@ impl WindowGeometry {
 }
 
 /// How a residual comes to the sums.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ResidualBy {
     /// There is none.
@@ -147,7 +147,7 @@ pub struct ChannelsGeometry {
 /// What outputs are made of.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Form {
+pub enum LayerForm {
     /// Sums of products.
     Conv(ConvGeometry),
     /// Of a window's inputs in the same block.
@@ -163,7 +163,7 @@ pub enum Form {
 #[serde(deny_unknown_fields)]
 pub struct Geometry {
     /// What it computes.
-    pub form: Form,
+    pub form: LayerForm,
     /// Tensors that it reads.
     pub inputs: Vec<u32>,
     /// The tensor that it writes.
@@ -175,6 +175,12 @@ pub struct Geometry {
 }
 
 impl Geometry {
+    /// Whether a tensor is read as several operands.
+    pub(crate) fn reads_twice(&self) -> bool {
+        let inputs = &self.inputs;
+        (1..inputs.len()).any(|at| inputs[..at].contains(&inputs[at]))
+    }
+
     /// The constant with a role.
     pub fn constant(&self, role: Role) -> Option<u32> {
         let of = self.constants.iter().find(|(own, _)| *own == role);

@@ -14,8 +14,9 @@ mod program;
 mod text;
 
 pub use columns::Columns;
+pub(crate) use columns::find;
 pub use geometry::{
-    ChannelsGeometry, ConvGeometry, Form, Geometry, Region, ResidualBy, Role, WindowGeometry,
+    ChannelsGeometry, ConvGeometry, Geometry, LayerForm, Region, ResidualBy, Role, WindowGeometry,
 };
 pub use model::{
     BufferUse, ListedBuffer, ListedInsn, ListedLayer, ListedTensor, Listing, ListingError,

@@ -102,8 +102,8 @@ pub struct ListedLayer {
     pub insns: Vec<ListedInsn>,
 }
 
-/// A compiled network with what each of its layers computes.
-#[derive(Clone, Debug, PartialEq)]
+/// A compiled network with what each of its layers computes. The default is an empty one.
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Listing {
     /// The machine.
     pub config: Config,

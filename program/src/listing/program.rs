@@ -2,7 +2,7 @@
 
 use vta_isa::{Insn, MemType};
 
-use super::geometry::{Form, Geometry, Role};
+use super::geometry::{Geometry, LayerForm, Role};
 use super::model::{
     BufferUse, ListedBuffer, ListedInsn, ListedLayer, ListedTensor, Listing, ListingError,
 };
@@ -43,7 +43,7 @@ impl Listing {
         let mut layers = Vec::with_capacity(program.layers.len());
         for (layer, geometry) in program.layers.iter().zip(geometries) {
             let mut geometry = geometry.clone();
-            if let Form::Channels(channels) = &mut geometry.form
+            if let LayerForm::Channels(channels) = &mut geometry.form
                 && let Some((_, buffer)) =
                     geometry.constants.iter().find(|c| c.0 == Role::Selection)
                 && let BufferKind::Constant(bytes) = &program.buffers[*buffer as usize].kind

@@ -1,9 +1,8 @@
 //! Listings as comma-separated values: one line a record, and back again.
 
-use std::fmt::Write as _;
 use std::io::{self, Write};
 
-use serde::Serialize;
+use csv::StringRecord;
 use serde::de::DeserializeOwned;
 use vta_isa::{Config, Insn, Uop, asm};
 
@@ -22,59 +21,59 @@ const FORMAT: &str = "vta listing 1";
 /// The most bytes of a listing.
 const MAX_BYTES: usize = 1 << 30;
 
-/// A cell that may have commas, quotes or line ends.
-fn cell(text: &str) -> String {
-    if text.contains([',', '"', '\n', '\r']) {
-        format!("\"{}\"", text.replace('"', "\"\""))
-    } else {
-        text.to_owned()
-    }
-}
-
-fn json<T: Serialize>(value: &T) -> io::Result<String> {
-    Ok(cell(&serde_json::to_string(value)?))
-}
-
 impl Listing {
     /// Writes it.
     ///
     /// # Errors
     /// Those of the writer.
     pub fn write(&self, out: &mut dyn Write) -> io::Result<()> {
-        writeln!(out, "{HEADER}")?;
-        writeln!(out, "format,,,,,{FORMAT},,,")?;
+        let mut out = csv::Writer::from_writer(out);
+        out.write_record(HEADER.split(','))?;
+        out.write_record(["format", "", "", "", "", FORMAT, "", "", ""])?;
         let config: serde_json::Value = serde_json::from_str(&self.config.to_json())?;
-        writeln!(out, "config,,,,,{},,,", json(&config)?)?;
+        out.write_record(["config", "", "", "", "", &config.to_string(), "", "", ""])?;
         for (index, buffer) in self.buffers.iter().enumerate() {
-            let (name, text) = (cell(&printable(&buffer.name)), json(buffer)?);
+            let (index, name) = (index.to_string(), printable(&buffer.name));
+            let text = serde_json::to_string(buffer)?;
             let dram = format!("0x{:x}..0x{:x}", buffer.start, buffer.start + buffer.bytes);
-            writeln!(out, "buffer,,{index},,{name},{text},,{dram},")?;
+            out.write_record(["buffer", "", &index, "", &name, &text, "", &dram, ""])?;
         }
         for (index, tensor) in self.tensors.iter().enumerate() {
-            let (name, text) = (cell(&printable(&tensor.name)), json(tensor)?);
-            writeln!(out, "tensor,,{index},,{name},{text},,,")?;
+            let (index, name) = (index.to_string(), printable(&tensor.name));
+            let text = serde_json::to_string(tensor)?;
+            out.write_record(["tensor", "", &index, "", &name, &text, "", "", ""])?;
         }
         for (kernel, uops) in self.kernels.iter().enumerate() {
-            for (index, uop) in uops.iter().enumerate() {
-                let Uop { dst, src, wgt } = uop;
-                writeln!(
-                    out,
-                    "uop,,{index},,{kernel},dst={dst} src={src} wgt={wgt},,,"
-                )?;
+            for (index, Uop { dst, src, wgt }) in uops.iter().enumerate() {
+                let (index, kernel) = (index.to_string(), kernel.to_string());
+                let text = format!("dst={dst} src={src} wgt={wgt}");
+                out.write_record(["uop", "", &index, "", &kernel, &text, "", "", ""])?;
             }
         }
         let mut number = 0u64;
         for (index, layer) in self.layers.iter().enumerate() {
-            let (name, text) = (cell(&printable(&layer.name)), json(&layer.geometry)?);
-            let kind = cell(&printable(&layer.kind));
-            writeln!(out, "layer,{index},,,{name},{text},{kind},,")?;
-            let columns = Columns::of(self, layer);
-            for (insn, columns) in layer.insns.iter().zip(columns) {
-                writeln!(out, "{}", line(index, number, insn, &columns))?;
+            let (index, name) = (index.to_string(), printable(&layer.name));
+            let (text, kind) = (
+                serde_json::to_string(&layer.geometry)?,
+                printable(&layer.kind),
+            );
+            out.write_record(["layer", &index, "", "", &name, &text, &kind, "", ""])?;
+            for (listed, columns) in layer.insns.iter().zip(Columns::of(self, layer)) {
+                out.write_record([
+                    if listed.cut { "cut" } else { "insn" },
+                    &index,
+                    &number.to_string(),
+                    &listed.tile.to_string(),
+                    &listed.kernel.map(|k| k.to_string()).unwrap_or_default(),
+                    &listed.insn.to_string(),
+                    &columns.operands,
+                    &columns.dram,
+                    &columns.scratchpad,
+                ])?;
                 number += 1;
             }
         }
-        Ok(())
+        out.flush()
     }
 
     /// Reads what [`Self::write`] wrote. What the columns say of an instruction must be what it does.
@@ -87,69 +86,19 @@ impl Listing {
             return Err(ListingError::Program(limit));
         }
         let mut reader = Reader::default();
-        for (at, record) in text.lines().enumerate() {
-            let record = cells(record).and_then(|cells| reader.record(at, &cells));
-            record.map_err(|reason| ListingError::Line {
-                line: at + 1,
-                reason,
-            })?;
+        // Of records with too many or too few columns the line is told.
+        let mut records = csv::ReaderBuilder::new();
+        let records = records.has_headers(false).flexible(true);
+        for record in records.from_reader(text.as_bytes()).records() {
+            let record = record.map_err(|e| ListingError::Program(e.to_string()))?;
+            let line = record.position().map_or(0, |at| at.line() as usize);
+            reader
+                .record(line, &record)
+                .map_err(|reason| ListingError::Line { line, reason })?;
         }
         let (listing, said) = reader.finish()?;
         check_columns(&listing, &said)?;
         Ok(listing)
-    }
-}
-
-/// An instruction's line.
-fn line(layer: usize, number: u64, listed: &ListedInsn, columns: &Columns) -> String {
-    let kernel = listed.kernel.map(|k| k.to_string()).unwrap_or_default();
-    let record = if listed.cut { "cut" } else { "insn" };
-    let mut line = format!("{record},{layer},{number},{},{kernel},", listed.tile);
-    let _ = write!(
-        line,
-        "{},{}",
-        cell(&listed.insn.to_string()),
-        columns.line()
-    );
-    line
-}
-
-impl Columns {
-    fn line(&self) -> String {
-        let all = [&self.operands, &self.dram, &self.scratchpad];
-        all.map(|text| cell(text)).join(",")
-    }
-}
-
-/// The cells of a line.
-fn cells(line: &str) -> Result<Vec<String>, String> {
-    let mut cells = vec![String::new()];
-    let mut chars = line.chars().peekable();
-    let mut quoted = false;
-    while let Some(c) = chars.next() {
-        let Some(last) = cells.last_mut() else { break };
-        match (c, quoted) {
-            ('"', true) if chars.peek() == Some(&'"') => {
-                chars.next();
-                last.push('"');
-            }
-            ('"', true) => quoted = false,
-            ('"', false) if last.is_empty() => quoted = true,
-            (',', false) => {
-                if cells.len() == COLUMNS {
-                    return Err(format!("it has more than {COLUMNS} columns"));
-                }
-                cells.push(String::new());
-            }
-            (c, _) => last.push(c),
-        }
-    }
-    if quoted {
-        return Err("a quote doesn't end".to_owned());
-    }
-    match cells.len() {
-        COLUMNS => Ok(cells),
-        n => Err(format!("it has {n} columns, not {COLUMNS}")),
     }
 }
 
@@ -158,11 +107,8 @@ type Said = (usize, [String; 3]);
 
 #[derive(Default)]
 struct Reader {
-    config: Option<Config>,
-    buffers: Vec<ListedBuffer>,
-    tensors: Vec<ListedTensor>,
-    kernels: Vec<Vec<Uop>>,
-    layers: Vec<ListedLayer>,
+    listing: Listing,
+    has_config: bool,
     insns: u64,
     /// What the columns of each instruction say, with its line.
     said: Vec<Said>,
@@ -188,7 +134,9 @@ fn follows(text: &str, at: usize) -> Result<(), String> {
 }
 
 impl Reader {
-    fn record(&mut self, at: usize, cells: &[String]) -> Result<(), String> {
+    fn record(&mut self, line: usize, cells: &StringRecord) -> Result<(), String> {
+        let cells: Vec<&str> = cells.iter().collect();
+        let listing = &mut self.listing;
         let [
             record,
             layer,
@@ -199,68 +147,69 @@ impl Reader {
             operands,
             dram,
             scratchpad,
-        ] = cells
+        ] = cells[..]
         else {
-            return Err("columns are missing".to_owned());
+            return Err(format!("it has {} columns, not {COLUMNS}", cells.len()));
         };
-        match (at, record.as_str()) {
-            (0, _) => {
+        match (line, record) {
+            (1, _) => {
                 if cells.join(",") == HEADER {
                     Ok(())
                 } else {
                     Err(format!("it is no listing: the first line isn't {HEADER}"))
                 }
             }
-            (1, "format") if text == FORMAT => Ok(()),
-            (1, _) => Err(format!("the second line doesn't say `{FORMAT}`")),
-            (_, "config") if self.config.is_none() => {
-                self.config = Some(Config::from_json(text).map_err(|e| e.to_string())?);
+            (2, "format") if text == FORMAT => Ok(()),
+            (2, _) => Err(format!("the second line doesn't say `{FORMAT}`")),
+            (_, "config") if !self.has_config => {
+                listing.config = Config::from_json(text).map_err(|e| e.to_string())?;
+                self.has_config = true;
                 Ok(())
             }
             (_, "buffer") => {
-                follows(index, self.buffers.len())?;
+                follows(index, listing.buffers.len())?;
                 let mut buffer: ListedBuffer = from_json(text)?;
-                buffer.name.clone_from(name);
-                self.buffers.push(buffer);
+                name.clone_into(&mut buffer.name);
+                listing.buffers.push(buffer);
                 Ok(())
             }
             (_, "tensor") => {
-                follows(index, self.tensors.len())?;
+                follows(index, listing.tensors.len())?;
                 let mut tensor: ListedTensor = from_json(text)?;
-                tensor.name.clone_from(name);
-                self.tensors.push(tensor);
+                name.clone_into(&mut tensor.name);
+                listing.tensors.push(tensor);
                 Ok(())
             }
             (_, "uop") => self.uop(name, index, text),
             (_, "layer") => {
-                follows(layer, self.layers.len())?;
-                self.layers.push(ListedLayer {
-                    name: name.clone(),
-                    kind: operands.clone(),
+                follows(layer, listing.layers.len())?;
+                listing.layers.push(ListedLayer {
+                    name: name.to_owned(),
+                    kind: operands.to_owned(),
                     geometry: from_json(text)?,
                     insns: Vec::new(),
                 });
                 Ok(())
             }
             (_, "insn" | "cut") => {
-                let place = self.layers.len().checked_sub(1);
+                let place = listing.layers.len().checked_sub(1);
                 follows(layer, place.ok_or("no layer stands before it")?)?;
                 follows(index, self.insns as usize)?;
                 self.insns += 1;
                 let listed = ListedInsn {
                     insn: one_insn(text)?,
-                    kernel: match name.as_str() {
+                    kernel: match name {
                         "" => None,
                         name => Some(number(name, "kernel")?),
                     },
                     tile: number(tile, "tile")?,
                     cut: record == "cut",
                 };
-                if let Some(layer) = self.layers.last_mut() {
+                if let Some(layer) = listing.layers.last_mut() {
                     layer.insns.push(listed);
                 }
-                let columns = [operands, dram, scratchpad].map(String::clone);
-                self.said.push((at + 1, columns));
+                let columns = [operands, dram, scratchpad].map(str::to_owned);
+                self.said.push((line, columns));
                 Ok(())
             }
             (_, other) => Err(format!("'{}' is no record here", printable(other))),
@@ -268,15 +217,16 @@ impl Reader {
     }
 
     fn uop(&mut self, kernel: &str, index: &str, text: &str) -> Result<(), String> {
+        let kernels = &mut self.listing.kernels;
         let kernel: usize = number(kernel, "kernel")?;
-        if kernel == self.kernels.len() {
-            self.kernels.push(Vec::new());
+        if kernel == kernels.len() {
+            kernels.push(Vec::new());
         }
-        let last = self.kernels.len().checked_sub(1);
+        let last = kernels.len().checked_sub(1);
         if last != Some(kernel) {
             return Err(format!("kernel {kernel} stands where another follows"));
         }
-        let uops = &mut self.kernels[kernel];
+        let uops = &mut kernels[kernel];
         follows(index, uops.len())?;
         let mut fields = text.split(' ');
         let mut field = |name: &str| {
@@ -294,16 +244,12 @@ impl Reader {
     }
 
     fn finish(self) -> Result<(Listing, Vec<Said>), ListingError> {
-        let missing = || ListingError::Inconsistent("it has no configuration".to_owned());
-        let listing = Listing {
-            config: self.config.ok_or_else(missing)?,
-            buffers: self.buffers,
-            tensors: self.tensors,
-            kernels: self.kernels,
-            layers: self.layers,
-        };
-        check(&listing).map_err(ListingError::Inconsistent)?;
-        Ok((listing, self.said))
+        if !self.has_config {
+            let missing = "it has no configuration".to_owned();
+            return Err(ListingError::Inconsistent(missing));
+        }
+        check(&self.listing).map_err(ListingError::Inconsistent)?;
+        Ok((self.listing, self.said))
     }
 }
 

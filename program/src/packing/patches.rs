@@ -15,7 +15,7 @@ const RUN: usize = 8;
 /// Bytes of the commonest piece.
 const PIECE: usize = 16;
 
-/// How patches are packed: sizes, as indices.
+/// Images with their padding, from which bands of patches are packed. Sizes are indices.
 pub(super) struct Patches {
     /// Columns of outputs.
     columns_out: usize,
@@ -26,32 +26,20 @@ pub(super) struct Patches {
     /// Values of a row of a tile, and of all its rows.
     block: usize,
     lanes: usize,
-    padded: Padded,
-}
-
-/// Images with their padding, from which bands of patches are packed.
-pub(super) struct Padding {
-    patches: Patches,
-    images: Vec<Vec<u8>>,
-}
-
-/// How an image lies with its padding.
-struct Padded {
-    /// Rows and columns of the image.
-    plane: [usize; 2],
-    /// Rows and columns with what is padded, `[rows, bytes of a row]`.
-    sizes: [usize; 2],
-    /// Padding above and to the left.
-    first: [usize; 2],
-    /// Of all channels, and of a run that is copied a little too far.
-    bytes: usize,
-    zero: u8,
+    /// Bytes of a row of a padded image.
+    row: usize,
+    padded: Vec<Vec<u8>>,
 }
 
 impl Patches {
-    /// For a tensor of so many packed bytes; `None` when the taps aren't side by side, or padding
-    /// would make the copy large.
-    pub fn of(spec: &TensorSpec, config: &Config, packed_bytes: usize) -> Option<Self> {
+    /// Those of some images, which become the first batch rows, of a tensor of so many packed bytes; `None` when the
+    /// taps aren't side by side, or padding would make the copy large.
+    pub fn of(
+        spec: &TensorSpec,
+        config: &Config,
+        images: &[&[i8]],
+        packed_bytes: usize,
+    ) -> Option<Self> {
         let Packing::Im2col {
             kernel,
             stride,
@@ -73,6 +61,18 @@ impl Patches {
             return None;
         }
         let run = |index: usize| (index / kh * rows + index % kh * dilation[0] as usize) * pitch;
+        let padded = |image: &&[i8]| {
+            // A run is copied a little too far.
+            let mut padded = vec![spec.zero as u8; bytes + RUN];
+            for (index, values) in image.chunks_exact(w).enumerate() {
+                let (channel, y) = (index / h, index % h);
+                let first = (channel * rows + y + top) * pitch + left;
+                for (to, &value) in padded[first..first + w].iter_mut().zip(values) {
+                    *to = value as u8;
+                }
+            }
+            padded
+        };
         Some(Self {
             columns_out,
             stride: stride.map(|s| s as usize),
@@ -80,22 +80,9 @@ impl Patches {
             runs: (0..c * kh).map(run).collect(),
             block: config.block(),
             lanes: config.lanes(),
-            padded: Padded {
-                plane: [h, w],
-                sizes: [rows, pitch],
-                first: [top, left],
-                bytes: bytes + RUN,
-                zero: spec.zero as u8,
-            },
+            row: pitch,
+            padded: images.iter().map(padded).collect(),
         })
-    }
-
-    /// The patches of some images, which become the first batch rows.
-    pub fn of_images(self, images: &[&[i8]]) -> Padding {
-        Padding {
-            images: images.iter().map(|x| self.padded.of(x)).collect(),
-            patches: self,
-        }
     }
 
     /// The patches of one row of outputs, `pitch` bytes apart. The first tap of the first is the
@@ -117,26 +104,20 @@ impl Patches {
             patch[columns..columns + RUN].fill(0);
         }
     }
-}
 
-impl Padding {
     /// Packs a band. A row of patches of all images is written before the next, so that tiles are
     /// in the cache while their rows come.
     pub fn pack(&self, band: &mut Band<'_>) {
-        let Self {
-            patches: all,
-            images,
-        } = self;
-        let (block, lanes) = (all.block, all.lanes);
-        let width = all.columns_out;
-        let columns = all.runs.len() * all.kernel_width;
+        let (block, lanes) = (self.block, self.lanes);
+        let width = self.columns_out;
+        let columns = self.runs.len() * self.kernel_width;
         // The last run may be copied a little too far.
         let pitch = columns.next_multiple_of(block) + RUN;
         let mut patches = vec![0u8; width * pitch];
         for (i, own) in band.rows.clone().zip(0..) {
-            let first = i * all.stride[0] * all.padded.sizes[1];
-            for (row, image) in images.iter().enumerate() {
-                all.one_row(&image[first..], &mut patches, pitch);
+            let first = i * self.stride[0] * self.row;
+            for (row, image) in self.padded.iter().enumerate() {
+                self.one_row(&image[first..], &mut patches, pitch);
                 for (piece, out) in band.blocks.iter_mut().enumerate() {
                     let tiles = own * width * lanes..(own + 1) * width * lanes;
                     let tiles = out[tiles].chunks_exact_mut(lanes);
@@ -151,20 +132,5 @@ impl Padding {
                 }
             }
         }
-    }
-}
-
-impl Padded {
-    fn of(&self, image: &[i8]) -> Vec<u8> {
-        let ([h, w], [rows, pitch]) = (self.plane, self.sizes);
-        let mut padded = vec![self.zero; self.bytes];
-        for (index, values) in image.chunks_exact(w).enumerate() {
-            let (channel, y) = (index / h, index % h);
-            let first = (channel * rows + y + self.first[0]) * pitch + self.first[1];
-            for (to, &value) in padded[first..first + w].iter_mut().zip(values) {
-                *to = value as u8;
-            }
-        }
-        padded
     }
 }

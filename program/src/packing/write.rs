@@ -30,8 +30,7 @@ pub(super) fn pack_all(
     let Some([rows, width]) = spec.positions() else {
         return;
     };
-    let patches = Patches::of(spec, config, out.len());
-    let patches = patches.map(|patches| patches.of_images(images));
+    let patches = Patches::of(spec, config, images, out.len());
     // Patches write whole blocks, the other ways only channels and columns that there are.
     let whole = match spec.packing {
         Packing::Tiles => (spec.chw[0] as usize).is_multiple_of(config.block()),

@@ -331,9 +331,10 @@ fn instructions_go_with_their_symbols() {
             Err(ProgramError::Command {
                 layer,
                 command,
-                what: CommandError::Symbol { .. },
+                what,
             }) => {
                 assert!(!sound, "{insn:?} {symbol:?}");
+                assert!(what.contains("can't go with its symbol"), "{what}");
                 assert_eq!((&*layer, command), ("l1", 1));
             }
             Err(error) => panic!("{error}"),

@@ -7,8 +7,8 @@ use pyo3::types::{PyBytes, PyDict};
 use serde_json::{Value, json};
 use vta_app::Session;
 use vta_app::check::attributes;
+use vta_app::options::Preset;
 use vta_app::options::names;
-use vta_app::options::{BundleOptions, PreprocessOptions, Preset};
 use vta_driver::{NodeInfo, TensorInfo};
 use vta_files::output;
 
@@ -44,30 +44,19 @@ pub fn compile<'py>(
         names::REQUANT,
         names::TILES,
     ];
-    let options = options::some(given, &names)?;
+    let mut options = options::some(given, &names)?;
+    options.preprocess.preprocess = preprocess.map(preset).transpose()?;
     let (py, origin) = (model.py(), Origin::of(model)?);
     let (name, bytes) = (origin.name(), origin.bytes(py).map(<[u8]>::to_vec));
-    let args = BundleOptions {
-        config: options.target.device.config.clone(),
-        board: options.target.device.board.clone(),
-        allow_host: options.target.allow_host,
-        requant: options.requant,
-        tiles: options.target.tiles.clone(),
-        preprocess: PreprocessOptions {
-            preprocess: preprocess.map(preset).transpose()?,
-            ..PreprocessOptions::default()
-        },
-        ..BundleOptions::new(name)
-    };
-    let (compiled, image) = aside(py, None, |watch| {
-        let compiled = vta_app::compile::of_model(options.open(name, bytes)?, &args, watch)?;
-        let image = compiled.to_bytes()?;
-        Ok((compiled, image))
+    let (program, host_ops, image) = aside(py, None, |watch| {
+        let compiled = vta_app::compile::of_model(options.open(name, bytes)?, &options, watch)?;
+        let image = compiled.to_bundle()?;
+        Ok((compiled.device_program()?, compiled.host_ops(), image))
     })?;
     let fields = PyDict::new(py);
     fields.set_item("bundle", PyBytes::new(py, &image))?;
-    fields.set_item("host_ops", compiled.host_ops)?;
-    let layers = &compiled.program.layers;
+    fields.set_item("host_ops", host_ops)?;
+    let layers = &program.layers;
     let names: Vec<&str> = layers.iter().map(|layer| &*layer.name).collect();
     fields.set_item("layers", names)?;
     let nodes = layers.iter().flat_map(|layer| {
@@ -75,7 +64,7 @@ pub fn compile<'py>(
         nodes.map(move |node| described(&layer.name, node))
     });
     fields.set_item("nodes", to_python(py, &nodes.collect())?)?;
-    let config = serde_json::from_str(&compiled.program.config.to_json());
+    let config = serde_json::from_str(&program.config.to_json());
     let config = config.map_err(|error| raise(error.into()))?;
     fields.set_item("config", to_python(py, &config)?)?;
     result(py, "Compiled")?.call((), Some(&fields))
@@ -126,17 +115,13 @@ pub fn verify<'py>(
     given: Option<&Bound<'py, PyDict>>,
 ) -> PyResult<Bound<'py, PyAny>> {
     let mut options = options::read(given)?;
-    options.target.device.device = options::device(device)?;
+    options.target.device = options::device(device)?;
     let (py, origin) = (model.py(), Origin::of(model)?);
     let (name, bytes) = (origin.name(), origin.bytes(py).map(<[u8]>::to_vec));
     let mut session = aside(py, None, |watch| {
         Session::verifying(options.open(name, bytes)?, &options.target, watch)
     })?;
-    let (ports, tensors) = (
-        session.ports().map_err(raise)?,
-        session.inputs().map_err(raise)?,
-    );
-    let taken = take(inputs, (&ports.inputs, &tensors), Unit::Model)?;
+    let taken = take(inputs, session.inputs(), Unit::Model)?;
     let feeds = feeds(&taken)?;
     let layers = session.program().layers.len();
     let found = watched(py, progress, |watch| session.run(&feeds, watch))?;

@@ -4,10 +4,9 @@ use numpy::ndarray::Array4;
 use numpy::{IntoPyArray, PyArray4, PyReadonlyArray4, PyUntypedArrayMethods};
 use pyo3::prelude::*;
 use vta_app::images::{Picture, Pixels};
-use vta_app::open::Port;
 use vta_app::open::Preprocess;
 use vta_app::options::PreprocessOptions;
-use vta_app::{Error, Watch};
+use vta_app::{Error, Tensor, Watch};
 
 use crate::error::input;
 use crate::network::compile::preset;
@@ -19,13 +18,13 @@ use crate::watch::watched;
 /// `InputError` for arrays that are no pictures and networks that take none.
 pub fn prepared<'py>(
     images: &Bound<'py, PyAny>,
-    inputs: &[Port],
+    inputs: &[Tensor],
     recipe: Option<&String>,
     name: Option<&str>,
 ) -> PyResult<Bound<'py, PyArray4<f32>>> {
     let py = images.py();
     let chw = match inputs {
-        [port] => <[usize; 3]>::try_from(port.image()).ok(),
+        [tensor] => <[usize; 3]>::try_from(tensor.port.image()).ok(),
         _ => None,
     };
     let chw = chw.ok_or_else(|| input("the network has no input of pictures, [C, H, W]"))?;

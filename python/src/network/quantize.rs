@@ -5,14 +5,13 @@ use std::mem;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
-use vta_app::open::{Form, Ports};
 use vta_app::options::NetworkOptions;
 use vta_app::options::did_you_mean;
 use vta_app::quantize::{Quantized, quantize_arrays};
 use vta_compiler::quantize::{Method, Mode, Options as How, WeightScales};
 
 use crate::arrays::{Unit, feeds, take};
-use crate::error::usage;
+use crate::error::{raise, usage};
 use crate::given::{size, switch, text};
 use crate::options::{Origin, shapes};
 use crate::results::{result, to_python};
@@ -62,18 +61,18 @@ pub fn quantize<'py>(
     let (py, origin) = (model.py(), Origin::of(model)?);
     let (name, bytes) = (origin.name(), origin.bytes(py).map(<[u8]>::to_vec));
     let model = aside(py, None, |_| options.open(name, bytes))?;
-    let Form::Graph(graph) = model.form() else {
+    if model.is_compiled() {
         return Err(usage(format!("{name} is compiled already")));
-    };
-    let (ports, tensors) = (Ports::of_graph(graph).inputs, model.inputs());
-    let dimensions = ports.iter();
+    }
+    let tensors = model.inputs().map_err(raise)?;
+    let dimensions = tensors.iter().map(|tensor| &tensor.port);
     let dimensions = dimensions.map(|p| (&p.name, p.shape.len(), p.image().len()));
     let given = (calibration, dimensions.collect::<Vec<_>>(), limit);
     let given = py
         .import("pyvta._batches")?
         .call_method1("batches", given)?;
     let taken = given.try_iter()?;
-    let taken = taken.map(|batch| take(&batch?, (&ports, &tensors), Unit::Model));
+    let taken = taken.map(|batch| take(&batch?, &tensors, Unit::Model));
     let taken: Vec<_> = taken.collect::<PyResult<_>>()?;
     let batches = taken.iter().map(|batch| feeds(batch));
     let batches: Vec<_> = batches.collect::<PyResult<_>>()?;

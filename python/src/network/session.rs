@@ -5,12 +5,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use numpy::PyArray4;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyMapping, PyTuple};
-use vta_app::open::{Port, Ports};
 use vta_app::{Session, Tensor};
 use vta_compiler::graph::Element;
 
 use crate::arrays::{Unit, feeds, list, made, no_dict, take};
-use crate::error::{input, raise};
+use crate::error::input;
 use crate::fork;
 use crate::given::mistyped;
 use crate::network::pixels;
@@ -20,7 +19,8 @@ use crate::results::result;
 use crate::watch::{aside, watched};
 
 /// The `NodeArg` of an input or output.
-fn node_arg<'py>(py: Python<'py>, (port, tensor): (&Port, &Tensor)) -> PyResult<Bound<'py, PyAny>> {
+fn node_arg<'py>(py: Python<'py>, tensor: &Tensor) -> PyResult<Bound<'py, PyAny>> {
+    let port = &tensor.port;
     let kind = match port.element {
         Element::F32 => "tensor(float)",
         Element::I8 => "tensor(int8)",
@@ -67,7 +67,6 @@ fn node_arg<'py>(py: Python<'py>, (port, tensor): (&Port, &Tensor)) -> PyResult<
 #[pyclass(frozen, module = "pyvta._pyvta")]
 pub struct InferenceSession {
     session: Arc<Mutex<Session>>,
-    ports: Ports,
     inputs: Vec<Tensor>,
     outputs: Vec<Tensor>,
     origin: Origin,
@@ -99,8 +98,8 @@ impl InferenceSession {
             None => PyDict::new(py),
         };
         let mut read = options::read(options)?;
-        read.target.device.device = options::device(device)?;
-        given.set_item("device", &read.target.device.device)?;
+        read.target.device = options::device(device)?;
+        given.set_item("device", &read.target.device)?;
         let origin = Origin::of(model)?;
         let (name, bytes) = (origin.name(), origin.bytes(py).map(<[u8]>::to_vec));
         let (session, recipe) = aside(py, None, |watch| {
@@ -108,12 +107,9 @@ impl InferenceSession {
             let recipe = model.metadata().get("preprocess").cloned();
             Ok((Session::open(model, &read.target, watch)?, recipe))
         })?;
-        let all = || Ok((session.ports()?, session.inputs()?, session.outputs()?));
-        let (ports, inputs, outputs) = all().map_err(raise)?;
         Ok(Self {
-            ports,
-            inputs,
-            outputs,
+            inputs: session.inputs().to_vec(),
+            outputs: session.outputs().to_vec(),
             session: Arc::new(Mutex::new(session)),
             origin,
             model: model.clone().unbind(),
@@ -124,14 +120,14 @@ impl InferenceSession {
 
     /// What the network takes: a list of `NodeArg`, each with `name`, `shape`, `type`, `scale` and `zero`.
     fn get_inputs<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyAny>>> {
-        let pairs = self.ports.inputs.iter().zip(&self.inputs);
-        pairs.map(|pair| node_arg(py, pair)).collect()
+        let inputs = self.inputs.iter();
+        inputs.map(|tensor| node_arg(py, tensor)).collect()
     }
 
     /// What the network gives: a list of `NodeArg`.
     fn get_outputs<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyAny>>> {
-        let pairs = self.ports.outputs.iter().zip(&self.outputs);
-        pairs.map(|pair| node_arg(py, pair)).collect()
+        let outputs = self.outputs.iter();
+        outputs.map(|tensor| node_arg(py, tensor)).collect()
     }
 
     /// Runs the network: `run(None, {"input": array})` is a list of all outputs, a name or a list of names instead of
@@ -180,7 +176,7 @@ impl InferenceSession {
         images: &Bound<'py, PyAny>,
         preset: Option<&str>,
     ) -> PyResult<Bound<'py, PyArray4<f32>>> {
-        pixels::prepared(images, &self.ports.inputs, self.recipe.as_ref(), preset)
+        pixels::prepared(images, &self.inputs, self.recipe.as_ref(), preset)
     }
 
     /// Where the cycles of a pass (BATCH images) went; None before the first run, and on other devices than
@@ -232,11 +228,11 @@ impl InferenceSession {
     ) -> PyResult<Bound<'py, PyList>> {
         let wanted = self.wanted(names)?;
         if feed.cast::<PyMapping>().is_err() {
-            return Err(no_dict(&self.ports.inputs));
+            return Err(no_dict(&self.inputs));
         }
-        let taken = take(feed, (&self.ports.inputs, &self.inputs), unit)?;
+        let taken = take(feed, &self.inputs, unit)?;
         let feeds = feeds(&taken)?;
-        let (feeds, ports) = (&feeds[..], &self.ports.outputs);
+        let (feeds, tensors) = (&feeds[..], &self.outputs);
         let (images, outputs) = watched(py, progress, |watch| {
             let mut session = self.session.lock().unwrap_or_else(PoisonError::into_inner);
             let found = session.run(feeds, watch)?;
@@ -251,14 +247,14 @@ impl InferenceSession {
                 } else {
                     found[at].take()
                 };
-                given.extend(output.map(|output| (at, made(output, &ports[at], unit))));
+                given.extend(output.map(|output| (at, made(output, unit))));
             }
             Ok((images, given))
         })?;
         let batched = images != 1 || taken.iter().any(|(_, taken)| taken.batched);
         let list = PyList::empty(py);
         for (at, array) in outputs {
-            let port = &ports[at];
+            let port = &tensors[at].port;
             let mut shape = port.image().to_vec();
             if batched || shape.len() < port.shape.len() {
                 shape.insert(0, images);
@@ -270,9 +266,9 @@ impl InferenceSession {
 
     /// The outputs that are wanted, by their numbers.
     fn wanted(&self, names: Option<&Bound<'_, PyAny>>) -> PyResult<Vec<usize>> {
-        let ports = &self.ports.outputs;
+        let tensors = &self.outputs;
         let Some(given) = names else {
-            return Ok((0..ports.len()).collect());
+            return Ok((0..tensors.len()).collect());
         };
         let names = match given.extract::<String>() {
             Ok(name) => vec![name],
@@ -282,8 +278,8 @@ impl InferenceSession {
             }
         };
         let number = |name: &String| {
-            let found = ports.iter().position(|port| port.name == *name);
-            found.ok_or_else(|| input(format!("no output '{name}' (there is {})", list(ports))))
+            let found = tensors.iter().position(|tensor| tensor.port.name == *name);
+            found.ok_or_else(|| input(format!("no output '{name}' (there is {})", list(tensors))))
         };
         names.iter().map(number).collect()
     }

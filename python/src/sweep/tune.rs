@@ -1,7 +1,8 @@
 //! Tiles chosen by counting cycles, in pieces.
 
 use pyo3::prelude::*;
-use vta_app::device::{Machine, Wanted};
+use vta_app::Target;
+use vta_app::device::Machine;
 use vta_app::error::Error;
 use vta_app::open::layer_or_network;
 use vta_compiler::tune::{Cache, Subject};
@@ -29,13 +30,14 @@ impl Tuner {
         timing: Option<&str>,
         candidates: usize,
     ) -> PyResult<Self> {
-        let config = config.map(self::config).transpose()?;
+        let target = Target {
+            config: config.map(self::config).transpose()?,
+            board: board.map(str::to_owned),
+            timing: timing.map(str::to_owned),
+            ..Target::default()
+        };
         aside(py, None, |_| {
-            let machine = Machine::read(Wanted {
-                config: config.as_ref(),
-                board,
-                timing,
-            })?;
+            let machine = Machine::read(&target)?;
             let tuner = vta_app::sweep::Tuner::new(layer_or_network(model)?, machine, candidates)?;
             let pieces = tuner.subjects()?;
             Ok(Self { tuner, pieces })

@@ -8,7 +8,8 @@ use vta_isa::Module;
 pub use vta_isa::tokens::Edge;
 
 /// One of the four parts that work concurrently.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Unit {
     /// Reads instructions and gives them to the other three.
     Fetch,
@@ -46,7 +47,8 @@ impl From<Module> for Unit {
 }
 
 /// Who uses the memory bus. The first five read; a smaller one has priority over a larger one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Client {
     /// Instructions.
     Fetch,
@@ -181,21 +183,11 @@ impl fmt::Display for StallReason {
     }
 }
 
-macro_rules! serialize_as_text {
-    ($($kind:ident: $text:expr),*) => {$(
-        impl Serialize for $kind {
-            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-                let text: fn(&Self) -> String = $text;
-                serializer.serialize_str(&text(self))
-            }
-        }
-    )*};
+impl Serialize for StallReason {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
 }
-serialize_as_text!(
-    Unit: |x| x.name().to_owned(),
-    Client: |x| x.name().to_owned(),
-    StallReason: ToString::to_string
-);
 
 /// A token taken or given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

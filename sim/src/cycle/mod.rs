@@ -67,6 +67,7 @@ pub use events::{
 };
 pub use module::MAX_CYCLES;
 pub use report::{CycleReport, StallTotal};
+pub(crate) use store::store_cycles;
 pub use timing::TimingConfig;
 
 /// Times a run of `insns` that are fetched from the physical address `insn_addr` (bytes), and

@@ -1,7 +1,7 @@
 //! STORE: bursts written one after the other, each acknowledged before the next.
 
 use vta_isa::resolve::Rows;
-use vta_isa::{Config, MemType};
+use vta_isa::{Config, MemType, Store};
 
 use super::TimingConfig;
 use super::bursts::{Burst, Bursts, Cuts};
@@ -50,6 +50,14 @@ pub(super) struct WritePort {
     pub wake: u64,
 }
 
+/// Cycles that all bursts of a STORE take on an idle memory.
+pub(crate) fn store_cycles(timing: &TimingConfig, config: &Config, store: &Store) -> u64 {
+    let port = WritePort::new(timing, config);
+    let rows = store.dram_rows(config);
+    let bursts = rows.map(|rows| Bursts::new(port.cuts, rows));
+    bursts.into_iter().flatten().map(|b| port.cost(&b)).sum()
+}
+
 impl WritePort {
     pub(super) fn new(timing: &TimingConfig, config: &Config) -> Self {
         let tile_bytes = config.elem_bytes(MemType::Out) as u64;
@@ -84,10 +92,6 @@ impl WritePort {
         self.settle(u64::MAX, sink);
         let burst = self.bursts.as_mut()?.next()?;
         let extra = dram.access(burst.start, now);
-        let cost = match self.tile_beats {
-            Some(_) => NARROW_OVERHEAD + burst.beats + burst.tiles(self.tile_bytes),
-            None => WIDE_OVERHEAD + burst.beats,
-        };
         self.on_bus = Some(OnBus {
             burst,
             command: now,
@@ -95,12 +99,20 @@ impl WritePort {
             requested: false,
             reported: 0,
         });
-        let next = now + extra + cost;
+        let next = now + extra + self.cost(&burst);
         if burst.last {
             return Some(next - 1);
         }
         self.wake = next;
         None
+    }
+
+    /// Cycles from a burst's command to the next, on an idle memory.
+    fn cost(&self, burst: &Burst) -> u64 {
+        match self.tile_beats {
+            Some(_) => NARROW_OVERHEAD + burst.beats + burst.tiles(self.tile_bytes),
+            None => WIDE_OVERHEAD + burst.beats,
+        }
     }
 
     /// Reports the newest burst as far as it lies before `end`.

@@ -2,6 +2,7 @@ use vta_driver::{Device, Work, WorkDone};
 use vta_isa::asm;
 
 use super::*;
+use crate::Board;
 
 const PROGRAM: &str = "load.acc8 sram_base=3 dram_base=0x100 y_size=1 x_size=1 x_stride=1 push_next
         store sram_base=3 dram_base=0x101 y_size=1 x_size=1 x_stride=1 pop_prev push_prev
@@ -23,13 +24,15 @@ fn batch(text: &str) -> Work {
 #[test]
 fn a_board_refuses_what_it_lacks_and_what_it_does_differently() {
     let pynq = Board::preset("pynq").unwrap();
-    let on = |config: Config| {
-        let log = CycleLog::default();
-        SimDevice::cycle_on_within(Budget::default(), &pynq, config, Execution::TimingOnly, log)
-    };
-    let error = on(Config::default()).err().unwrap().to_string();
+    let error = pynq.admit(&Config::default()).unwrap_err().to_string();
     assert!(error.contains("board pynq: uop scratchpad"), "{error}");
-    let device = on(pynq.config.clone()).unwrap();
+    let machine = CycleMachine {
+        config: pynq.config,
+        timing: pynq.timing,
+        core: pynq.core,
+        budget: Budget::default(),
+    };
+    let device = machine.device(Execution::TimingOnly, CycleLog::default());
     for (text, expected) in [
         (
             "gemm uop_end=1 iter_out=1",

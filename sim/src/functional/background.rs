@@ -11,10 +11,9 @@ use vta_driver::{Batch, DeviceMemory, Span};
 use vta_isa::resolve::merge;
 use vta_isa::{Config, Insn};
 
-use super::plan::Plan;
 use super::plan::build::Limits;
 use super::plan::build::span;
-use super::plan::make::{Maker, Subject};
+use super::plan::{Plan, Subject};
 use super::run::scratchpads::Scratchpads;
 use super::threads::schedule::Schedule;
 use crate::kernels::GemmKernel;
@@ -91,12 +90,10 @@ impl Shared {
 
     fn make(self: Arc<Self>, pads: &Scratchpads) {
         let machine = &self.machine;
-        let maker = Maker {
+        let subject = Subject {
             config: &machine.config,
             pads,
             limits: machine.limits,
-        };
-        let subject = Subject {
             insns: &self.batch.insns,
             marks: &self.batch.marks,
             memory: &self.memory,
@@ -105,10 +102,7 @@ impl Shared {
         // The thread's own is one.
         let wanted = || Arc::strong_count(&self) > 1;
         let unwinding = std::panic::AssertUnwindSafe(|| {
-            let plan = maker
-                .make(&subject, &wanted)
-                .ok()
-                .filter(|plan| !plan.once)?;
+            let plan = subject.plan(&wanted).ok().filter(|plan| !plan.once)?;
             if machine.threads > 1 {
                 let (threads, cost) = (machine.threads, machine.least_cost_ns);
                 let make = || Schedule::new(&plan.ops, pads, threads, cost);

@@ -30,21 +30,21 @@ pub(super) fn is_long(batch: &Batch) -> bool {
 /// A batch that came before. It is kept, so that no other can have its address.
 pub(super) struct Known {
     pub batch: Arc<Batch>,
-    pub form: Form,
+    pub course: Course,
 }
 
 impl Known {
     /// Memory of its plan, if it has one.
     pub fn plan_bytes(&self) -> usize {
-        match &self.form {
-            Form::Planned(planned) => planned.plan.bytes,
-            Form::Seen { .. } | Form::Awaited(_) | Form::Direct => 0,
+        match &self.course {
+            Course::Planned(planned) => planned.plan.bytes,
+            Course::Seen { .. } | Course::Awaited(_) | Course::Direct => 0,
         }
     }
 }
 
 /// How a known batch runs.
-pub(super) enum Form {
+pub(super) enum Course {
     /// Not planned yet.
     Seen {
         /// Whether inputs that it doesn't store may be taken as constants.

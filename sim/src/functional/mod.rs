@@ -28,12 +28,11 @@ use vta_isa::tokens;
 use vta_isa::{Config, Insn, Module};
 
 use self::background::Shared;
-use self::known::{Form, Known, Planned, is_long};
-use self::plan::Plan;
+use self::known::{Course, Known, Planned, is_long};
 use self::plan::build::Limits;
 pub use self::plan::listing::{PlanLine, PlanListing};
-use self::plan::make::{Maker, Subject};
 use self::plan::unplanned::Unplanned;
+use self::plan::{Plan, Subject};
 pub use self::planner::{PlanLog, Planner};
 use self::run::direct::Direct;
 use self::run::scratchpads::Scratchpads;
@@ -193,21 +192,15 @@ impl Functional {
     ) -> Result<Plan, Unplanned> {
         self.settle();
         let subject = Subject {
+            config: &self.config,
+            pads: &self.pads,
+            limits: self.limits,
             insns,
             marks,
             memory,
             fixed_inputs,
         };
-        self.maker().make(&subject, &|| true)
-    }
-
-    /// What plans depend on beside their batches.
-    fn maker(&self) -> Maker<'_> {
-        Maker {
-            config: &self.config,
-            pads: &self.pads,
-            limits: self.limits,
-        }
+        subject.plan(&|| true)
     }
 
     /// Runs a plan. Its micro-ops and weights reach the scratchpads when somebody needs them.
@@ -316,14 +309,16 @@ impl Executor for Functional {
         batch: &Arc<Batch>,
         memory: &mut DeviceMemory,
     ) -> Result<RunReport, SimError> {
-        let known = self.find(batch).map(|index| self.known.remove(index).form);
-        let (form, plan) = self.next_form(known, batch, memory);
+        let known = self
+            .find(batch)
+            .map(|index| self.known.remove(index).course);
+        let (course, plan) = self.next_course(known, batch, memory);
         if self.known.len() == MOST_KNOWN {
             self.known.remove(0);
         }
         self.known.push(Known {
             batch: Arc::clone(batch),
-            form,
+            course,
         });
         while self.known.len() > 1 && self.plan_bytes() > self.limits.plan_bytes {
             self.known.remove(0);
@@ -348,50 +343,47 @@ impl Functional {
     }
 
     /// How a batch runs the next time, and the plan with which it runs now, if it does.
-    fn next_form(
+    fn next_course(
         &mut self,
-        form: Option<Form>,
+        course: Option<Course>,
         batch: &Arc<Batch>,
         memory: &DeviceMemory,
-    ) -> (Form, Option<Arc<Plan>>) {
-        match (self.planning, form) {
-            (Planning::Never, _) | (_, Some(Form::Direct)) => (Form::Direct, None),
-            (_, Some(Form::Planned(mut planned))) => {
+    ) -> (Course, Option<Arc<Plan>>) {
+        let fixed_inputs = match course {
+            _ if self.planning == Planning::Never => return (Course::Direct, None),
+            Some(Course::Direct) => return (Course::Direct, None),
+            Some(Course::Awaited(shared)) => return Self::adopt(shared, memory),
+            Some(Course::Planned(mut planned)) => {
                 if planned.holds(memory) {
                     let plan = Arc::clone(&planned.plan);
-                    return (Form::Planned(planned), Some(plan));
+                    return (Course::Planned(planned), Some(plan));
                 }
                 // Inputs that were taken as constants and have changed are data after all.
                 let fixed_inputs = planned.layout != memory.layout();
-                match self.planning {
-                    Planning::AtOnce => self.plan_now(batch, memory, fixed_inputs),
-                    Planning::Again | Planning::Never => (Form::Seen { fixed_inputs }, None),
+                if self.planning == Planning::Again {
+                    return (Course::Seen { fixed_inputs }, None);
                 }
+                fixed_inputs
             }
-            (_, Some(Form::Awaited(shared))) => Self::adopt(shared, memory),
-            (Planning::AtOnce, None) => self.plan_now(batch, memory, true),
-            (Planning::AtOnce, Some(Form::Seen { fixed_inputs })) => {
-                self.plan_now(batch, memory, fixed_inputs)
-            }
-            (Planning::Again, None) => match self.find_shared(batch, memory) {
-                Some(shared) => Self::adopt(shared, memory),
-                None => (Form::Seen { fixed_inputs: true }, None),
-            },
-            (Planning::Again, Some(Form::Seen { fixed_inputs })) => {
-                if !is_long(batch) {
-                    return self.plan_now(batch, memory, fixed_inputs);
-                }
-                self.settle();
-                let shared = self.find_shared(batch, memory);
-                let shared = shared.filter(|shared| shared.fixed_inputs() == fixed_inputs);
-                let start =
-                    || Shared::start(self.machine(), batch, memory, fixed_inputs, &self.pads);
-                match shared.or_else(start) {
+            Some(Course::Seen { fixed_inputs }) => fixed_inputs,
+            None if self.planning == Planning::Again => {
+                return match self.find_shared(batch, memory) {
                     Some(shared) => Self::adopt(shared, memory),
-                    None => self.plan_now(batch, memory, fixed_inputs),
-                }
+                    None => (Course::Seen { fixed_inputs: true }, None),
+                };
+            }
+            None => true,
+        };
+        if self.planning == Planning::Again && is_long(batch) {
+            self.settle();
+            let shared = self.find_shared(batch, memory);
+            let shared = shared.filter(|shared| shared.fixed_inputs() == fixed_inputs);
+            let start = || Shared::start(self.machine(), batch, memory, fixed_inputs, &self.pads);
+            if let Some(shared) = shared.or_else(start) {
+                return Self::adopt(shared, memory);
             }
         }
+        self.plan_now(batch, memory, fixed_inputs)
     }
 
     /// Plans before running.
@@ -400,34 +392,34 @@ impl Functional {
         batch: &Batch,
         memory: &DeviceMemory,
         fixed_inputs: bool,
-    ) -> (Form, Option<Arc<Plan>>) {
+    ) -> (Course, Option<Arc<Plan>>) {
         let Ok(plan) = self.plan(&batch.insns, &batch.marks, memory, fixed_inputs) else {
-            return (Form::Direct, None);
+            return (Course::Direct, None);
         };
         let plan = Arc::new(plan);
-        let form = match (plan.once, self.planning) {
-            (false, _) => Form::Planned(Planned::new(Arc::clone(&plan), memory, None)),
-            (true, Planning::AtOnce) => Form::Seen { fixed_inputs },
-            (true, Planning::Again | Planning::Never) => Form::Direct,
+        let course = match (plan.once, self.planning) {
+            (false, _) => Course::Planned(Planned::new(Arc::clone(&plan), memory, None)),
+            (true, Planning::AtOnce) => Course::Seen { fixed_inputs },
+            (true, Planning::Again | Planning::Never) => Course::Direct,
         };
-        (form, Some(plan))
+        (course, Some(plan))
     }
 
     /// Takes a plan that others make, once it is made.
-    fn adopt(shared: Arc<Shared>, memory: &DeviceMemory) -> (Form, Option<Arc<Plan>>) {
+    fn adopt(shared: Arc<Shared>, memory: &DeviceMemory) -> (Course, Option<Arc<Plan>>) {
         let Some(made) = shared.made() else {
-            return (Form::Awaited(shared), None);
+            return (Course::Awaited(shared), None);
         };
         let Some(plan) = made.cloned() else {
-            return (Form::Direct, None);
+            return (Course::Direct, None);
         };
         if !shared.holds(&plan, memory) {
             // Inputs that have changed are data.
             let fixed_inputs = false;
-            return (Form::Seen { fixed_inputs }, None);
+            return (Course::Seen { fixed_inputs }, None);
         }
         let planned = Planned::new(Arc::clone(&plan), memory, Some(shared));
-        (Form::Planned(planned), Some(plan))
+        (Course::Planned(planned), Some(plan))
     }
 
     fn machine(&self) -> background::Machine {

@@ -109,25 +109,8 @@ pub fn check_case(case: &Case) -> Result<Report, HazardError> {
 
 /// The DRAM of a recorded run before it.
 pub(super) fn case_memory(case: &Case) -> Result<DeviceMemory, HazardError> {
-    let fault = |source| HazardError::Memory {
+    case.memory().map_err(|source| HazardError::Memory {
         case: case.name.clone(),
         source,
-    };
-    let mut memory = DeviceMemory::new();
-    for &(start, size) in &case.allocations {
-        memory.map(start.0, size).map_err(fault)?;
-        let (start, end) = (u64::from(start.0), u64::from(start.0) + size);
-        // A recorded region may run across neighbouring allocations.
-        for region in &case.before {
-            let first = u64::from(region.addr.0);
-            let from = first.max(start);
-            let to = (first + region.bytes.len() as u64).min(end);
-            if from < to {
-                let part = &region.bytes[(from - first) as usize..(to - first) as usize];
-                let bytes = memory.write(from, to - from).map_err(fault)?;
-                bytes.copy_from_slice(part);
-            }
-        }
-    }
-    Ok(memory)
+    })
 }

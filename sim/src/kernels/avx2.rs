@@ -44,7 +44,7 @@ macro_rules! apply_steps {
                         load($here.pointers.acc, tiles[0] + row.lane)
                     },
                     Operand::Scaled(factors) => {
-                        let at = ($here.product.bases.residual[0] + row.residual) as usize;
+                        let at = ($here.product.bases.columns[0].residual + row.residual) as usize;
                         // SAFETY: the caller's promise: 16 bytes, and a column has 16 factors.
                         let [x, y] = unsafe {
                             let factors = load(factors[0].as_ptr(), 0);
@@ -241,9 +241,11 @@ unsafe fn begin<const N: usize>(
         match product.start {
             Start::Zero => {}
             // SAFETY: the caller's promise.
-            Start::Acc => *sum = unsafe { load(pointers.acc, product.bases.acc[0] + row.dst) },
+            Start::Acc => {
+                *sum = unsafe { load(pointers.acc, product.bases.columns[0].dst + row.dst) }
+            }
             Start::Residual => {
-                let at = (product.bases.residual[0] + row.residual) as usize;
+                let at = (product.bases.columns[0].residual + row.residual) as usize;
                 // SAFETY: the caller's promise: 16 bytes.
                 *sum = unsafe { widen(pointers.residual.add(at)) };
             }
@@ -278,7 +280,7 @@ unsafe fn end<const N: usize>(
     apply_steps!(after, here, sums);
     for (sum, row) in sums.iter().zip(rows) {
         if product.write_acc {
-            let at = (product.bases.acc[0] + row.dst) as usize;
+            let at = (product.bases.columns[0].dst + row.dst) as usize;
             // SAFETY: the caller's promise: 16 int32.
             unsafe {
                 _mm256_storeu_si256(pointers.acc.add(at).cast(), sum[0]);
@@ -286,7 +288,7 @@ unsafe fn end<const N: usize>(
             }
         }
         if product.store {
-            let at = (product.bases.out[0] + row.out) as usize;
+            let at = (product.bases.columns[0].out + row.out) as usize;
             // SAFETY: the caller's promise: 16 bytes.
             unsafe { _mm_storeu_si128(pointers.out.add(at).cast(), low_bytes(sum)) };
         }

@@ -110,7 +110,7 @@ pub(crate) fn filled<T: Copy>(value: T, len: usize) -> Vec<T> {
 
 /// A row of accumulators, and of the inputs that it takes in.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct DotRow {
     /// First int32.
     pub acc: u32,
     /// First byte.
@@ -119,24 +119,24 @@ pub(crate) struct Place {
 
 /// Rows with the largest of each offset.
 #[derive(Debug, Default)]
-pub(crate) struct Places {
-    list: Vec<Place>,
-    most: Place,
+pub(crate) struct DotRows {
+    list: Vec<DotRow>,
+    most: DotRow,
 }
 
-impl Places {
+impl DotRows {
     pub fn clear(&mut self) {
         self.list.clear();
-        self.most = Place::default();
+        self.most = DotRow::default();
     }
 
-    pub fn push(&mut self, place: Place) {
-        self.most.acc = self.most.acc.max(place.acc);
-        self.most.inp = self.most.inp.max(place.inp);
-        self.list.push(place);
+    pub fn push(&mut self, row: DotRow) {
+        self.most.acc = self.most.acc.max(row.acc);
+        self.most.inp = self.most.inp.max(row.inp);
+        self.list.push(row);
     }
 
-    pub fn list(&self) -> &[Place] {
+    pub fn list(&self) -> &[DotRow] {
         &self.list
     }
 }
@@ -153,17 +153,17 @@ pub(crate) struct Tap {
 /// Other accumulators that take in the same inputs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Second<'a> {
-    /// int32 from a place's accumulators to these; no place has them.
+    /// int32 from a row's accumulators to these; no row has them.
     pub acc: u32,
     /// The tile of each tap.
     pub wgt: &'a [u32],
 }
 
-/// For each place and tap, the product of the tap's tile and the input there is added to the accumulators. No two
-/// places have the same.
+/// For each row and tap, the product of the tap's tile and the input there is added to the accumulators. No two
+/// rows have the same.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Dots<'a> {
-    pub places: &'a Places,
+    pub rows: &'a DotRows,
     pub taps: &'a [Tap],
     /// Only for kernels that take two columns.
     pub second: Option<Second<'a>>,
@@ -177,7 +177,7 @@ pub(crate) struct Dots<'a> {
 impl Dots<'_> {
     /// Checks every offset, so that kernels needn't.
     pub(super) fn check(&self, inp: &[u8], acc: &[i32]) {
-        let (block, most) = (self.block, self.places.most);
+        let (block, most) = (self.block, self.rows.most);
         let taps = self.taps.iter().fold(Tap::default(), |most, tap| Tap {
             inp: most.inp.max(tap.inp),
             wgt: most.wgt.max(tap.wgt),
@@ -209,18 +209,48 @@ impl Dots<'_> {
         assert!(self.second.is_none() || kernel.takes_two_columns());
     }
 
-    /// The lines of one column of each tile, from the first tile's on, and how many lie from tile to tile.
-    pub(super) fn lines(&self, column: usize) -> (&[Line], usize) {
+    /// Gives each column's rows to a kernel, at most `most` together.
+    #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+    pub(super) fn each_column(
+        &self,
+        inp: &[u8],
+        acc: &mut [i32],
+        most: usize,
+        add: impl Fn(&DotColumn<'_>, &[DotRow]),
+    ) {
         let lines = panel::tile_lines(self.tiles.format, self.block);
-        let first = column * lines;
-        (&self.tiles.lines[first..], lines * self.tiles.columns())
+        let second = self.second.map_or(&[][..], |second| second.wgt);
+        for column in 0..self.block / COLUMN {
+            let tiles = self.taps.iter().map(|tap| tap.wgt);
+            let here = DotColumn {
+                dots: self,
+                first: [
+                    self.first(column, tiles),
+                    self.first(column, second.iter().copied()),
+                ],
+                lines: self.tiles.lines[column * lines..].as_ptr(),
+                tile_lines: lines * self.tiles.columns(),
+                inp: inp.as_ptr(),
+                acc: acc[column * COLUMN..].as_mut_ptr(),
+            };
+            let mut rest = self.rows.list();
+            while !rest.is_empty() {
+                // About even: 13 rows are seven and six, not twelve and one.
+                let (now, later) = rest.split_at(rest.len().div_ceil(rest.len().div_ceil(most)));
+                add(&here, now);
+                rest = later;
+            }
+        }
     }
 
     /// What the sums of a column of some tiles start from, beside the accumulators.
-    #[cfg(target_arch = "x86_64")]
-    pub(super) fn first(&self, column: usize, tiles: impl Iterator<Item = u32>) -> [i32; COLUMN] {
+    #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+    fn first(&self, column: usize, tiles: impl Iterator<Item = u32>) -> [i32; COLUMN] {
         let columns = self.tiles.columns();
         let mut first = [0i32; COLUMN];
+        if self.tiles.format != Format::Biased {
+            return first;
+        }
         for tile in tiles {
             let correction = &self.tiles.corrections[tile as usize * columns + column];
             for (sum, more) in first.iter_mut().zip(correction) {
@@ -228,6 +258,36 @@ impl Dots<'_> {
             }
         }
         first
+    }
+}
+
+/// A column of all tiles, as kernels with vectors reach it.
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+pub(super) struct DotColumn<'a> {
+    pub dots: &'a Dots<'a>,
+    /// What the sums start from beside the accumulators, and those of the second tiles.
+    pub first: [[i32; COLUMN]; 2],
+    /// The column's lines of the first tile.
+    lines: *const Line,
+    /// Lines from tile to tile.
+    tile_lines: usize,
+    inp: *const u8,
+    /// The column's accumulators, which rows count from.
+    pub acc: *mut i32,
+}
+
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+impl DotColumn<'_> {
+    /// Where the inputs of each row lie for a tap.
+    #[inline(always)]
+    pub fn inputs<const N: usize>(&self, tap: &Tap, rows: &[DotRow; N]) -> [*const u8; N] {
+        rows.map(|row| self.inp.wrapping_add((row.inp + tap.inp) as usize))
+    }
+
+    /// The column's lines of a tile.
+    #[inline(always)]
+    pub fn panel(&self, tile: u32) -> *const Line {
+        self.lines.wrapping_add(tile as usize * self.tile_lines)
     }
 }
 
@@ -279,7 +339,7 @@ pub(super) fn scalar_singles(singles: &Singles<'_>, inp: &[u8], acc: &mut [i32])
 }
 
 /// Adds the products of a tile, whose rows are as long as the input.
-fn add_tile(sums: &mut [i32], input: &[u8], tile: &[u8]) {
+pub(crate) fn add_tile(sums: &mut [i32], input: &[u8], tile: &[u8]) {
     for (sum, weights) in sums.iter_mut().zip(tile.chunks_exact(input.len())) {
         let dot = input.iter().zip(weights);
         let dot = dot.map(|(&x, &w)| i32::from(x as i8) * i32::from(w as i8));
@@ -290,10 +350,10 @@ fn add_tile(sums: &mut [i32], input: &[u8], tile: &[u8]) {
 /// Adds the products in plain loops.
 pub(super) fn scalar(dots: &Dots<'_>, inp: &[u8], acc: &mut [i32]) {
     let block = dots.block;
-    for place in dots.places.list() {
-        let sums = &mut acc[place.acc as usize..][..block];
+    for row in dots.rows.list() {
+        let sums = &mut acc[row.acc as usize..][..block];
         for tap in dots.taps {
-            let input = &inp[(place.inp + tap.inp) as usize..][..block];
+            let input = &inp[(row.inp + tap.inp) as usize..][..block];
             let tile = &dots.wgt[tap.wgt as usize * block * block..][..block * block];
             add_tile(sums, input, tile);
         }

@@ -234,7 +234,7 @@ impl Gather {
         tables[0] + tables[1] + size_of_val(&self.runs[..])
     }
 
-    /// Adds a tile whose list is at least as long as those before.
+    /// Adds a tile whose list has something, and is at least as long as those before.
     pub fn push(&mut self, tile: u32, list: &[u32]) {
         let length = list.len() as u32;
         match self.runs.last_mut() {
@@ -258,16 +258,6 @@ fn gather_body(gather: TileOp<&Gather>, acc: &mut [i32]) {
     for_alu_op!(op, OP => gather_tiles(on, lanes, acc, |x, y| OP.apply(x, y)));
 }
 
-/// Tiles whose lists are equally long.
-#[derive(Clone, Copy)]
-struct Lists<'a> {
-    tiles: &'a [u32],
-    /// List after list.
-    operands: &'a [u32],
-    /// int32 of a tile.
-    lanes: usize,
-}
-
 #[inline(always)]
 fn gather_tiles(
     table: &Gather,
@@ -275,61 +265,37 @@ fn gather_tiles(
     acc: &mut [i32],
     op: impl Fn(i32, i32) -> i32 + Copy,
 ) {
-    let (mut tiles, mut operands) = (&table.tiles[..], &table.operands[..]);
+    let (mut rest, mut operands) = (&table.tiles[..], &table.operands[..]);
     for &(count, length) in &table.runs {
-        let (now, later) = tiles.split_at(count as usize);
-        let (list, rest) = operands.split_at(count as usize * length as usize);
-        (tiles, operands) = (later, rest);
-        let lists = Lists {
-            tiles: now,
-            operands: list,
-            lanes,
-        };
+        let (now, later) = rest.split_at(count as usize);
+        let (list, others) = operands.split_at(count as usize * length as usize);
+        (rest, operands) = (later, others);
+        let tiles = (now, lanes);
         if !lanes.is_multiple_of(16) {
-            gather_lists::<1>(lists, acc, op);
+            gather_lists::<1>(tiles, list.chunks(length as usize), acc, op);
             continue;
         }
         // Lengths that the compiler knows: no loop over the list.
         match length {
-            1 => gather_known::<1>(lists, acc, op),
-            2 => gather_known::<2>(lists, acc, op),
-            3 => gather_known::<3>(lists, acc, op),
-            _ => gather_lists::<16>(lists, acc, op),
+            1 => gather_lists::<16>(tiles, list.as_chunks::<1>().0.iter(), acc, op),
+            2 => gather_lists::<16>(tiles, list.as_chunks::<2>().0.iter(), acc, op),
+            3 => gather_lists::<16>(tiles, list.as_chunks::<3>().0.iter(), acc, op),
+            _ => gather_lists::<16>(tiles, list.chunks(length as usize), acc, op),
         }
     }
 }
 
-/// Lists of LENGTH tiles of a multiple of 16 lanes.
-#[inline(always)]
-fn gather_known<const LENGTH: usize>(
-    lists: Lists<'_>,
-    acc: &mut [i32],
-    op: impl Fn(i32, i32) -> i32 + Copy,
-) {
-    let (operands, _) = lists.operands.as_chunks::<LENGTH>();
-    for (&tile, list) in lists.tiles.iter().zip(operands) {
-        for lane in (0..lists.lanes).step_by(16) {
-            gather_tile::<16>(acc, [tile as usize, lane], list, op);
-        }
-    }
-}
-
-/// Lists of any one length.
+/// Tiles of so many lanes, a multiple of N, with their lists.
 #[inline(always)]
 fn gather_lists<const N: usize>(
-    lists: Lists<'_>,
+    (tiles, lanes): (&[u32], usize),
+    lists: impl Iterator<Item: AsRef<[u32]>>,
     acc: &mut [i32],
     op: impl Fn(i32, i32) -> i32 + Copy,
 ) {
-    let Lists {
-        tiles,
-        operands,
-        lanes,
-    } = lists;
-    let length = operands.len().checked_div(tiles.len()).unwrap_or(0).max(1);
-    for (&tile, list) in tiles.iter().zip(operands.chunks_exact(length)) {
+    for (&tile, list) in tiles.iter().zip(lists) {
         for lane in (0..lanes).step_by(N) {
-            gather_tile::<N>(acc, [tile as usize, lane], list, op);
+            gather_tile::<N>(acc, [tile as usize, lane], list.as_ref(), op);
         }
     }
 }

@@ -65,7 +65,7 @@ impl GemmKernel {
     /// # Panics
     /// When something lies outside the scratchpads, or a tile isn't laid out: a fault of the caller.
     pub(crate) fn add(self, dots: &Dots<'_>, inp: &[u8], acc: &mut [i32]) {
-        if dots.places.list().is_empty() || dots.taps.is_empty() {
+        if dots.rows.list().is_empty() || dots.taps.is_empty() {
             return;
         }
         dots.check(inp, acc);

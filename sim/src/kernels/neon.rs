@@ -7,7 +7,7 @@
 use std::arch::aarch64::*;
 use std::arch::asm;
 
-use super::direct::{Dots, Place};
+use super::direct::{DotColumn, DotRow, Dots};
 use super::scalar::Sums as Ends;
 use super::{COLUMN, Line, Memory, PADDING, Product, Stretch};
 
@@ -175,46 +175,34 @@ fn dot<const LANE: i32>(mut sum: int32x4_t, weights: int8x16_t, input: int8x16_t
 
 /// Adds products whose offsets were checked, on a CPU that has the instructions.
 pub(super) fn add(dots: &Dots<'_>, inp: &[u8], acc: &mut [i32]) {
-    for column in 0..dots.block / COLUMN {
-        for places in dots.places.list().chunks(MOST_ROWS) {
-            let mut sums = [[0; COLUMN]; MOST_ROWS];
-            by_rows!(places.len(), N => {
-                // SAFETY: `GemmKernel::add` has checked every offset against the scratchpads, and that all tiles are
-                // laid out; kernels are only chosen where `GemmKernel::supported` is true.
-                unsafe { place::<N>(dots, column, &places.as_chunks().0[0], inp, &mut sums) };
-            });
-            for (place, sums) in places.iter().zip(&sums) {
-                let acc = &mut acc[place.acc as usize + column * COLUMN..][..COLUMN];
-                for (acc, sum) in acc.iter_mut().zip(sums) {
-                    *acc = acc.wrapping_add(*sum);
-                }
-            }
-        }
-    }
+    dots.each_column(inp, acc, MOST_ROWS, |here, rows| {
+        by_rows!(rows.len(), N => {
+            // SAFETY: `GemmKernel::add` has checked every offset against the scratchpads, and that all tiles are
+            // laid out; kernels are only chosen where `GemmKernel::supported` is true.
+            unsafe { add_rows::<N>(here, &rows.as_chunks().0[0]) };
+        });
+    });
 }
 
 /// # Safety
-/// The CPU has the features. Inputs of a block's bytes lie at each place for each tap, and the column's lines at each
-/// tap's tile.
+/// The CPU has the features. 16 int32 of the accumulators lie at each row, inputs of a block's bytes at each row for each
+/// tap, and a line for every four of them at each tap's tile.
 #[target_feature(enable = "neon,dotprod")]
-unsafe fn place<const N: usize>(
-    dots: &Dots<'_>,
-    column: usize,
-    places: &[Place; N],
-    inp: &[u8],
-    to: &mut [[i32; COLUMN]; MOST_ROWS],
-) {
-    let (lines, tile_lines) = dots.lines(column);
+unsafe fn add_rows<const N: usize>(here: &DotColumn<'_>, rows: &[DotRow; N]) {
     let mut sums: [Sums; N] = [[vdupq_n_s32(0); 4]; N];
-    for tap in dots.taps {
-        // SAFETY: the caller's promise.
-        unsafe {
-            let inputs = places.map(|place| inp.as_ptr().add((place.inp + tap.inp) as usize));
-            let panel = lines.as_ptr().add(tap.wgt as usize * tile_lines);
-            add_products(&mut sums, inputs, panel, dots.block);
+    // SAFETY: the caller's promise.
+    unsafe {
+        for tap in here.dots.taps {
+            let (inputs, panel) = (here.inputs(tap, rows), here.panel(tap.wgt));
+            add_products(&mut sums, inputs, panel, here.dots.block);
+        }
+        for (sums, row) in sums.iter().zip(rows) {
+            for (part, sum) in sums.iter().enumerate() {
+                let to = here.acc.add(row.acc as usize + 4 * part);
+                vst1q_s32(to, vaddq_s32(vld1q_s32(to), *sum));
+            }
         }
     }
-    store(&sums, to);
 }
 
 /// Runs `rounds` of independent `sdot`; how many multiply-adds that were.

@@ -2,7 +2,7 @@
 
 use vta_isa::{AluOp, for_alu_op};
 
-use super::{COLUMN, MAX_COLUMNS, Memory, Operand, PADDING, Product, Row, Start, Step};
+use super::{COLUMN, Memory, Operand, PADDING, Product, Row, Start, Step};
 
 /// Runs a product whose offsets are checked.
 pub(super) fn run(product: &Product<'_>, memory: &mut Memory<'_>) {
@@ -38,18 +38,21 @@ impl<'a> Sums<'a> {
     /// Everything around the products, which `add_products` adds.
     pub fn run(self, memory: &mut Memory<'_>, add_products: impl FnOnce(&mut [i32], &Memory<'_>)) {
         let Self { product, row, .. } = self;
-        let (bases, width) = (product.bases, product.block.min(COLUMN));
+        let (base, width) = (
+            product.bases.columns[self.column],
+            product.block.min(COLUMN),
+        );
         let mut sums = [0i32; COLUMN];
         let sums = &mut sums[..width];
-        let at = |bases: &[u32; MAX_COLUMNS], offset: u32| {
-            let first = bases[self.column] as usize + offset as usize;
+        let at = |base: u32, offset: u32| {
+            let first = base as usize + offset as usize;
             first..first + width
         };
         match product.start {
             Start::Zero => {}
-            Start::Acc => sums.copy_from_slice(&memory.acc[at(&bases.acc, row.dst)]),
+            Start::Acc => sums.copy_from_slice(&memory.acc[at(base.dst, row.dst)]),
             Start::Residual => {
-                let bytes = &memory.residual[at(&bases.residual, row.residual)];
+                let bytes = &memory.residual[at(base.residual, row.residual)];
                 for (sum, &byte) in sums.iter_mut().zip(bytes) {
                     *sum = i32::from(byte as i8);
                 }
@@ -66,10 +69,10 @@ impl<'a> Sums<'a> {
             self.step(step, sums, memory);
         }
         if product.write_acc {
-            memory.acc[at(&bases.acc, row.dst)].copy_from_slice(sums);
+            memory.acc[at(base.dst, row.dst)].copy_from_slice(sums);
         }
         if product.store {
-            let bytes = &mut memory.out[at(&bases.out, row.out)];
+            let bytes = &mut memory.out[at(base.out, row.out)];
             for (byte, sum) in bytes.iter_mut().zip(sums.iter()) {
                 *byte = *sum as u8;
             }
@@ -112,7 +115,7 @@ impl<'a> Sums<'a> {
                 apply(step.op, sums, &memory.acc[at..]);
             }
             Operand::Scaled(lanes) => {
-                let at = self.product.bases.residual[self.column] + self.row.residual;
+                let at = self.product.bases.columns[self.column].residual + self.row.residual;
                 let bytes = &memory.residual[at as usize..];
                 for ((x, factor), &byte) in sums.iter_mut().zip(&lanes[self.column]).zip(bytes) {
                     *x = x.wrapping_add(factor.wrapping_mul(i32::from(byte as i8)));

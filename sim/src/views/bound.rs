@@ -1,12 +1,17 @@
 //! Cycles that a layer takes at least, whatever its schedule.
 
-use std::collections::BTreeMap;
+use std::ops::Range;
 
 use serde::Serialize;
-use vta_isa::{Config, Insn, Load, MemType, Store};
+use vta_isa::resolve::{Rows, merge};
+use vta_isa::{Config, Insn, MemType};
 
 use super::spend::issue_cycles;
-use crate::cycle::TimingConfig;
+use crate::cycle::{TimingConfig, store_cycles};
+
+/// Rows of loads that are listed beyond twice those that are apart: programs load the same bytes often, and memory grows
+/// with distinct ones.
+const MOST_UNMERGED: usize = 1 << 12;
 
 /// Resources of which each does one thing a cycle at best; none can be hidden.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -54,58 +59,27 @@ impl Bound {
         timing: &TimingConfig,
     ) -> Self {
         let mut bound = Self::default();
-        let mut read = ByteSet::default();
+        let (mut read, mut room) = (Vec::new(), MOST_UNMERGED);
         for insn in insns {
             bound.compute_cycles += compute_cycles(insn, config, timing);
             match insn {
                 Insn::Gemm(gemm) if !gemm.reset => bound.gemm_cycles += gemm.steps(),
-                Insn::Load(load) => read.load(load, config),
-                Insn::Store(store) => bound.store_cycles += store_cycles(store, config, timing),
-                Insn::Gemm(_) | Insn::Alu(_) | Insn::Finish(_) => {}
+                Insn::Load(load) if load.mem != MemType::Uop => {
+                    read.extend(load.dram_rows(config).iter().flat_map(Rows::apart));
+                    if read.len() > room {
+                        merge(&mut read);
+                        room = 2 * read.len() + MOST_UNMERGED;
+                    }
+                }
+                Insn::Store(store) => bound.store_cycles += store_cycles(timing, config, store),
+                Insn::Load(_) | Insn::Gemm(_) | Insn::Alu(_) | Insn::Finish(_) => {}
             }
         }
-        bound.read_cycles = read.beats(u64::from(timing.bus_bytes));
+        merge(&mut read);
+        let bus = u64::from(timing.bus_bytes);
+        let beats = |bytes: &Range<u64>| bytes.end.div_ceil(bus) - bytes.start / bus;
+        bound.read_cycles = read.iter().map(beats).sum();
         bound
-    }
-}
-
-/// Disjoint ranges of bytes, start to end, never touching.
-#[derive(Debug, Default)]
-struct ByteSet(BTreeMap<u64, u64>);
-
-impl ByteSet {
-    fn load(&mut self, load: &Load, config: &Config) {
-        if load.is_sync() || load.mem == MemType::Uop {
-            return;
-        }
-        let tile = config.elem_bytes(load.mem) as u64;
-        let rows = if load.x_stride == 0 { 1 } else { load.y_size };
-        for row in 0..u64::from(rows) {
-            let start = (u64::from(load.dram_base) + row * u64::from(load.x_stride)) * tile;
-            self.insert(start, start + u64::from(load.x_size) * tile);
-        }
-    }
-
-    fn insert(&mut self, mut start: u64, mut end: u64) {
-        // Most rows lie within or right behind the range before them.
-        if let Some((&before, last)) = self.0.range_mut(..=start).next_back()
-            && *last >= start
-        {
-            if *last >= end {
-                return;
-            }
-            start = before;
-        }
-        while let Some((&next, &last)) = self.0.range(start..=end).next() {
-            end = end.max(last);
-            self.0.remove(&next);
-        }
-        self.0.insert(start, end);
-    }
-
-    fn beats(&self, bus_bytes: u64) -> u64 {
-        let beats = |(start, end): (&u64, &u64)| end.div_ceil(bus_bytes) - start / bus_bytes;
-        self.0.iter().map(beats).sum()
     }
 }
 
@@ -119,31 +93,6 @@ fn compute_cycles(insn: &Insn, config: &Config, timing: &TimingConfig) -> u64 {
         }
         Insn::Load(_) | Insn::Store(_) | Insn::Finish(_) => 0,
     }
-}
-
-fn store_cycles(store: &Store, config: &Config, timing: &TimingConfig) -> u64 {
-    if store.is_sync() {
-        return 0;
-    }
-    let tile = config.elem_bytes(MemType::Out) as u64;
-    let bus = u64::from(timing.bus_bytes);
-    let burst = u64::from(timing.burst_beats) * bus;
-    let mut cycles = 0;
-    for row in 0..u64::from(store.y_size) {
-        let mut at = (u64::from(store.dram_base) + row * u64::from(store.x_stride)) * tile;
-        let end = at + u64::from(store.x_size) * tile;
-        while at < end {
-            let stop = end.min((at / burst + 1) * burst);
-            let beats = stop.div_ceil(bus) - at / bus;
-            cycles += if tile > bus {
-                3 + beats + stop.div_ceil(tile) - at / tile
-            } else {
-                4 + beats
-            };
-            at = stop;
-        }
-    }
-    cycles
 }
 
 #[cfg(test)]

@@ -88,11 +88,10 @@ impl<W: Write> TraceWriter<W> {
         };
         trace.write("{\"displayTimeUnit\":\"ns\",\"otherData\":{\"unit\":\"1 ns = 1 cycle\"},\n");
         trace.write("\"traceEvents\":[");
-        let mut name = String::new();
-        escape(title, &mut name);
+        let name = quoted(&format!("{title} (1 ns = 1 cycle)"));
         trace.event(&format!(
             "\"ph\":\"M\",\"pid\":1,\"tid\":0,\"name\":\"process_name\",\
-             \"args\":{{\"name\":\"{name} (1 ns = 1 cycle)\"}}"
+             \"args\":{{\"name\":{name}}}"
         ));
         for (tid, name) in (1..).zip(TRACKS) {
             trace.event(&format!(
@@ -164,9 +163,7 @@ impl<W: Write> TraceWriter<W> {
         time(self.offset + from, &mut line);
         line.push_str(",\"dur\":");
         time(to - from, &mut line);
-        line.push_str(",\"name\":\"");
-        escape(name, &mut line);
-        let _ = write!(line, "\",\"args\":{{{args}}}");
+        let _ = write!(line, ",\"name\":{},\"args\":{{{args}}}", quoted(name));
         self.event(&line);
         self.line = line;
     }
@@ -210,12 +207,10 @@ impl<W: Write> TraceRun<'_, W> {
         };
         let text = self.insns[insn].to_string();
         let name = text.split(' ').next().unwrap_or_default();
-        let mut args = format!("\"insn\":{insn},\"text\":\"{text}\",\"layer\":\"");
-        escape(self.layer_of(insn), &mut args);
-        args.push('"');
-        let name = name.to_owned();
+        let layer = quoted(self.layer_of(insn));
+        let args = format!("\"insn\":{insn},\"text\":\"{text}\",\"layer\":{layer}");
         self.trace
-            .slice(Track::of(module.into()), &name, [from, to], &args);
+            .slice(Track::of(module.into()), name, [from, to], &args);
     }
 
     fn flush_dispatched(&mut self) {
@@ -307,20 +302,9 @@ fn time(cycle: u64, line: &mut String) {
     let _ = write!(line, "{}.{:03}", cycle / 1000, cycle % 1000);
 }
 
-/// Adds the inside of a JSON string.
-fn escape(text: &str, line: &mut String) {
-    for c in text.chars() {
-        match c {
-            '"' | '\\' => {
-                line.push('\\');
-                line.push(c);
-            }
-            '\u{0}'..='\u{1f}' => {
-                let _ = write!(line, "\\u{:04x}", c as u32);
-            }
-            _ => line.push(c),
-        }
-    }
+/// A JSON string, quoted.
+fn quoted(text: &str) -> serde_json::Value {
+    text.into()
 }
 
 #[cfg(test)]

@@ -78,18 +78,6 @@ pub struct Buckets {
     pub busy: Vec<[u64; Lane::COUNT]>,
 }
 
-impl Buckets {
-    /// The same with buckets of at least `width_cycles`, a power of two.
-    pub fn coarser(&self, width_cycles: u64) -> Self {
-        let mut result = self.clone();
-        while result.width_cycles < width_cycles {
-            result.busy = halve(&result.busy);
-            result.width_cycles *= 2;
-        }
-        result
-    }
-}
-
 impl<'p> Timeline<'p> {
     /// At most `max_buckets` buckets, at least 2.
     pub fn new(insns: &'p [Insn], max_buckets: usize) -> Self {
@@ -227,12 +215,5 @@ mod tests {
                 .all(|&b| b <= buckets.width_cycles);
             assert!(full, "a bucket holds more than its width");
         }
-    }
-
-    #[test]
-    fn coarser_buckets_are_what_fewer_would_have_been() {
-        let (_, fine) = run(1 << 20);
-        let (_, coarse) = run(16);
-        assert_eq!(fine.coarser(coarse.width_cycles), coarse);
     }
 }

@@ -79,7 +79,9 @@ fn main() -> Done {
 
 /// Reading and quantising.
 fn compiler() -> Result<QGraph, Box<dyn Error>> {
-    let read = |file| onnx::load_file(std::fs::read(demo(file)).unwrap(), &ReadOptions::default());
+    let read = |file| {
+        onnx::load_part(std::fs::read(demo(file)).unwrap(), &ReadOptions::default())?.whole()
+    };
     let net = path("read a network", || {
         read("resnet20.onnx").map(|graph| passes::quantized(&graph))
     })??;
@@ -165,9 +167,9 @@ fn picture() -> Done {
 
 fn report() -> Done {
     let mut target = Target::named("cycle");
-    target.views.timing_only = true;
+    target.timing_only = true;
     let mut session = vta_app::Session::open(Model::open("demo")?, &target, &())?;
-    let input = session.inputs()?.remove(0);
+    let input = session.inputs()[0].clone();
     let feed = vta_app::Feed {
         name: &input.name,
         values: vta_app::Values::Real(vec![0.0; input.len()].into()),

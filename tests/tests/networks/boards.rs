@@ -15,7 +15,7 @@ use vta_hw_opencl::Structure;
 use vta_isa::{Config, Insn, MemType, Opcode, asm, check};
 use vta_sim::cycle::{Silent, simulate};
 use vta_sim::hazards::{self, UopSource};
-use vta_sim::{Board, CycleLog, Execution, SimDevice};
+use vta_sim::{Board, CycleLog, CycleMachine, Execution, SimDevice};
 use vta_tests::cifar::{self, IMAGENET};
 
 fn shift(name: &str) -> QGraph {
@@ -152,17 +152,13 @@ fn check_bits(graph: &QGraph, program: &Arc<Program>, device: Arc<dyn Device>) {
 }
 
 fn cycle(board: &Board) -> Arc<dyn Device> {
-    let (config, log) = (board.config.clone(), CycleLog::default());
-    Arc::new(
-        SimDevice::cycle_on_within(
-            vta_driver::Budget::default(),
-            board,
-            config,
-            Execution::Full,
-            log,
-        )
-        .unwrap(),
-    )
+    let machine = CycleMachine {
+        config: board.config.clone(),
+        timing: board.timing.clone(),
+        core: board.core,
+        budget: vta_driver::Budget::default(),
+    };
+    Arc::new(machine.device(Execution::Full, CycleLog::default()))
 }
 
 #[test]

@@ -3,14 +3,16 @@ use vta_compiler::{passes, zoo};
 
 use super::*;
 
+fn target(board: Option<&str>, timing: Option<&str>) -> Target {
+    Target {
+        board: board.map(str::to_owned),
+        timing: timing.map(str::to_owned),
+        ..Target::default()
+    }
+}
+
 fn machine(board: Option<&str>, timing: Option<&str>) -> Machine {
-    let config = None;
-    Machine::read(Wanted {
-        config,
-        board,
-        timing,
-    })
-    .unwrap()
+    Machine::read(&target(board, timing)).unwrap()
 }
 
 #[test]
@@ -21,12 +23,12 @@ fn a_timing_alone_leaves_the_machine_as_it_is_and_says_what_does_not_fit() {
         lower::compile(&graph, &machine.config, &LowerOptions::default()).unwrap()
     };
     let plain = machine(None, None);
-    assert_eq!((&plain.name[..], plain.named()), ("pynq", None));
+    assert_eq!(plain.name, "pynq");
     assert_eq!(plain.misfit(&program(&plain)), None);
     let timed = machine(None, Some("de10"));
     assert_eq!(
-        (&timed.config, timed.named()),
-        (&Config::default(), Some("de10"))
+        (&timed.config, &timed.name[..]),
+        (&Config::default(), "de10")
     );
     // A layer by shifts and with few micro-ops is one for the board.
     assert_eq!(timed.misfit(&program(&timed)), None);
@@ -68,14 +70,9 @@ fn boards_and_timings_exclude_each_other_and_must_exist() {
             "`timing` zcu: no such preset, and no such file",
         ),
     ] {
-        let config = None;
-        let error = Machine::read(Wanted {
-            config,
-            board,
-            timing,
-        })
-        .unwrap_err()
-        .to_string();
+        let error = Machine::read(&target(board, timing))
+            .unwrap_err()
+            .to_string();
         assert!(error.contains(part), "{error}");
     }
 }

@@ -2,19 +2,19 @@
 
 use std::sync::Arc;
 
-use vta_driver::{Batch, Budget, DeviceMemory, RunReport, Runner};
+use vta_driver::{Batch, DeviceMemory, RunReport, Runner};
 use vta_hw_rtl::{Moved, Rtl};
 use vta_isa::Config;
-use vta_sim::cycle::TimingConfig;
+
+use crate::device::machine::Machine;
 
 /// The two that are compared.
 pub struct Two<'a> {
     pub config: &'a Config,
     pub rtl: &'a mut Rtl,
     pub reference: &'a mut Runner,
-    /// The model's time.
-    pub timing: &'a TimingConfig,
-    pub budget: &'a Budget,
+    /// Whose time the model takes.
+    pub machine: &'a Machine,
 }
 
 /// A byte that differs: address, the design's, the model's.
@@ -47,7 +47,7 @@ impl Two<'_> {
         let ran = vta_hw_rtl::run(
             self.rtl,
             self.config,
-            Some(self.budget.cycles),
+            Some(self.machine.budget.cycles),
             batch,
             memory,
         );

@@ -336,7 +336,7 @@ fn order(two: &Two<'_>, batch: &Batch) -> Result<Vec<u32>, String> {
         insns: &batch.insns,
         insn_addr: batch.insn_addr.0,
     };
-    let times = insn_times(two.budget, two.timing, two.config, run);
+    let times = insn_times(&two.machine.budget, &two.machine.timing, two.config, run);
     let times = times.map_err(|error| error.to_string())?;
     // Stable: what starts in one cycle stays in the order of the tokens.
     order.sort_by_key(|&index| times[index as usize].start);

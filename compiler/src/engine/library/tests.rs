@@ -70,14 +70,14 @@ fn values_are_given_in_the_order_in_which_they_are_asked_for() {
     let sum = floats(&[1, 2, 2, 2], [2.0, -4.0, 1.0, 0.0, -3.0, 6.0, -1.5, 0.0]);
     let relu = floats(&[1, 2, 2, 2], [2.0, 0.0, 1.0, 0.0, 0.0, 6.0, 0.0, 0.0]);
     let weights = floats(&[2, 1, 1, 1], [2.0, -3.0]);
-    let run = |outputs: &[&str]| engine.run(&[("x", &x)], outputs).unwrap();
+    let run = |outputs: &[&str]| engine.run(&[Lent::of("x", &x)], outputs).unwrap();
     assert_eq!(run(&["relu"])[0], relu);
     let all = run(&["relu", "sum", "x", "sum", "w"]);
     assert_eq!(all, [relu.clone(), sum.clone(), x.clone(), sum, weights]);
     assert_eq!(run(&[]), []);
     // A value in the middle may be given instead.
     let given = floats(&[1, 2, 2, 2], [-1.0; 8]);
-    let out = engine.run(&[("sum", &given)], &["relu"]).unwrap();
+    let out = engine.run(&[Lent::of("sum", &given)], &["relu"]).unwrap();
     assert_eq!(out, [floats(&[1, 2, 2, 2], [0.0; 8])]);
 }
 
@@ -85,7 +85,11 @@ fn values_are_given_in_the_order_in_which_they_are_asked_for() {
 fn what_does_not_fit_is_an_error_that_says_where() {
     let engine = Engine::new(small()).unwrap();
     let x = floats(&[1, 1, 2, 2], [0.0; 4]);
-    let run = |inputs: &[(&str, &Tensor)], output| engine.run(inputs, &[output]).unwrap_err();
+    let run = |inputs: &[(&str, &Tensor)], output| {
+        let inputs = inputs.iter().map(|(name, tensor)| Lent::of(name, tensor));
+        let inputs: Vec<Lent<'_>> = inputs.collect();
+        engine.run(&inputs, &[output]).unwrap_err()
+    };
     let missing = |name: &str| EngineError::Name(name.to_owned());
     assert_eq!(run(&[("x", &x)], "y"), missing("y"));
     assert_eq!(run(&[("z", &x)], "relu"), missing("z"));
@@ -122,7 +126,10 @@ fn what_does_not_fit_is_an_error_that_says_where() {
     );
     let add = Engine::new(onnx::save(&add)).unwrap();
     let x = floats(&[1, 4], [0.0; 4]);
-    let error = add.run(&[("x", &x)], &["y"]).unwrap_err().to_string();
+    let error = add
+        .run(&[Lent::of("x", &x)], &["y"])
+        .unwrap_err()
+        .to_string();
     assert!(error.contains("a sum"), "{error}");
     for bytes in [&b""[..], b"no model", &small()[..40]] {
         assert!(matches!(Engine::new(bytes), Err(EngineError::Load(_))));
@@ -198,7 +205,7 @@ fn sums() -> Vec<u8> {
 fn results_depend_on_no_number_of_threads() {
     let engine = Engine::new(sums()).unwrap();
     let x = floats(&[1, 3, 112, 112], noise(3 * 112 * 112, 3));
-    let run = || engine.run(&[("x", &x)], &["y"]).unwrap();
+    let run = || engine.run(&[Lent::of("x", &x)], &["y"]).unwrap();
     let alone = run();
     // Two threads would give other bits: without that this test proves nothing.
     let options = RunOptions::default();

@@ -53,7 +53,7 @@ fn products_count_each_pair_once() {
     }
     let tokens: [&[usize]; 3] = [&[1, 2, 9, 7], &[1, 2, 7, 5], &[1, 2, 9, 5]];
     assert_eq!(macs(written("MatMul", vec![]), tokens), 2 * 9 * 7 * 5);
-    let text = |t: &str| OnnxAttribute::Text(t.as_bytes().to_vec());
+    let text = |t: &str| OnnxAttribute::Text(t.to_owned());
     let sum = written(
         "Einsum",
         vec![("equation".to_owned(), text("bhid,bhdj->bhij"))],

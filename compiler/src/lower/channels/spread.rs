@@ -6,36 +6,22 @@ use std::ops::Range;
 
 use vta_isa::{Gemm, Load};
 
-use super::super::emit::{Emitter, Loops, Rect, uop};
+use super::super::emit::{Loops, Rect, uop};
 use super::super::stage::Sums;
-use super::super::transfer::Transfer;
+use super::super::transfer::{Area, Transfer};
 use super::super::vector::lanes::Piece;
-use super::super::vector::tiles::Halves;
 use super::super::{Fault, LowerError};
 use super::Channels;
-use crate::qgraph::Spread;
-
-/// A rectangle of output positions of a block.
-struct Area {
-    block: usize,
-    rows: Range<usize>,
-    cols: Range<usize>,
-}
 
 /// What is fetched at once: the set of its selection tiles, the input and its block.
 type Source = (usize, usize, usize);
 
-impl Channels<'_> {
+impl Channels<'_, '_> {
     /// All blocks, with tiles that fit.
-    pub(super) fn spread(
-        &mut self,
-        e: &mut Emitter<'_, '_>,
-        halves: &mut Halves,
-        spread: Spread,
-        [blocks, most]: [usize; 2],
-    ) -> Result<(), LowerError> {
-        let sizes = [self.inputs[0], self.output].map(|id| {
-            let [_, h, w] = e.lowering.graph.tensors[id.0].chw;
+    pub(super) fn spread(&mut self, [blocks, most]: [usize; 2]) -> Result<(), LowerError> {
+        let spread = self.taken.spread;
+        let sizes = [self.taken.inputs[0], self.taken.output].map(|id| {
+            let [_, h, w] = self.halves.e.lowering.graph.tensors[id.0].chw;
             [h, w]
         });
         let [input, [oh, ow]] = sizes;
@@ -43,43 +29,31 @@ impl Channels<'_> {
         if !Load::FIELDS.x_stride.fits(widest) {
             let limit = Load::FIELDS.x_stride.max();
             let reason = format!("{widest} columns; x_stride holds at most {limit}");
-            return Err(e.fault(Fault::NoTile(reason)));
+            return Err(self.halves.e.fault(Fault::NoTile(reason)));
         }
         let c = ow.min(most);
         // Rows of one phase lie as many tiles apart as an instruction can step.
-        let most_rows = match Gemm::FIELDS.dst_factor_out.fits(spread.up[0] * c) {
-            true => oh,
-            false => spread.up[0],
+        let most_rows = if Gemm::FIELDS.dst_factor_out.fits(spread.up[0] * c) {
+            oh
+        } else {
+            spread.up[0]
         };
         let r = (most / c).min(most_rows).min(oh);
-        for block in 0..blocks {
-            for row in (0..oh).step_by(r) {
-                for col in (0..ow).step_by(c) {
-                    let area = Area {
-                        block,
-                        rows: row..(row + r).min(oh),
-                        cols: col..(col + c).min(ow),
-                    };
-                    self.area(e, halves, spread, &area, (blocks, sizes))?;
-                }
-            }
+        for area in Area::all(blocks, [oh, ow], [r, c]) {
+            self.area(&area, (blocks, sizes))?;
         }
         Ok(())
     }
 
     fn area(
         &mut self,
-        e: &mut Emitter<'_, '_>,
-        halves: &mut Halves,
-        spread: Spread,
         area: &Area,
         (blocks, [input, [oh, ow]]): (usize, [[usize; 2]; 2]),
     ) -> Result<(), LowerError> {
-        let base = halves.next(e)?;
-        let (r, c) = (area.rows.len(), area.cols.len());
+        let (spread, base) = (self.taken.spread, self.halves.next()?);
         let copied = self.is_copied(area.block);
         if !copied {
-            e.clear(Rect::run(base, r * c))?;
+            self.halves.e.clear(Rect::run(base, area.count()))?;
         }
         let mut sources: BTreeMap<Source, Vec<(usize, usize)>> = BTreeMap::new();
         for phase in 0..spread.phases() {
@@ -90,67 +64,56 @@ impl Channels<'_> {
             }
         }
         for ((_, from, block), parts) in sources {
-            self.source(
-                e,
-                halves,
-                spread,
-                area,
-                (input, [from, block, base]),
-                &parts,
-            )?;
+            self.source(area, (input, [from, block, base]), &parts)?;
         }
         let piece = Piece {
             blocks: area.block..area.block + 1,
-            positions: 0..r * c,
+            positions: 0..area.count(),
         };
         if !copied {
-            self.vectors.load(e, &piece.blocks)?;
-            let copy = base + self.copies * r * c;
-            self.vectors
-                .apply(e, self.ops, &mut 0, &piece, [base, copy])?;
+            self.operations(&piece, base)?;
         }
-        let rows = Transfer {
-            base: e.lowering.base(self.output),
-            sram: base,
-            dram: (area.block * oh + area.rows.start) * ow + area.cols.start,
-            size: [r, c],
-            stride: ow,
-            step: 1,
-        };
-        halves.store(e, rows)
+        let output = self.halves.e.lowering.base(self.taken.output);
+        self.halves
+            .store(Transfer::area(output, [oh, ow], area, base))
     }
 
     /// Fetches what an area reads of an input block and adds it where each phase has it.
     fn source(
         &mut self,
-        e: &mut Emitter<'_, '_>,
-        halves: &mut Halves,
-        spread: Spread,
         area: &Area,
         ([h, w], [from, block, base]): ([usize; 2], [usize; 3]),
         parts: &[(usize, usize)],
     ) -> Result<(), LowerError> {
+        let spread = self.taken.spread;
         let reach = |axis: usize, out: &Range<usize>| {
             spread.position(axis, out.start)..spread.position(axis, out.end - 1) + 1
         };
-        let (rows, cols) = (reach(0, &area.rows), reach(1, &area.cols));
+        let reached = Area {
+            block,
+            rows: reach(0, &area.rows),
+            cols: reach(1, &area.cols),
+        };
+        let (rows, cols) = (&reached.rows, &reached.cols);
         let taken = |axis: usize, reach: &Range<usize>| (reach.len() - 1) / spread.step[axis] + 1;
-        let size = [taken(0, &rows), taken(1, &cols)];
+        let size = [taken(0, rows), taken(1, cols)];
+        let input = self.halves.e.lowering.base(self.taken.inputs[from]);
         let fetched = Transfer {
-            base: e.lowering.base(self.inputs[from]),
-            sram: base,
-            dram: (block * h + rows.start) * w + cols.start,
             size,
             stride: w * spread.step[0],
             step: spread.step[1],
+            ..Transfer::area(input, [h, w], &reached, base)
         };
         if self.is_copied(area.block) {
-            return halves.stage.load(e, fetched, Sums::Set);
+            return self
+                .halves
+                .stage
+                .load(&mut self.halves.e, fetched, Sums::Set);
         }
-        let products = halves.stage.products(e)?;
+        let products = self.halves.stage.products(&self.halves.e)?;
         let weights = parts.first();
         let weights = weights.and_then(|(_, tile)| self.selection.renew(*tile));
-        let first = products.fetch(e, fetched, weights.as_ref())?;
+        let first = products.fetch(&mut self.halves.e, fetched, weights.as_ref())?;
         for &(phase, tile) in parts {
             let own = [phase / spread.up[1], phase % spread.up[1]];
             let outs = |axis: usize, out: &Range<usize>| {
@@ -180,9 +143,11 @@ impl Channels<'_> {
                 ],
                 src: [factor(rows_of, size[1]), factor(cols_of, 1)],
             };
-            e.gemm(vec![uop([dst, src, self.selection.place(tile)])], loops)?;
+            self.halves
+                .e
+                .gemm(vec![uop([dst, src, self.selection.place(tile)])], loops)?;
             self.products += (rows_of * cols_of) as u64;
         }
-        products.ring.free(e)
+        products.ring.free(&mut self.halves.e)
     }
 }

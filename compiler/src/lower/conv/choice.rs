@@ -1,33 +1,23 @@
 //! The form of a convolution: what the matrix unit adds, and the tile.
 
 use vta_isa::Extension;
+use vta_program::listing::ResidualBy;
 use vta_program::{GemmSteps, Packing};
 
 use super::super::emit::count_vectors;
 use super::super::groups::Groups;
-use super::super::tile::{self, ConvShape, ConvTile, ResidualForm};
+use super::super::tile::{self, ConvShape, ConvTile};
 use super::super::{Fault, LowerError, Lowering};
 use super::division::{self, Division, When};
 use super::pack::Digits;
 use super::parts::Parts;
 use super::work;
-use crate::qgraph::TensorId;
 use crate::qgraph::lane::{LaneKind, LaneOp};
 use crate::qgraph::window::Window;
 
 /// What to do about sums that are multiplied.
 const SHIFT: &str = ": a model quantised by powers of two needs shifts only, \
                      as zoo:NAME:shift does";
-
-/// A residual that only a load into the accumulators can bring.
-fn lacks_residual(parts: &Parts<'_>) -> LowerError {
-    let lacks = Fault::Lacks {
-        reason: "its residual has a factor or a tile that the matrix unit can't add".to_owned(),
-        extension: Extension::Acc8,
-        hint: "",
-    };
-    lacks.of(parts.name)
-}
 
 /// What was decided for a convolution: its tile, the digits of its bias if the matrix unit adds
 /// it, likewise the plan of a residual, and the other lane operations.
@@ -68,7 +58,8 @@ impl Lowering<'_> {
         let plain = if starts {
             self.choice(parts, None, None)
         } else {
-            Err(lacks_residual(parts))
+            let reason = "its residual has a factor or a tile that the matrix unit can't add";
+            Err(Fault::lacks(reason, Extension::Acc8).of(parts.name))
         };
         let mut best = None;
         for (bias, residual) in [(true, true), (true, false), (false, true)] {
@@ -107,17 +98,14 @@ impl Lowering<'_> {
         node: &str,
         ops: impl Iterator<Item = &'o LaneOp>,
     ) -> Result<(), LowerError> {
-        let lacks = |reason: String, extension, hint| {
-            let fault = Fault::Lacks {
-                reason,
-                extension,
-                hint,
-            };
-            Err(fault.of(node))
-        };
         for op in ops {
             if op.kind == LaneKind::Mul && !self.has(Extension::Mul) {
-                return lacks("its sums are multiplied".to_owned(), Extension::Mul, SHIFT);
+                let fault = Fault::Lacks {
+                    reason: "its sums are multiplied".to_owned(),
+                    extension: Extension::Mul,
+                    hint: SHIFT,
+                };
+                return Err(fault.of(node));
             }
             // By a register the original RTL shifts to the right only.
             if op.kind == LaneKind::Shr
@@ -125,7 +113,7 @@ impl Lowering<'_> {
                 && let Some(n) = op.vector().and_then(|v| v.iter().find(|n| **n < 0))
             {
                 let reason = format!("a channel's sums are shifted left by {}", n.unsigned_abs());
-                return lacks(reason, Extension::Shl, "");
+                return Err(Fault::lacks(reason, Extension::Shl).of(node));
             }
         }
         Ok(())
@@ -143,10 +131,7 @@ impl Lowering<'_> {
             (None, Some(_)) => parts.after_bias().to_vec(),
             (None, None) => parts.epilogue.to_vec(),
         };
-        let before = match &product {
-            Some(plan) => &plan.before[..],
-            None => parts.prologue(),
-        };
+        let before = parts.prologue(product.as_ref());
         self.check_lanes(parts.name, before.iter().chain(&epilogue))?;
         let shape = self.conv_shape(
             parts,
@@ -172,13 +157,6 @@ impl Lowering<'_> {
         })
     }
 
-    /// How many parts the weights have.
-    fn weight_parts(&self, parts: &Parts<'_>) -> usize {
-        let channels = |id: TensorId| self.graph.tensors[id.0].chw[0];
-        let count = parts.weight_count([parts.input, parts.output].map(channels));
-        (parts.weights.len() / count.max(1)).max(1)
-    }
-
     /// The convolution in blocks; gathered patches make it a 1x1 convolution.
     fn conv_shape(
         &self,
@@ -189,17 +167,15 @@ impl Lowering<'_> {
     ) -> Result<ConvShape, LowerError> {
         let ([ci, h, w], [co, oh, ow]) = (self.tile_chw(parts.input), self.tile_chw(parts.output));
         let window = parts.window;
-        let (residual, prologue) = match product {
-            Some(plan) => (
-                ResidualForm::Product {
-                    weights: plan.tiles(co),
-                },
-                &plan.before[..],
-            ),
-            None if parts.residual.is_some() => (ResidualForm::Load, parts.prologue()),
-            None => (ResidualForm::None, &[][..]),
+        let residual = match product {
+            Some(plan) => ResidualBy::Product {
+                steps: plan.steps() as u32,
+                uniform: plan.uniform(),
+            },
+            None if parts.residual.is_some() => ResidualBy::Load,
+            None => ResidualBy::None,
         };
-        let ops = || prologue.iter().chain(epilogue);
+        let ops = || parts.prologue(product).iter().chain(epilogue);
         let places = parts.regions.len();
         // Of several regions each is a vector, and each output adds one.
         let (by_place, added) = match bias {
@@ -208,9 +184,8 @@ impl Lowering<'_> {
         };
         let vectors = count_vectors(ops());
         let products = bias + product.map_or(0, Division::steps);
-        let channels = |id: TensorId| self.graph.tensors[id.0].chw[0];
-        let channels = [parts.output, parts.input].map(channels);
-        let groups = Groups::new(parts.group, channels, self.config.block());
+        let [input, output] = parts.channels;
+        let groups = Groups::new(parts.group, [output, input], self.config.block());
         let base = ConvShape {
             ci: groups.map_or(ci, |g| g.span()),
             co,
@@ -224,7 +199,7 @@ impl Lowering<'_> {
             pool: parts.pool.map(|p| p.window.stride),
             groups,
             regions: places,
-            weight_parts: self.weight_parts(parts),
+            weight_parts: parts.weight_parts(),
             ones: parts.ones,
         };
         let spec = &self.program.tensors[parts.input.0];

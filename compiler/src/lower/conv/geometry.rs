@@ -2,10 +2,10 @@
 
 use std::ops::Range;
 
-use vta_program::listing::{ConvGeometry, ResidualBy};
+use vta_program::listing::ConvGeometry;
 
 use super::super::geometry::window;
-use super::layer::{Conv, Residual};
+use super::layer::Conv;
 use super::parts::Parts;
 
 impl Conv<'_> {
@@ -32,14 +32,7 @@ impl Conv<'_> {
                 .iter()
                 .map(|region| region.each_ref().map(range))
                 .collect(),
-            residual: match &self.residual {
-                None => ResidualBy::None,
-                Some(Residual::Start(..)) => ResidualBy::Load,
-                Some(Residual::Product(product)) => ResidualBy::Product {
-                    steps: product.division.steps() as u32,
-                    uniform: product.division.uniform(),
-                },
-            },
+            residual: shape.residual,
             pool: self.pool.map(window),
         }
     }

@@ -11,7 +11,7 @@ use crate::qgraph::{NodeId, QConv, QGraph, QOp, TensorId};
 
 /// A pool that follows a convolution.
 #[derive(Clone, Copy)]
-pub(super) struct Pooling<'g> {
+pub(in crate::lower) struct Pooling<'g> {
     pub window: &'g Window,
     /// What the pool writes.
     pub output: TensorId,
@@ -20,7 +20,11 @@ pub(super) struct Pooling<'g> {
 }
 
 /// The pool that a convolution can take in: the next node, alone in reading it.
-pub(super) fn fusable<'g>(graph: &'g QGraph, readers: &Readers, id: NodeId) -> Option<Pooling<'g>> {
+pub(in crate::lower) fn fusable<'g>(
+    graph: &'g QGraph,
+    readers: &Readers,
+    id: NodeId,
+) -> Option<Pooling<'g>> {
     let conv = &graph.nodes[id.0];
     let QOp::Conv(of @ QConv { residual: None, .. }) = &conv.op else {
         return None;

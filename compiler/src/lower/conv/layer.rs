@@ -1,4 +1,5 @@
-//! A convolution with everything that its tiles need, once its form and tile are chosen.
+//! A convolution with everything that its tiles need, once its form and tile are chosen, and what is known while they
+//! are emitted.
 
 use std::ops::Range;
 
@@ -6,13 +7,17 @@ use vta_isa::MemType;
 use vta_program::BufferId;
 use vta_program::listing::Role;
 
+use super::super::emit::Emitter;
 use super::super::lowering::Lowering;
+use super::super::ring::Ring;
 use super::super::tile::{ConvShape, ConvTile};
+use super::super::tokens::Done;
 use super::super::transfer::Base;
 use super::choice::Choice;
 use super::division::Division;
 use super::pack::{self, Digits};
 use super::parts::Parts;
+use super::work::{Chunk, Weights, Work};
 use crate::qgraph::lane::LaneOp;
 use crate::qgraph::window::Window;
 
@@ -81,6 +86,55 @@ pub(super) struct Product {
     pub division: Division,
 }
 
+/// A convolution whose tiles are being emitted, one after another.
+pub(super) struct Walk<'r, 'l, 'a> {
+    pub conv: &'r Conv<'r>,
+    pub e: Emitter<'l, 'a>,
+    pub works: &'r [Work],
+    pub progress: Progress,
+}
+
+/// What the halves hold and how many chunks were started, over a whole layer.
+pub(super) struct Progress {
+    /// Of the input and weight scratchpads, by chunks.
+    pub chunks: Ring,
+    /// Of the accumulators, by tiles.
+    pub tiles: Ring,
+    /// Loads so far, and where the first went: its half.
+    pub inputs: usize,
+    pub weights: usize,
+    /// The accumulator half of the first tile.
+    pub first_acc: usize,
+    /// With its input blocks and the output rows and columns.
+    pub loaded_input: Option<(Chunk, [Range<usize>; 3])>,
+    pub loaded_weights: Option<Weights>,
+    /// Weights that were loaded before those of their chunk were due.
+    pub ahead: Option<Weights>,
+    pub loaded_vectors: Option<Range<usize>>,
+    /// Output blocks whose bias is resident.
+    pub loaded_bias: usize,
+    /// Output blocks whose diagonals are resident.
+    pub loaded_diagonals: usize,
+}
+
+impl Progress {
+    pub fn new(tile: &ConvTile) -> Self {
+        Self {
+            chunks: Ring::new(tile.halves, Done::Multiplied),
+            tiles: Ring::new(tile.acc_halves, Done::Stored),
+            inputs: 0,
+            weights: 0,
+            first_acc: 0,
+            loaded_input: None,
+            loaded_weights: None,
+            ahead: None,
+            loaded_vectors: None,
+            loaded_bias: 0,
+            loaded_diagonals: 0,
+        }
+    }
+}
+
 impl Lowering<'_> {
     /// Packs the constants and divides the scratchpads.
     pub(super) fn prepare<'g>(&mut self, parts: &Parts<'g>, choice: Choice) -> Conv<'g> {
@@ -92,29 +146,22 @@ impl Lowering<'_> {
             product,
             epilogue,
         } = choice;
-        let (block, batch) = (self.config.block(), self.config.batch());
+        let block = self.config.block();
         let depth = |mem: MemType| self.config.depth(mem);
         let sums = tile.co * tile.output[0] * tile.output[1];
         let (inp, wgt) = shape.streamed(self.config, sums);
         let vector_base = depth(MemType::Acc) - shape.vectors * tile.co;
-        let channels = self.graph.tensors[parts.output.0].chw[0];
+        let [_, channels] = parts.channels;
         let taps = parts.weights.len() / (channels * shape.weight_parts).max(1);
         let packed = pack::weights(parts.weights, [channels, taps], &shape, block);
         let blank = pack::blank(&packed, &shape, block);
         let weights = self.constant(parts.name, Role::Weights, packed);
         let bias = digits.map(|digits| self.bias(parts.name, digits, &shape));
-        let prologue = match &product {
-            Some(plan) => &plan.before[..],
-            None => parts.prologue(),
-        };
-        let ops = prologue.iter().chain(&epilogue);
+        let ops = parts.prologue(product.as_ref()).iter().chain(&epilogue);
         let regions = parts.regions.iter().filter(|_| bias.is_none());
         let regions = regions.map(|region| &region.bias[..]);
         let lists: Vec<&[i32]> = regions.chain(ops.filter_map(LaneOp::vector)).collect();
-        let vectors = (!lists.is_empty()).then(|| {
-            let bytes = pack::vectors(&lists, shape.co, batch, block);
-            self.constant(parts.name, Role::Vectors, bytes)
-        });
+        let vectors = self.vectors(parts.name, &lists, shape.co);
         let residual = parts.residual.map(|(id, ops)| {
             let input = self.base(id);
             let Some(division) = product else {
@@ -150,6 +197,18 @@ impl Lowering<'_> {
             shape,
             tile,
         }
+    }
+
+    /// The constant of vectors for `co` output blocks, if there are any.
+    pub(in crate::lower) fn vectors(
+        &mut self,
+        name: &str,
+        lists: &[&[i32]],
+        co: usize,
+    ) -> Option<BufferId> {
+        let (batch, block) = (self.config.batch(), self.config.block());
+        let bytes = pack::vectors(lists, co, batch, block);
+        (!lists.is_empty()).then(|| self.constant(name, Role::Vectors, bytes))
     }
 
     /// The constants of a bias that the matrix unit adds, at the ends of their scratchpads.

@@ -24,74 +24,72 @@ mod residual;
 mod work;
 
 use vta_isa::{Extension, MemType};
-use vta_program::listing::Form;
+use vta_program::listing::LayerForm;
 use vta_program::{GemmSteps, Layer};
 
 use super::emit::{Emitter, count_vectors};
-use super::readers::Readers;
 use super::tile::{ConvShape, ConvTile};
 use super::{LowerError, Lowering};
 use crate::qgraph::window::Pads;
-use crate::qgraph::{NodeId, QGraph, QOp};
+use crate::qgraph::{NodeId, QConv, QOp};
 use choice::Choice;
-pub(super) use pack::vectors as pack_vectors;
+pub(super) use join::fusable;
 use parts::Parts;
 
-/// Whether the node is a convolution that the max pool behind it joins.
-pub(super) fn takes_pool(graph: &QGraph, readers: &Readers, id: NodeId) -> bool {
-    join::fusable(graph, readers, id).is_some()
-}
-
 impl<'a> Lowering<'a> {
-    /// The shape and the tile of a convolution; `None` for another node.
+    /// The shape and the tile of a convolution.
     pub(super) fn conv_tile(
         &self,
         id: NodeId,
-    ) -> Result<Option<(ConvShape, ConvTile)>, LowerError> {
-        let planned = self.plan_conv(id)?;
-        Ok(planned.map(|(_, choice)| (choice.shape, choice.tile)))
+        conv: &'a QConv,
+    ) -> Result<(ConvShape, ConvTile), LowerError> {
+        let (_, choice) = self.plan_conv(id, conv)?;
+        Ok((choice.shape, choice.tile))
     }
 
     /// Emits the layer of a convolution; the number of nodes that it covers (2 with a pool).
-    pub(super) fn conv(&mut self, id: NodeId) -> Result<usize, LowerError> {
-        let node = &self.graph.nodes[id.0];
-        let planned = self.plan_conv(id)?;
-        let no_conv = || self.internal(id, "it is no convolution");
-        let (parts, choice) = planned.ok_or_else(no_conv)?;
-        let [co, oh, ow] = self.graph.tensors[node.output.0].chw;
-        let count = parts.weight_count([self.graph.tensors[parts.input.0].chw[0], co]);
+    pub(super) fn conv(&mut self, id: NodeId, conv: &'a QConv) -> Result<usize, LowerError> {
+        let (parts, choice) = self.plan_conv(id, conv)?;
+        let [co, oh, ow] = self.graph.tensors[parts.output.0].chw;
+        let count = parts.weight_count();
         let mut layer = Layer {
             macs: (co * oh * ow) as u64 * (count / co.max(1)) as u64,
             steps: choice.steps(),
             ..self.layer(id)
         };
         if let Some(pool) = &parts.pool {
-            layer.name = format!("{}+{}", node.name, self.graph.nodes[pool.node.0].name);
+            layer.name = format!("{}+{}", parts.name, self.graph.nodes[pool.node.0].name);
             layer.output = pool.output.0 as u32;
             layer.nodes.push(self.graph.describe_node(pool.node));
         }
-        let conv = self.prepare(&parts, choice);
-        self.form = Some(Form::Conv(conv.geometry(&parts)));
-        layer.steps.products += conv.further_products();
-        let mut emitter = Emitter::new(self, &node.name);
-        conv.emit(&mut emitter)?;
-        emitter.finish(layer)?;
+        self.emit_conv(&parts, choice, layer)?;
         Ok(1 + usize::from(parts.pool.is_some()))
     }
 
-    /// What a convolution does and how, with the pool that joins it where a tile holds both;
-    /// `None` for another node.
-    fn plan_conv(&self, id: NodeId) -> Result<Option<(Parts<'a>, Choice)>, LowerError> {
+    fn emit_conv(
+        &mut self,
+        parts: &Parts<'a>,
+        choice: Choice,
+        mut layer: Layer,
+    ) -> Result<(), LowerError> {
+        let conv = self.prepare(parts, choice);
+        // A sum over windows is listed as the pool that it is.
+        self.form = (!parts.ones).then(|| LayerForm::Conv(conv.geometry(parts)));
+        layer.steps.products += conv.further_products();
+        let emitter = conv.emit(Emitter::new(self, parts.name))?;
+        emitter.finish(layer)
+    }
+
+    /// What a convolution does and how, with the pool that joins it where a tile holds both.
+    fn plan_conv(&self, id: NodeId, conv: &'a QConv) -> Result<(Parts<'a>, Choice), LowerError> {
         let graph = self.graph;
         let node = &graph.nodes[id.0];
-        let QOp::Conv(conv) = &node.op else {
-            return Ok(None);
-        };
         let residual = conv.residual.as_ref();
         let parts = Parts {
             name: &node.name,
             input: conv.input,
             output: node.output,
+            channels: [conv.input, node.output].map(|id| graph.tensors[id.0].chw[0]),
             window: &conv.window,
             weights: &conv.weights,
             ones: false,
@@ -99,21 +97,15 @@ impl<'a> Lowering<'a> {
             residual: residual.map(|(id, ops)| (*id, &ops[..])),
             epilogue: &conv.epilogue,
             regions: Vec::new(),
-            pool: join::fusable(graph, &self.readers, id),
+            pool: fusable(graph, &self.readers, id),
         };
         self.check_conv(&parts)?;
-        let parts = self.divide(parts);
-        match self.choose(&parts) {
-            Err(error) if error.is_no_tile() && parts.pool.is_some() => {
-                let parts = Parts {
-                    pool: None,
-                    ..parts
-                };
-                let choice = self.choose(&parts)?;
-                Ok(Some((parts, choice)))
-            }
-            choice => Ok(Some((parts, choice?))),
+        let mut parts = self.divide(parts);
+        let mut choice = self.choose(&parts);
+        if choice.as_ref().is_err_and(LowerError::is_no_tile) && parts.pool.take().is_some() {
+            choice = self.choose(&parts);
         }
+        Ok((parts, choice?))
     }
 
     /// Emits an average pool whose windows all have one divisor as a sum by the matrix unit, with
@@ -146,21 +138,23 @@ impl<'a> Lowering<'a> {
         if count_vectors(ops) > 0 || self.multiplies(ops) {
             return Ok(false);
         }
+        let channels = [*input, node.output].map(|id| graph.tensors[id.0].chw[0]);
         let parts = Parts {
             name: &node.name,
             input: *input,
             output: node.output,
+            channels,
             window,
             weights: &[],
             ones: true,
-            group: graph.tensors[input.0].chw[0],
+            group: channels[0],
             residual: None,
             epilogue: ops,
             regions: Vec::new(),
             pool: None,
         };
         self.check_conv(&parts)?;
-        if graph.tensors[node.output.0].chw[0] != parts.group {
+        if channels[1] != parts.group {
             return Err(self.inconsistent(id, "its channels differ"));
         }
         let choice = match self.choice(&parts, None, None) {
@@ -179,10 +173,7 @@ impl<'a> Lowering<'a> {
             },
             ..self.layer(id)
         };
-        let conv = self.prepare(&parts, choice);
-        let mut emitter = Emitter::new(self, &node.name);
-        conv.emit(&mut emitter)?;
-        emitter.finish(layer)?;
+        self.emit_conv(&parts, choice, layer)?;
         Ok(true)
     }
 }

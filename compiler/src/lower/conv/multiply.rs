@@ -13,8 +13,8 @@ use std::ops::Range;
 use vta_isa::{Module, Uop};
 
 use super::super::LowerError;
-use super::super::emit::{Emitter, Loops, uop};
-use super::layer::{Acc, Conv};
+use super::super::emit::{Loops, uop};
+use super::layer::{Acc, Conv, Walk};
 use super::work::{Chunk, Work};
 
 /// Outputs of a phase along one axis: `places` of the tile, the first of which reads the input
@@ -79,45 +79,6 @@ impl Conv<'_> {
             outputs as u64 * tiles.map(visited).sum::<usize>() as u64
         };
         taps.map(of).sum()
-    }
-
-    /// Emits the products of a chunk, whose inputs and weights start at `[inp, wgt]`.
-    pub(super) fn multiply(
-        &self,
-        e: &mut Emitter<'_, '_>,
-        work: &Work,
-        chunk: &Chunk,
-        acc: &Acc,
-        halves: [usize; 2],
-    ) -> Result<(), LowerError> {
-        let shared = self.shared(work, chunk, acc, halves);
-        if shared.is_empty() {
-            // Dilated taps may all fall beside the input; the chunk's tokens still pass.
-            return e.sync(Module::Compute);
-        }
-        let [ph, pw] = self.phases();
-        let cols = work.cols.len() / pw;
-        let mut kernel = Vec::new();
-        let lists = shared.into_iter().map(|one| {
-            let begin = kernel.len();
-            self.push_uops(work, chunk, acc, &one.taps, &mut kernel);
-            (one.rows, one.cols, begin..kernel.len())
-        });
-        let lists: Vec<_> = lists.collect();
-        let kernel = e.kernel(kernel)?;
-        let width = chunk.cols.len;
-        let down = self.shape.window.stride[0] * ph / chunk.rows.step;
-        for (rows, columns, uops) in lists {
-            // A factor of a loop with one trip is never used.
-            let row = if rows.len() > 1 { down * width } else { 0 };
-            let loops = Loops {
-                iter: [rows.len(), columns.len()],
-                dst: [cols, 1],
-                src: [row, self.shape.window.stride[1] * pw],
-            };
-            e.gemm_part(kernel, uops, loops)?;
-        }
-        Ok(())
     }
 
     /// The micro-ops of some taps, output block by output block.
@@ -201,5 +162,46 @@ impl Conv<'_> {
             }
         }
         shared
+    }
+}
+
+impl Walk<'_, '_, '_> {
+    /// Emits the products of a chunk, whose inputs and weights start at `[inp, wgt]`.
+    pub(super) fn multiply(
+        &mut self,
+        work: &Work,
+        chunk: &Chunk,
+        acc: &Acc,
+        halves: [usize; 2],
+    ) -> Result<(), LowerError> {
+        let shared = self.conv.shared(work, chunk, acc, halves);
+        if shared.is_empty() {
+            // Dilated taps may all fall beside the input; the chunk's tokens still pass.
+            return self.e.sync(Module::Compute);
+        }
+        let [ph, pw] = self.conv.phases();
+        let cols = work.cols.len() / pw;
+        let mut kernel = Vec::new();
+        let lists = shared.into_iter().map(|one| {
+            let begin = kernel.len();
+            self.conv
+                .push_uops(work, chunk, acc, &one.taps, &mut kernel);
+            (one.rows, one.cols, begin..kernel.len())
+        });
+        let lists: Vec<_> = lists.collect();
+        let kernel = self.e.kernel(kernel)?;
+        let width = chunk.cols.len;
+        let down = self.conv.shape.window.stride[0] * ph / chunk.rows.step;
+        for (rows, columns, uops) in lists {
+            // A factor of a loop with one trip is never used.
+            let row = if rows.len() > 1 { down * width } else { 0 };
+            let loops = Loops {
+                iter: [rows.len(), columns.len()],
+                dst: [cols, 1],
+                src: [row, self.conv.shape.window.stride[1] * pw],
+            };
+            self.e.gemm_part(kernel, uops, loops)?;
+        }
+        Ok(())
     }
 }

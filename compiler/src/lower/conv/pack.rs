@@ -97,12 +97,7 @@ pub(super) fn blank(packed: &[u8], shape: &ConvShape, block: usize) -> Vec<bool>
 }
 
 /// `[vector][CO/B][BATCH][B]` int32, zero beyond the channels.
-pub(in crate::lower) fn vectors(
-    lists: &[&[i32]],
-    co: usize,
-    batch: usize,
-    block: usize,
-) -> Vec<u8> {
+pub(super) fn vectors(lists: &[&[i32]], co: usize, batch: usize, block: usize) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(lists.len() * co * batch * block * 4);
     for list in lists {
         for group in 0..co {

@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use super::super::{Fault, LowerError, Lowering};
+use super::division::Division;
 use super::join::Pooling;
 use super::pack::{self, Digits};
 use crate::qgraph::TensorId;
@@ -23,6 +24,8 @@ pub(super) struct Parts<'g> {
     pub name: &'g str,
     pub input: TensorId,
     pub output: TensorId,
+    /// Of input and output.
+    pub channels: [usize; 2],
     pub window: &'g Window,
     /// In parts that add up.
     pub weights: &'g [i8],
@@ -38,13 +41,27 @@ pub(super) struct Parts<'g> {
 }
 
 impl<'g> Parts<'g> {
-    pub(super) fn prologue(&self) -> &'g [LaneOp] {
-        self.residual.map_or(&[], |(_, ops)| ops)
+    /// Lane operations before the residual's sum, or between the digits of its product.
+    pub(super) fn prologue<'p>(&self, product: Option<&'p Division>) -> &'p [LaneOp]
+    where
+        'g: 'p,
+    {
+        match (product, self.residual) {
+            (Some(plan), _) => &plan.before,
+            (None, Some((_, ops))) => ops,
+            (None, None) => &[],
+        }
     }
 
-    /// Weights of one part for `channels` inputs and outputs.
-    pub(super) fn weight_count(&self, [ci, co]: [usize; 2]) -> usize {
+    /// Weights of one part.
+    pub(super) fn weight_count(&self) -> usize {
+        let [ci, co] = self.channels;
         co * (ci / self.group.max(1)) * self.window.area()
+    }
+
+    /// How many parts the weights have.
+    pub(super) fn weight_parts(&self) -> usize {
+        (self.weights.len() / self.weight_count().max(1)).max(1)
     }
 
     /// The biases as digits for the matrix unit, if they are vectors within its reach.
@@ -91,7 +108,7 @@ impl Lowering<'_> {
         {
             return Err(inconsistent("the residual has another shape"));
         }
-        let mut ops = parts.prologue().iter().chain(parts.epilogue);
+        let mut ops = parts.prologue(None).iter().chain(parts.epilogue);
         if ops.any(|op| op.plane().is_some() || op.vector().is_some_and(|v| v.len() != out[0])) {
             return Err(inconsistent("a lane vector has another length"));
         }

@@ -11,7 +11,7 @@ use vta_isa::AluOp;
 
 use super::super::LowerError;
 use super::super::emit::{Emitter, Loops};
-use super::layer::{Acc, Conv};
+use super::layer::{Acc, Walk};
 use super::work::Work;
 use crate::qgraph::window::Window;
 
@@ -28,17 +28,16 @@ fn offsets(window: &Window, axis: usize) -> impl Iterator<Item = (usize, bool)> 
         .map(move |tap| ((tap + s - p) % s, tap < p))
 }
 
-impl Conv<'_> {
+impl Walk<'_, '_, '_> {
     /// Pools a tile's sums in place: afterwards the first `kept` tiles of each block count.
     pub(super) fn pool_sums(
-        &self,
-        e: &mut Emitter<'_, '_>,
+        &mut self,
         window: &Window,
         work: &Work,
         acc: &Acc,
         above: usize,
     ) -> Result<(), LowerError> {
-        self.pool_columns(e, window, work, acc)?;
+        self.pool_columns(window, work, acc)?;
         let [s0, s1] = window.stride;
         let (cols, blocks) = (work.cols.len() / s1, work.co.len());
         for (phase, before) in offsets(window, 0) {
@@ -46,27 +45,21 @@ impl Conv<'_> {
             let lag = usize::from(before) * cols;
             if acc.kept > lag {
                 let uop = |b: usize| [lag, source].map(|o| acc.base + b * acc.pitch + o);
-                maximum(e, (0..blocks).map(uop), [1, acc.kept - lag], 0)?;
+                maximum(&mut self.e, (0..blocks).map(uop), [1, acc.kept - lag], 0)?;
             }
             if before && work.rows.start > 0 {
                 // The last row of a whole tile in the other half.
-                let kept = self.tile.output[0] / s0 * cols;
+                let kept = self.conv.tile.output[0] / s0 * cols;
                 let last = above + phase * s1 * kept + kept - cols;
                 let pitch = s0 * s1 * kept;
                 let uop = |b: usize| [acc.base + b * acc.pitch, last + b * pitch];
-                maximum(e, (0..blocks).map(uop), [1, cols], 0)?;
+                maximum(&mut self.e, (0..blocks).map(uop), [1, cols], 0)?;
             }
         }
         Ok(())
     }
 
-    fn pool_columns(
-        &self,
-        e: &mut Emitter<'_, '_>,
-        window: &Window,
-        work: &Work,
-        acc: &Acc,
-    ) -> Result<(), LowerError> {
+    fn pool_columns(&mut self, window: &Window, work: &Work, acc: &Acc) -> Result<(), LowerError> {
         let [s0, s1] = window.stride;
         let (rows, cols) = (work.rows.len() / s0, work.cols.len() / s1);
         for (phase, before) in offsets(window, 1) {
@@ -78,12 +71,8 @@ impl Conv<'_> {
                 let first = acc.base + i / s0 * acc.pitch + i % s0 * s1 * acc.kept;
                 [first + lag, first + phase * acc.kept]
             };
-            maximum(
-                e,
-                (0..work.co.len() * s0).map(uop),
-                [rows, cols - lag],
-                cols,
-            )?;
+            let pairs = (0..work.co.len() * s0).map(uop);
+            maximum(&mut self.e, pairs, [rows, cols - lag], cols)?;
         }
         Ok(())
     }

@@ -12,9 +12,9 @@ use std::ops::Range;
 use vta_isa::AluOp;
 use vta_program::Packing;
 
-use super::super::emit::{Emitter, Loops, uop};
+use super::super::emit::{Loops, uop};
 use super::super::{LowerError, Lowering};
-use super::layer::{Acc, Conv};
+use super::layer::{Acc, Conv, Walk};
 use super::parts::{Parts, Region};
 use super::work::Work;
 use crate::qgraph::lane::{LaneKind, LaneOp};
@@ -42,8 +42,7 @@ impl Lowering<'_> {
             return parts;
         }
         let (base, rest) = bias(parts.epilogue, output.chw[0]);
-        let count = parts.weight_count([input, output].map(|tensor| tensor.chw[0]));
-        let whole = semantics::whole_weights(parts.weights, count);
+        let whole = semantics::whole_weights(parts.weights, parts.weight_count());
         let sums = tap_sums(&whole, base.len(), parts.window.kernel);
         let region = |(row, col): (&Run, &Run)| {
             let lacks =
@@ -198,44 +197,41 @@ impl Conv<'_> {
         };
         phases.filter_map(patch).collect()
     }
+}
 
+impl Walk<'_, '_, '_> {
     /// Adds the regions that are digits: `input` times weight tiles from `wgt` on, `[CO/B][region]
     /// [step]`.
     pub(super) fn add_regions(
-        &self,
-        e: &mut Emitter<'_, '_>,
+        &mut self,
         work: &Work,
         acc: &Acc,
         [input, wgt]: [usize; 2],
     ) -> Result<(), LowerError> {
-        let (count, steps) = (self.regions.len(), self.shape.bias);
-        for (r, region) in self.regions.iter().enumerate() {
-            for patch in self.patches(region, work, acc) {
+        let (count, steps) = (self.conv.regions.len(), self.conv.shape.bias);
+        for (r, region) in self.conv.regions.iter().enumerate() {
+            for patch in self.conv.patches(region, work, acc) {
                 let mut uops = Vec::with_capacity(work.co.len() * steps);
                 for (i, block) in work.co.clone().enumerate() {
                     let dst = acc.base + i * acc.pitch + patch.first;
                     let digits = wgt + (block * count + r) * steps;
                     uops.extend((0..steps).map(|step| uop([dst, input, digits + step])));
                 }
-                e.gemm(uops, patch.loops)?;
+                self.e.gemm(uops, patch.loops)?;
             }
         }
         Ok(())
     }
 
     /// Adds the regions that are vectors.
-    pub(super) fn add_region_vectors(
-        &self,
-        e: &mut Emitter<'_, '_>,
-        work: &Work,
-        acc: &Acc,
-    ) -> Result<(), LowerError> {
+    pub(super) fn add_region_vectors(&mut self, work: &Work, acc: &Acc) -> Result<(), LowerError> {
         let blocks = work.co.len();
-        for (r, region) in self.regions.iter().take(self.region_vectors()).enumerate() {
-            for patch in self.patches(region, work, acc) {
-                let [first, vectors] = [acc.base + patch.first, self.vector_base + r * blocks];
+        let regions = &self.conv.regions[..self.conv.region_vectors()];
+        for (r, region) in regions.iter().enumerate() {
+            for patch in self.conv.patches(region, work, acc) {
+                let [first, vectors] = [acc.base + patch.first, self.conv.vector_base + r * blocks];
                 let pairs = (0..blocks).map(|block| [first + block * acc.pitch, vectors + block]);
-                e.join(AluOp::Add, pairs, patch.loops)?;
+                self.e.join(AluOp::Add, pairs, patch.loops)?;
             }
         }
         Ok(())

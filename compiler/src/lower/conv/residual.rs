@@ -6,25 +6,24 @@ use std::ops::Range;
 use vta_isa::MemType;
 
 use super::super::LowerError;
-use super::super::emit::{Emitter, Loops, uop};
+use super::super::emit::{Loops, uop};
 use super::super::transfer::{Transfer, transfers};
-use super::layer::{Acc, Conv, Product};
+use super::layer::{Acc, Product, Walk};
 use super::work::Work;
 
-impl Conv<'_> {
+impl Walk<'_, '_, '_> {
     /// Loads a tile's residual and those diagonals of its blocks that come after the `resident`
     /// ones. The residual's place has one part: what used it last was a chunk before the previous
     /// one.
     pub(super) fn load_residual(
-        &self,
-        e: &mut Emitter<'_, '_>,
+        &mut self,
         product: &Product,
         work: &Work,
         resident: usize,
     ) -> Result<(), LowerError> {
         let to = [product.inp, work.area()];
-        for rows in transfers(product.input, work.places(), self.out_size, to) {
-            e.load(MemType::Inp, rows)?;
+        for rows in transfers(product.input, work.places(), self.conv.out_size, to) {
+            self.e.load(MemType::Inp, rows)?;
         }
         // Of a diagonal that all blocks share there is one.
         let tiles = |blocks: usize| product.division.tiles(blocks);
@@ -36,15 +35,14 @@ impl Conv<'_> {
         };
         if count > 0 {
             let diagonals = Transfer::run(product.diagonals, [product.wgt + from, from], count);
-            e.load(MemType::Wgt, diagonals)?;
+            self.e.load(MemType::Wgt, diagonals)?;
         }
         Ok(())
     }
 
     /// Adds some of the digits' products.
     pub(super) fn add_digits(
-        &self,
-        e: &mut Emitter<'_, '_>,
+        &mut self,
         product: &Product,
         work: &Work,
         acc: &Acc,
@@ -72,6 +70,6 @@ impl Conv<'_> {
                 uops.push(uop(tiles));
             }
         }
-        e.gemm(uops, Loops::run(area, [1, 1]))
+        self.e.gemm(uops, Loops::run(area, [1, 1]))
     }
 }

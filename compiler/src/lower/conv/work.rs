@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::super::tile::{ConvShape, ConvTile, LoopOrder};
-use super::super::transfer::{Base, Transfer, transfers};
+use super::super::transfer::{Base, Transfer, parts, transfers};
 
 /// Which weights: output blocks, input blocks, kernel rows.
 pub(super) type Weights = (Range<usize>, Range<usize>, Range<usize>);
@@ -88,19 +88,13 @@ impl Strided {
     }
 }
 
-fn pieces(total: usize, size: usize) -> impl Iterator<Item = Range<usize>> + Clone {
-    (0..total)
-        .step_by(size.max(1))
-        .map(move |first| first..(first + size).min(total))
-}
-
 /// Output tiles in execution order, with the chunks that see any input at all.
 pub(super) fn works(shape: &ConvShape, tile: &ConvTile) -> Vec<Work> {
     let [oh, ow] = shape.output;
-    let groups = || pieces(shape.co, tile.co);
+    let groups = || parts(0..shape.co, tile.co);
     let positions = || {
-        pieces(oh, tile.output[0])
-            .flat_map(move |r| pieces(ow, tile.output[1]).map(move |c| (r.clone(), c)))
+        parts(0..oh, tile.output[0])
+            .flat_map(move |r| parts(0..ow, tile.output[1]).map(move |c| (r.clone(), c)))
     };
     let work = |co: Range<usize>, rows: Range<usize>, cols: Range<usize>| Work {
         chunks: chunks(shape, tile, [&co, &rows, &cols]),
@@ -128,8 +122,8 @@ fn chunks(shape: &ConvShape, tile: &ConvTile, [co, rows, cols]: [&Range<usize>; 
         let mut pairs = co.clone().flat_map(|co| ci.clone().map(move |ci| (co, ci)));
         pairs.any(|(co, ci)| shape.reads(co, ci))
     };
-    for ci in pieces(shape.ci, tile.ci).filter(read) {
-        for kernel_rows in pieces(shape.window.kernel[0], tile.kernel_rows) {
+    for ci in parts(0..shape.ci, tile.ci).filter(read) {
+        for kernel_rows in parts(0..shape.window.kernel[0], tile.kernel_rows) {
             // Rows of padding add nothing.
             if let Some(rows) = Strided::new(shape, 0, rows, &kernel_rows) {
                 chunks.push(Chunk {

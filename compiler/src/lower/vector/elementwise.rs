@@ -1,102 +1,92 @@
 //! Sums and products of two tensors and element-wise operations.
+//!
+//! Where an operand has one position for every channel, or operations have vectors or constants of positions, they go
+//! by blocks, so that every tile meets the tile of its block.
 
-use vta_isa::{AluOp, Extension, MemType};
+use vta_isa::{AluOp, Extension};
 
-use super::super::emit::{Emitter, Loops, Rect};
+use super::super::emit::{Emitter, Loops};
 use super::super::lowering::Lowering;
 use super::super::stage::{Stage, Sums};
 use super::super::transfer::Transfer;
 use super::super::{Fault, LowerError};
-use super::tiles::{HALVES, Halves};
+use super::lanes::{Constants, Piece, Shares, by_block};
+use super::tiles::Halves;
 use crate::qgraph::lane::LaneOp;
 use crate::qgraph::{NodeId, QOp, QPair, TensorId};
 
 /// A tensor with its lane operations.
-#[derive(Clone, Copy)]
-pub(super) struct Operand<'a> {
-    pub tensor: TensorId,
-    pub ops: &'a [LaneOp],
+struct Operand<'a> {
+    tensor: TensorId,
+    ops: &'a [LaneOp],
     /// It has one position for every channel.
-    pub spread: bool,
+    spread: bool,
 }
 
 /// What is joined, and what follows.
-pub(super) struct Elementwise<'a> {
+struct Elementwise<'a> {
     /// The first has the output's shape.
-    pub operands: Vec<Operand<'a>>,
-    pub join: AluOp,
-    pub epilogue: &'a [LaneOp],
+    operands: Vec<Operand<'a>>,
+    join: AluOp,
+    epilogue: &'a [LaneOp],
+    /// Every tile must meet the tile of its block. Otherwise channels and positions are one run of tiles.
+    by_blocks: bool,
+}
+
+/// A layer that is being emitted.
+struct Pairs<'e, 'g> {
+    layer: &'e Elementwise<'g>,
+    constants: Constants,
+    /// Tiles of a block of the output.
+    plane: usize,
 }
 
 impl<'a> Elementwise<'a> {
-    /// All lists of operations, in the order of their execution.
-    pub fn lists(&self) -> impl Iterator<Item = &'a [LaneOp]> {
+    /// All operations, in the order of their execution.
+    fn ops(&self) -> impl Iterator<Item = &'a LaneOp> + Clone {
         let operands = self.operands.iter().map(|o| o.ops);
-        operands.chain([self.epilogue])
+        operands.chain([self.epilogue]).flatten()
     }
 }
 
 impl<'a> Lowering<'a> {
-    /// Sums and element-wise operations: channels and positions are one run of tiles.
+    /// Emits the layer of a sum, a product or element-wise operations.
     pub(in crate::lower) fn elementwise(&mut self, id: NodeId) -> Result<(), LowerError> {
         let node = &self.graph.nodes[id.0];
-        let elementwise = self.operands(id)?;
-        if elementwise.join == AluOp::Mul && !self.has(Extension::Mul) {
-            let lacks = Fault::Lacks {
-                reason: "it multiplies two tensors".to_owned(),
-                extension: Extension::Mul,
-                hint: "",
-            };
+        let layer = self.operands(id)?;
+        if layer.join == AluOp::Mul && !self.has(Extension::Mul) {
+            let lacks = Fault::lacks("it multiplies two tensors", Extension::Mul);
             return Err(lacks.of(&node.name));
         }
-        let vector = |op: &LaneOp| op.vector().or(op.plane()).is_some();
-        if elementwise.operands.iter().any(|o| o.spread)
-            || elementwise.lists().flatten().any(vector)
-        {
-            return self.by_blocks(id, &elementwise);
+        self.check_operations(id, &layer)?;
+        let chw = self.graph.tensors[node.output.0].chw;
+        let [blocks, h, w] = self.tile_chw(node.output);
+        let (blocks, plane) = if layer.by_blocks {
+            (blocks, h * w)
+        } else {
+            (1, blocks * h * w)
+        };
+        let mut constants = Constants::new(self, &node.name, layer.ops(), chw);
+        let copies = self.multiplies(layer.ops());
+        // Every operand has a place of its own, as large as the output, and one is for copies or constants.
+        let places = layer.operands.len() + usize::from(copies || constants.has_planes());
+        let limit = Stage::most(self.config);
+        let shares = constants.divide(self.config, [blocks, plane], places, limit);
+        let Shares { half, most } = shares.map_err(|fault| fault.of(&node.name))?;
+        let mut pairs = Pairs {
+            layer: &layer,
+            constants,
+            plane,
+        };
+        let emitted = self.layer(id);
+        let output = self.base(node.output);
+        let mut halves = Halves::open(half, Emitter::new(self, &node.name))?;
+        for piece in Piece::of_blocks(0..blocks, plane, most) {
+            let base = pairs.piece(&mut halves, &piece)?;
+            let first = piece.blocks.start * plane + piece.positions.start;
+            halves.store(Transfer::run(output, [base, first], piece.count()))?;
         }
-        let Elementwise {
-            operands,
-            join: op,
-            epilogue,
-        } = &elementwise;
-        let layer = self.layer(id);
-        let count: usize = self.tile_chw(node.output).iter().product();
-        let half = self.config.depth(MemType::Acc) / HALVES;
-        let copies = usize::from(elementwise.lists().any(|ops| self.multiplies(ops)));
-        let places = operands.len() + copies;
-        let most = (half / places).min(Stage::most(self.config));
-        if most == 0 {
-            let reason =
-                format!("{places} accumulator tiles are needed, half the scratchpad holds {half}",);
-            return Err(Fault::NoTile(reason).of(&node.name));
-        }
-        let mut e = Emitter::new(self, &node.name);
-        let mut halves = Halves::open(half, &mut e)?;
-        for first in (0..count).step_by(most) {
-            let n = most.min(count - first);
-            let base = halves.next(&mut e)?;
-            let copy = base + operands.len() * n;
-            for (i, operand) in operands.iter().enumerate() {
-                let ops = operand.ops;
-                // An operand as it is joins the sum on its way.
-                let adds = *op == AluOp::Add && halves.stage.adds();
-                let joins = i > 0 && ops.is_empty() && adds;
-                let sram = if joins { base } else { base + i * n };
-                let rows = Transfer::run(e.lowering.base(operand.tensor), [sram, first], n);
-                let sums = if joins { Sums::Add } else { Sums::Set };
-                halves.stage.load(&mut e, rows, sums)?;
-                e.immediates(ops, Rect::run(sram, n), copy)?;
-                if i > 0 && !joins {
-                    e.join(*op, [[base, sram]], Loops::run(n, [1, 1]))?;
-                }
-            }
-            e.immediates(epilogue, Rect::run(base, n), copy)?;
-            let output = e.lowering.base(node.output);
-            halves.store(&mut e, Transfer::run(output, [base, first], n))?;
-        }
-        halves.close(&mut e)?;
-        e.finish(layer)
+        halves.finish(emitted)
     }
 
     /// What is joined with its operations, and what follows.
@@ -120,20 +110,86 @@ impl<'a> Lowering<'a> {
         // The one without operations comes last, one that is spread in any case.
         let bare = |o: &Operand<'_>| !self.has(Extension::Acc8) && o.ops.is_empty();
         operands.sort_by_key(|o| (o.spread, bare(o)));
-        let fits = |(i, o): (usize, &Operand<'_>)| {
-            if o.spread {
-                i > 0 && chw(o.tensor) == [out[0], 1, 1]
-            } else {
-                true
-            }
-        };
+        let fits =
+            |(i, o): (usize, &Operand<'_>)| !o.spread || (i > 0 && chw(o.tensor) == [out[0], 1, 1]);
         if !operands.iter().enumerate().all(fits) {
             return Err(self.inconsistent(id, "the operands have other shapes"));
         }
-        Ok(Elementwise {
+        let mut layer = Elementwise {
+            by_blocks: operands.iter().any(|o| o.spread),
             operands,
             join,
             epilogue,
-        })
+        };
+        let several = layer.ops().any(has_several);
+        layer.by_blocks |= several;
+        Ok(layer)
+    }
+
+    /// Operands of operations that must agree with the output.
+    fn check_operations(&self, id: NodeId, layer: &Elementwise<'_>) -> Result<(), LowerError> {
+        let node = &self.graph.nodes[id.0];
+        self.check_lanes(&node.name, layer.ops().filter(|op| has_several(op)))?;
+        let [channels, h, w] = self.graph.tensors[node.output.0].chw;
+        let is_plane = |len: usize| len == h * w || len == channels * h * w;
+        let fits = |op: &LaneOp| {
+            op.vector().is_none_or(|v| v.len() == channels)
+                && op.plane().is_none_or(|v| is_plane(v.len()))
+        };
+        if !layer.ops().all(fits) {
+            return Err(self.inconsistent(id, "a lane vector has another length"));
+        }
+        let mut spread = layer.operands.iter().filter(|o| o.spread);
+        if spread.any(|o| o.ops.iter().any(|op| op.plane().is_some())) {
+            return Err(self.inconsistent(id, "one position has constants of several"));
+        }
+        Ok(())
+    }
+}
+
+/// Whether an operation's constants differ between channels or positions.
+fn has_several(op: &LaneOp) -> bool {
+    op.vector().or(op.plane()).is_some()
+}
+
+impl Pairs<'_, '_> {
+    /// All of a piece but its store; where it lies.
+    fn piece(&mut self, halves: &mut Halves<'_, '_>, piece: &Piece) -> Result<usize, LowerError> {
+        let (base, count) = (halves.next()?, piece.count());
+        let Halves { e, stage, .. } = halves;
+        let (layer, constants) = (self.layer, &mut self.constants);
+        let copy = base + layer.operands.len() * count;
+        constants.begin(e, &piece.blocks)?;
+        for (i, operand) in layer.operands.iter().enumerate() {
+            // An operand as it is joins the sum on its way.
+            let adds = layer.join == AluOp::Add && stage.adds() && !layer.by_blocks;
+            let joins = i > 0 && operand.ops.is_empty() && adds;
+            let (sram, sums) = if joins {
+                (base, Sums::Add)
+            } else {
+                (base + i * count, Sums::Set)
+            };
+            let (positions, plane) = if operand.spread {
+                (0..1, 1)
+            } else {
+                (piece.positions.clone(), self.plane)
+            };
+            let own = Piece {
+                blocks: piece.blocks.clone(),
+                positions,
+            };
+            let dram = own.blocks.start * plane + own.positions.start;
+            let tensor = e.lowering.base(operand.tensor);
+            let rows = Transfer::run(tensor, [sram, dram], own.count());
+            stage.load(e, rows, sums)?;
+            constants.apply(e, operand.ops, &own, [sram, copy])?;
+            if i > 0 && operand.spread {
+                by_block(e, layer.join, piece, [base, sram])?;
+            } else if i > 0 && !joins {
+                e.join(layer.join, [[base, sram]], Loops::run(count, [1, 1]))?;
+            }
+        }
+        constants.apply(e, layer.epilogue, piece, [base, copy])?;
+        Ok(base)
     }
 }

@@ -1,15 +1,16 @@
-//! Lane operations on blocks of tiles, with vectors of constants.
+//! Lane operations on blocks of tiles, with their constants.
 
 use std::ops::Range;
 
-use vta_isa::{AluOp, MemType};
+use vta_isa::{AluOp, Config, MemType};
 use vta_program::BufferId;
 use vta_program::listing::Role;
 
 use super::super::emit::{Emitter, Loops, Rect};
 use super::super::lowering::Lowering;
-use super::super::transfer::Transfer;
-use super::super::{LowerError, conv};
+use super::super::transfer::{Transfer, parts};
+use super::super::{Fault, LowerError};
+use super::tiles::HALVES;
 use crate::qgraph::lane::{LaneOp, LaneOperand};
 
 /// Output tiles that are made together: whole blocks, or a part of one.
@@ -33,74 +34,129 @@ impl Piece {
     ) -> Vec<Self> {
         let whole = together.min(most / plane.max(1));
         if whole > 0 {
-            let firsts = blocks.clone().step_by(whole);
-            let piece = |first: usize| Self {
-                blocks: first..(first + whole).min(blocks.end),
+            let piece = |blocks| Self {
+                blocks,
                 positions: 0..plane,
             };
-            return firsts.map(piece).collect();
+            return parts(blocks, whole).map(piece).collect();
         }
-        let parts = |block: usize| {
-            (0..plane).step_by(most.max(1)).map(move |first| Self {
+        let of_block = |block: usize| {
+            parts(0..plane, most).map(move |positions| Self {
                 blocks: block..block + 1,
-                positions: first..(first + most).min(plane),
+                positions,
             })
         };
-        blocks.flat_map(parts).collect()
+        blocks.flat_map(of_block).collect()
     }
 }
 
-/// The vectors of a layer's operations, in the order of their use.
-pub(in crate::lower) struct Vectors {
-    constant: Option<BufferId>,
-    /// The first accumulator tile.
-    pub base: usize,
+/// The constants of a layer's operations, in the order of their use: vectors, and those that differ from position to
+/// position, which are tiles of int32 that a LOAD brings beside the tiles that they meet, a piece at a time.
+pub(in crate::lower) struct Constants {
+    vectors: Option<BufferId>,
     count: usize,
-    channels: usize,
+    planes: Vec<Plane>,
+    /// The first accumulator tile of the vectors.
+    base: usize,
+    /// Of the output.
+    chw: [usize; 3],
     /// Blocks whose vectors were loaded last.
     loaded: Range<usize>,
+    /// Which vector and which constants of positions are next.
+    next: [usize; 2],
 }
 
-impl Vectors {
-    /// The constants of some operations on `channels`.
+/// One operation's constants of positions.
+struct Plane {
+    constant: BufferId,
+    /// All channels have the same: they are there once, with every lane alike, and meet each of a piece's blocks.
+    is_shared: bool,
+}
+
+/// How the accumulators are divided.
+pub(in crate::lower) struct Shares {
+    /// Tiles of a half.
+    pub half: usize,
+    /// Whole blocks that go together at most, and tiles of a piece.
+    pub most: [usize; 2],
+}
+
+impl Constants {
+    /// Those of some operations on an output of channels, rows and columns.
     pub fn new<'o>(
         lowering: &mut Lowering<'_>,
         name: &str,
-        ops: impl Iterator<Item = &'o LaneOp>,
-        channels: usize,
+        ops: impl Iterator<Item = &'o LaneOp> + Clone,
+        chw: [usize; 3],
     ) -> Self {
-        let lists: Vec<&[i32]> = ops.filter_map(LaneOp::vector).collect();
-        let config = lowering.config;
-        let blocks = channels.div_ceil(config.block());
-        let constant = (!lists.is_empty()).then(|| {
-            let bytes = conv::pack_vectors(&lists, blocks, config.batch(), config.block());
-            lowering.constant(name, Role::Vectors, bytes)
-        });
+        let lists: Vec<&[i32]> = ops.clone().filter_map(LaneOp::vector).collect();
+        let ([channels, h, w], config) = (chw, lowering.config);
+        let vectors = lowering.vectors(name, &lists, channels.div_ceil(config.block()));
+        let plane = |values: &[i32]| {
+            let is_shared = values.len() == h * w;
+            let own = if is_shared { 1 } else { channels };
+            let bytes = pack_positions(values, [own, h * w], config);
+            Plane {
+                constant: lowering.constant(name, Role::Constants, bytes),
+                is_shared,
+            }
+        };
         Self {
-            constant,
-            base: 0,
+            vectors,
             count: lists.len(),
-            channels,
+            planes: ops.filter_map(LaneOp::plane).map(plane).collect(),
+            base: 0,
+            chw,
             loaded: 0..0,
+            next: [0; 2],
         }
     }
 
-    /// How many there are.
-    pub const fn count(&self) -> usize {
-        self.count
+    /// Whether some differ from position to position.
+    pub const fn has_planes(&self) -> bool {
+        !self.planes.is_empty()
     }
 
-    /// Loads those of some blocks, unless they were loaded last.
-    pub fn load(
+    /// Divides the accumulators among pieces of `blocks` blocks of `plane` tiles, each of which takes its tiles
+    /// `places` times and at most `limit`, and the vectors behind them.
+    pub fn divide(
+        &mut self,
+        config: &Config,
+        [blocks, plane]: [usize; 2],
+        places: usize,
+        limit: usize,
+    ) -> Result<Shares, Fault> {
+        let depth = config.depth(MemType::Acc);
+        // Half the accumulators hold as many whole blocks and their vectors, or a part of one.
+        let each = self.count + HALVES * places * plane;
+        let together = (depth / each.max(1)).clamp(1, blocks.max(1));
+        let half = depth.saturating_sub(self.count * together) / HALVES;
+        let most = (half / places).min(limit);
+        if most == 0 {
+            return Err(Fault::NoTile(format!(
+                "no tile fits: {places} accumulator tiles beside {} vectors",
+                self.count
+            )));
+        }
+        self.base = HALVES * half;
+        Ok(Shares {
+            half,
+            most: [together, most],
+        })
+    }
+
+    /// Begins the operations of a piece: loads the vectors of its blocks, unless they were loaded last.
+    pub fn begin(
         &mut self,
         e: &mut Emitter<'_, '_>,
         blocks: &Range<usize>,
     ) -> Result<(), LowerError> {
-        let Some(constant) = self.constant.filter(|_| self.loaded != *blocks) else {
+        self.next = [0; 2];
+        let Some(constant) = self.vectors.filter(|_| self.loaded != *blocks) else {
             return Ok(());
         };
         self.loaded = blocks.clone();
-        let all = self.channels.div_ceil(e.lowering.config.block());
+        let all = self.chw[0].div_ceil(e.lowering.config.block());
         let vectors = Transfer {
             base: constant.into(),
             sram: self.base,
@@ -112,21 +168,24 @@ impl Vectors {
         e.load(MemType::Acc, vectors)
     }
 
-    /// Operations on a piece whose tiles start at `base`; the first vector is the `next`-th. A
-    /// copy of the tiles may lie from `copy` on.
+    /// Operations on a piece whose tiles start at `base`. What lies from `copy` on is a copy of them, or constants of
+    /// positions.
     pub fn apply(
-        &self,
+        &mut self,
         e: &mut Emitter<'_, '_>,
         ops: &[LaneOp],
-        next: &mut usize,
         piece: &Piece,
         [base, copy]: [usize; 2],
     ) -> Result<(), LowerError> {
         let block = e.lowering.config.block();
-        let lanes = piece.blocks.start * block..(piece.blocks.end * block).min(self.channels);
+        let lanes = piece.blocks.start * block..(piece.blocks.end * block).min(self.chw[0]);
         for op in ops {
-            let row = self.base + *next * piece.blocks.len();
-            *next += usize::from(op.vector().is_some());
+            if op.plane().is_some() {
+                self.positions(e, op.kind, piece, [base, copy])?;
+                continue;
+            }
+            let row = self.base + self.next[0] * piece.blocks.len();
+            self.next[0] += usize::from(op.vector().is_some());
             let op = LaneOp::new(op.kind, narrowed(&op.operand, lanes.clone()));
             match op.vector() {
                 None => e.immediates(&[op], Rect::run(base, piece.count()), copy)?,
@@ -134,6 +193,31 @@ impl Vectors {
             }
         }
         Ok(())
+    }
+
+    /// An operation with the next constants of positions, which are loaded to `room`.
+    fn positions(
+        &mut self,
+        e: &mut Emitter<'_, '_>,
+        op: AluOp,
+        piece: &Piece,
+        [base, room]: [usize; 2],
+    ) -> Result<(), LowerError> {
+        let Plane {
+            constant,
+            is_shared,
+        } = self.planes[self.next[1]];
+        self.next[1] += 1;
+        let ([_, h, w], positions) = (self.chw, piece.positions.len());
+        let (first, count, blocks) = if is_shared {
+            (0, positions, piece.blocks.len())
+        } else {
+            (piece.blocks.start * h * w, piece.count(), 1)
+        };
+        let from = first + piece.positions.start;
+        e.load(MemType::Acc, Transfer::run(constant, [room, from], count))?;
+        let pairs = (0..blocks).map(|block| [base + block * positions, room]);
+        e.join(op, pairs, Loops::run(count, [1, 1]))
     }
 }
 
@@ -159,4 +243,22 @@ fn narrowed(operand: &LaneOperand, channels: Range<usize>) -> LaneOperand {
         Some(Ok(imm)) if part.iter().all(|&y| y == i32::from(imm)) && imm >= 0 => imm.into(),
         _ => operand.clone(),
     }
+}
+
+/// Values as tiles of int32, `[C / BLOCK][H * W][BATCH][BLOCK]`; of one channel, every lane has its values.
+fn pack_positions(values: &[i32], [channels, plane]: [usize; 2], config: &Config) -> Vec<u8> {
+    let (batch, block) = (config.batch(), config.block());
+    let mut bytes = Vec::with_capacity(channels.div_ceil(block) * plane * batch * block * 4);
+    for first in (0..channels).step_by(block) {
+        for at in 0..plane {
+            let lane = |lane: usize| match channels {
+                1 => values[at],
+                _ if first + lane < channels => values[(first + lane) * plane + at],
+                _ => 0,
+            };
+            let tile: Vec<u8> = (0..block).flat_map(|i| lane(i).to_le_bytes()).collect();
+            (0..batch).for_each(|_| bytes.extend(&tile));
+        }
+    }
+    bytes
 }

@@ -8,7 +8,7 @@ use vta_isa::{Alu, AluOp, Load, MemType};
 use super::super::emit::{Emitter, Rect};
 use super::super::lowering::Lowering;
 use super::super::stage::Stage;
-use super::super::transfer::Transfer;
+use super::super::transfer::{Area, Transfer, parts};
 use super::super::{Fault, LowerError};
 use super::tiles::{HALVES, Halves};
 use crate::qgraph::lane::LaneOp;
@@ -23,27 +23,16 @@ impl<'a> Lowering<'a> {
             return Ok(());
         }
         let (pool, tile) = self.plan_pool(id)?;
-        let ([blocks, ..], [oh, ow]) = (self.tile_chw(pool.from), pool.out);
+        let [blocks, ..] = self.tile_chw(self.graph.nodes[id.0].output);
         let half = self.config.depth(MemType::Acc) / HALVES;
         let layer = self.layer(id);
         let name = &self.graph.nodes[id.0].name;
-        let mut e = Emitter::new(self, name);
-        let mut halves = Halves::open(half, &mut e)?;
-        for block in 0..blocks {
-            for row in (0..oh).step_by(tile[0]) {
-                for col in (0..ow).step_by(tile[1]) {
-                    let out = Out {
-                        block,
-                        rows: row..(row + tile[0]).min(oh),
-                        cols: col..(col + tile[1]).min(ow),
-                        base: halves.next(&mut e)?,
-                    };
-                    pool.emit(&mut e, &mut halves, &out)?;
-                }
-            }
+        let mut halves = Halves::open(half, Emitter::new(self, name))?;
+        for area in Area::all(blocks, pool.out, tile) {
+            let base = halves.next()?;
+            pool.emit(&mut halves, &Out { area, base })?;
         }
-        halves.close(&mut e)?;
-        e.finish(layer)
+        halves.finish(layer)
     }
 
     /// A pool in blocks, and the rows and columns of its tiles.
@@ -58,15 +47,11 @@ impl<'a> Lowering<'a> {
                 count_include_pad,
                 ops_by_count,
             } => {
-                let include_pad = *count_include_pad;
-                (
-                    *input,
-                    window,
-                    PoolOp::Average {
-                        by_count: ops_by_count,
-                        include_pad,
-                    },
-                )
+                let op = PoolOp::Average {
+                    by_count: ops_by_count,
+                    include_pad: *count_include_pad,
+                };
+                (*input, window, op)
             }
             _ => return Err(self.internal(id, "it is no pool")),
         };
@@ -82,15 +67,15 @@ impl<'a> Lowering<'a> {
         }
         let half = self.config.depth(MemType::Acc) / HALVES;
         let multiplies = match &op {
-            PoolOp::Max(ops) => self.multiplies(ops),
+            PoolOp::Max(ops) => self.multiplies(*ops),
             PoolOp::Average { by_count, .. } => by_count.iter().any(|(_, o)| self.multiplies(o)),
         };
-        let limits = Limits {
-            half,
-            load: Stage::most(self.config),
-            copies: usize::from(multiplies),
+        // Copies of the outputs are needed at the end, when the input is used up.
+        let (copies, load) = (usize::from(multiplies), Stage::most(self.config));
+        let holds = |input: usize, outputs: usize| {
+            input.max(copies * outputs) + outputs <= half && input <= load
         };
-        let chosen = pool_tile(window, [h, w], [oh, ow], limits);
+        let chosen = pool_tile(window, [h, w], [oh, ow], holds);
         let (tile, kernel_rows) = chosen.ok_or_else(|| {
             let reason = format!(
                 "one row of its window and one output need more than the {half} accumulator \
@@ -99,7 +84,6 @@ impl<'a> Lowering<'a> {
             Fault::NoTile(reason).of(&node.name)
         })?;
         let pool = Pool {
-            from: input,
             input: self.base(input),
             output: self.base(node.output),
             window,
@@ -112,24 +96,13 @@ impl<'a> Lowering<'a> {
     }
 }
 
-/// What bounds a pool's tiles, in tiles.
-#[derive(Clone, Copy)]
-struct Limits {
-    /// Of half the accumulators.
-    half: usize,
-    /// Of one load.
-    load: usize,
-    /// Copies of the outputs that are needed at the end, when the input is used up.
-    copies: usize,
-}
-
-/// The largest tile whose input and output fit: whole rows if possible, then narrower, then
+/// The largest tile whose input and output tiles the scratchpads hold: whole rows if possible, then narrower, then
 /// fewer kernel rows at a time.
 fn pool_tile(
     window: &Window,
     size: [usize; 2],
     out: [usize; 2],
-    limits: Limits,
+    holds: impl Fn(usize, usize) -> bool,
 ) -> Option<([usize; 2], usize)> {
     let extent = |axis: usize, n: usize, k: usize| {
         ((n - 1) * window.stride[axis] + (k - 1) * window.dilation[axis] + 1).min(size[axis])
@@ -139,9 +112,7 @@ fn pool_tile(
         // Source steps must fit their fields.
         let rows = r == 1 || Alu::FIELDS.src_factor_out.fits(window.stride[0] * width);
         let columns = Alu::FIELDS.src_factor_in.fits(window.stride[1]);
-        let (input, outputs) = (extent(0, r, k) * width, r * c);
-        let fits = input.max(limits.copies * outputs) + outputs <= limits.half;
-        fits && input <= limits.load && rows && columns
+        holds(extent(0, r, k) * width, r * c) && rows && columns
     };
     let whole = window.kernel[0];
     if let Some(r) = (1..=out[0]).rev().find(|&r| fits(r, out[1], whole)) {
@@ -157,19 +128,10 @@ fn pool_tile(
 }
 
 impl Pool<'_> {
-    fn emit(
-        &self,
-        e: &mut Emitter<'_, '_>,
-        halves: &mut Halves,
-        out: &Out,
-    ) -> Result<(), LowerError> {
-        let base = out.base;
-        let [r, c] = out.size();
-        let whole = Rect {
-            first: base,
-            size: [r, c],
-            pitch: c,
-        };
+    fn emit(&self, halves: &mut Halves<'_, '_>, out: &Out) -> Result<(), LowerError> {
+        let Halves { e, stage, .. } = halves;
+        let (base, count) = (out.base, out.area.count());
+        let whole = Rect::run(base, count);
         // LOAD writes upwards from the tile's input, which lies behind its output.
         match &self.op {
             PoolOp::Max(_) => {
@@ -177,15 +139,14 @@ impl Pool<'_> {
                 e.immediate(AluOp::Min, i16::MIN, whole)?;
                 e.immediate(AluOp::Max, -128, whole)?;
             }
-            PoolOp::Average { .. } => e.clear(Rect::run(base, r * c))?,
+            PoolOp::Average { .. } => e.clear(whole)?,
         }
         let kernel_rows = self.window.kernel[0];
-        for k in (0..kernel_rows).step_by(self.kernel_rows) {
-            let taps = k..(k + self.kernel_rows).min(kernel_rows);
-            self.fold(e, &mut halves.stage, out, taps)?;
+        for taps in parts(0..kernel_rows, self.kernel_rows) {
+            self.fold(e, stage, out, taps)?;
         }
         match &self.op {
-            PoolOp::Max(ops) => e.immediates(ops, whole, base + out.count())?,
+            PoolOp::Max(ops) => e.immediates(ops, whole, base + count)?,
             PoolOp::Average {
                 by_count,
                 include_pad,
@@ -193,16 +154,7 @@ impl Pool<'_> {
                 self.average(e, by_count, *include_pad, out)?;
             }
         }
-        let [oh, ow] = self.out;
-        let rows = Transfer {
-            base: self.output,
-            sram: base,
-            dram: (out.block * oh + out.rows.start) * ow + out.cols.start,
-            size: [r, c],
-            stride: ow,
-            step: 1,
-        };
-        halves.store(e, rows)
+        halves.store(Transfer::area(self.output, self.out, &out.area, base))
     }
 
     /// Applies each divisor's operations to the rectangles of outputs that have it.
@@ -213,7 +165,7 @@ impl Pool<'_> {
         include_pad: bool,
         out: &Out,
     ) -> Result<(), LowerError> {
-        let (rows, cols) = (&out.rows, &out.cols);
+        let (rows, cols) = (&out.area.rows, &out.area.cols);
         let all = self.window.area();
         let column_runs = self.runs(1, cols);
         for (row_count, i) in self.runs(0, rows) {
@@ -233,7 +185,7 @@ impl Pool<'_> {
                     size: [i.len(), j.len()],
                     pitch: cols.len(),
                 };
-                e.immediates(&ops.1, tiles, first + out.count())?;
+                e.immediates(&ops.1, tiles, first + out.area.count())?;
             }
         }
         Ok(())

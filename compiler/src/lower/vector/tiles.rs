@@ -1,6 +1,8 @@
 //! Halves under way through the accumulators, which are two halves, so that storing one tile
 //! overlaps working on the next.
 
+use vta_program::Layer;
+
 use super::super::LowerError;
 use super::super::emit::Emitter;
 use super::super::ring::Ring;
@@ -11,21 +13,24 @@ use super::super::transfer::Transfer;
 /// How many parts the accumulators are split into.
 pub(in crate::lower) const HALVES: usize = 2;
 
-/// Tiles that are under way: where the next goes and which wait for a store.
-pub(in crate::lower) struct Halves {
+/// The commands of a layer whose tiles are under way: where the next goes and which wait for a store.
+pub(in crate::lower) struct Halves<'l, 'a> {
+    pub e: Emitter<'l, 'a>,
     half: usize,
     ring: Ring,
     pub stage: Stage,
 }
 
-impl Halves {
-    pub(in crate::lower) fn open(half: usize, e: &mut Emitter<'_, '_>) -> Result<Self, LowerError> {
-        Ok(Self::of(half, Stage::open(e)?))
+impl<'l, 'a> Halves<'l, 'a> {
+    pub(in crate::lower) fn open(half: usize, mut e: Emitter<'l, 'a>) -> Result<Self, LowerError> {
+        let stage = Stage::open(&mut e)?;
+        Ok(Self::of(half, e, stage))
     }
 
     /// Halves of a layer whose tiles come in their own way.
-    pub(in crate::lower) const fn of(half: usize, stage: Stage) -> Self {
+    pub(in crate::lower) const fn of(half: usize, e: Emitter<'l, 'a>, stage: Stage) -> Self {
         Self {
+            e,
             half,
             ring: Ring::new(HALVES, Done::Stored),
             stage,
@@ -33,30 +38,26 @@ impl Halves {
     }
 
     /// A tile's first accumulator. What comes next waits until it is free.
-    pub(in crate::lower) fn next(&self, e: &mut Emitter<'_, '_>) -> Result<usize, LowerError> {
-        self.ring.fill(e, self.stage.found())?;
+    pub(in crate::lower) fn next(&mut self) -> Result<usize, LowerError> {
+        self.ring.fill(&mut self.e, self.stage.found())?;
         Ok(self.ring.next() * self.half)
     }
 
     /// Stores a tile, whose commands end here.
-    pub(in crate::lower) fn store(
-        &mut self,
-        e: &mut Emitter<'_, '_>,
-        rows: Transfer,
-    ) -> Result<(), LowerError> {
-        e.tell(Done::Computed)?;
-        e.wait(Done::Computed)?;
-        e.store(rows)?;
-        self.ring.free(e)
+    pub(in crate::lower) fn store(&mut self, rows: Transfer) -> Result<(), LowerError> {
+        self.e.tell(Done::Computed)?;
+        self.e.wait(Done::Computed)?;
+        self.e.store(rows)?;
+        self.ring.free(&mut self.e)
     }
 
-    /// Leaves the tokens of the seam.
-    pub(in crate::lower) fn close(&self, e: &mut Emitter<'_, '_>) -> Result<(), LowerError> {
-        self.stage.close(e)?;
-        self.ring.leave(e)?;
+    /// Leaves the tokens of the seam, and ends the layer.
+    pub(in crate::lower) fn finish(mut self, layer: Layer) -> Result<(), LowerError> {
+        self.stage.close(&mut self.e)?;
+        self.ring.leave(&mut self.e)?;
         // The half of the last tile.
         let base = (self.ring.used() + 1) % HALVES * self.half;
-        e.lowering.seam.acc = base..base + self.half;
-        Ok(())
+        self.e.lowering.seam.acc = base..base + self.half;
+        self.e.finish(layer)
     }
 }

@@ -1,16 +1,16 @@
 //! The most elements that operators give whose sizes stand in constants or attributes.
 
 use super::refused;
-use crate::graph::{Data, OnnxAttribute, OnnxOp, Value};
+use crate::graph::{Data, OnnxOp, Value};
 use crate::operators::elementwise::broadcast;
-use crate::operators::operator::Stated;
+use crate::operators::operator::{Bound, Given};
 
-/// Sizes that stand in a constant input.
-pub(super) fn stated<'v>(
-    at: Stated,
-    op: &OnnxOp,
-    input: &dyn Fn(usize) -> Result<&'v Value, String>,
-) -> Result<u64, String> {
+/// The most elements of an output that must be computed.
+///
+/// # Errors
+/// Sizes that aren't known yet, in words.
+pub(super) fn most(bound: Bound, given: &Given<'_>) -> Result<u64, String> {
+    let input = |argument: usize| given.value(argument);
     let unknown = |what: &str| format!("its {what} isn't known before it runs");
     let ints = |argument: usize, what: &str| -> Result<Vec<i64>, String> {
         let data = input(argument)?.data.as_ref();
@@ -19,24 +19,28 @@ pub(super) fn stated<'v>(
     let product = |sizes: &mut dyn Iterator<Item = u64>| sizes.fold(1u64, u64::saturating_mul);
     let size = |v: &i64| u64::try_from(*v).unwrap_or(0);
     let count = |v: &Value| count(&v.shape);
-    Ok(match at {
-        Stated::Shape => product(&mut ints(0, "shape")?.iter().map(size)),
-        Stated::Expand => {
+    Ok(match bound {
+        Bound::First => count(input(0)?),
+        Bound::Sum => {
+            let all = given.values.iter().map(|value| count(value));
+            all.fold(0, u64::saturating_add)
+        }
+        Bound::Index => gathered(given.op, given.shape(0)?, given.shape(1)?),
+        Bound::Shape => product(&mut ints(0, "shape")?.iter().map(size)),
+        Bound::Expand => {
             let shape = ints(1, "shape")?;
             let shape: Vec<usize> = shape.iter().map(|v| size(v) as usize).collect();
             let all = broadcast(&input(0)?.shape, &shape)?;
             product(&mut all.iter().map(|&d| d as u64))
         }
-        Stated::Repeats => {
+        Bound::Repeats => {
             let repeats = product(&mut ints(1, "repeats")?.iter().map(size));
             repeats.saturating_mul(count(input(0)?))
         }
-        Stated::Pads => padded(input(0)?, &ints(1, "pads")?),
-        Stated::Resize => resized(op, input)?,
-        Stated::Range => {
-            range([input(0)?, input(1)?, input(2)?]).ok_or_else(|| unknown("range"))?
-        }
-        Stated::Depth => {
+        Bound::Pads => padded(input(0)?, &ints(1, "pads")?),
+        Bound::Resize => resized(given)?,
+        Bound::Range => range([input(0)?, input(1)?, input(2)?]).ok_or_else(|| unknown("range"))?,
+        Bound::Depth => {
             let depth = match &input(1)?.data {
                 Some(Data::F32(v)) => v.iter().map(|&v| v as i64).collect(),
                 Some(data) => data.integers().unwrap_or_default(),
@@ -44,8 +48,8 @@ pub(super) fn stated<'v>(
             };
             count(input(0)?).saturating_mul(product(&mut depth.iter().map(size)))
         }
-        Stated::Letters => letters(op, input)?.0,
-        Stated::States => {
+        Bound::Letters => letters(given)?.0,
+        Bound::States => {
             let steps = leading(input(0)?, 1);
             // Of R one dimension is a gate's states, another those that it reads.
             let states = |v: &Value| v.shape.last().map_or(1, |&d| d as u64);
@@ -54,19 +58,19 @@ pub(super) fn stated<'v>(
                 .saturating_mul(states(input(2)?))
                 .saturating_mul(directions)
         }
-        Stated::Scores => {
+        Bound::Scores => {
             let scores = leading(input(0)?, 1).saturating_mul(leading(input(1)?, 1));
             let values = input(2)?.shape.last().map_or(1, |&d| d as u64);
             scores.saturating_add(leading(input(0)?, 1).saturating_mul(values))
         }
-        Stated::Found => {
+        Bound::Found => {
             let of = input(0)?;
             if of.data.is_none() {
                 return Err(refused::FOUND.to_owned());
             }
             count(of).saturating_mul(of.shape.len().max(1) as u64)
         }
-        Stated::Grid => {
+        Bound::Grid => {
             let planes = leading(input(0)?, 2);
             planes.saturating_mul(leading(input(1)?, 1))
         }
@@ -88,35 +92,52 @@ fn padded(x: &Value, pads: &[i64]) -> u64 {
 }
 
 /// The elements of a Resize, by its sizes or factors.
-fn resized<'v>(
-    op: &OnnxOp,
-    input: &dyn Fn(usize) -> Result<&'v Value, String>,
-) -> Result<u64, String> {
-    let x = input(0)?;
-    if !is_cubic_known(op, x) {
+fn resized(given: &Given<'_>) -> Result<u64, String> {
+    let x = given.value(0)?;
+    if !is_cubic_known(given.op, x) {
         return Err("a cubic Resize of these attributes".to_owned());
     }
     let unknown = |what: &str| format!("its {what} isn't known before it runs");
-    match (input(3), input(2)) {
-        (Ok(sizes), _) => {
+    match (given.get(3), given.get(2)) {
+        (Some(sizes), _) => {
             let sizes = sizes.data.as_ref().and_then(Data::integers);
             let sizes = sizes.ok_or_else(|| unknown("sizes"))?;
             let size = |v: &i64| u64::try_from(*v).unwrap_or(0);
             let all = sizes.iter().map(size).fold(1u64, u64::saturating_mul);
-            match sizes.len() == x.shape.len() {
-                true => Ok(all),
-                false => Ok(all.saturating_mul(count(&x.shape))),
+            if sizes.len() == x.shape.len() {
+                Ok(all)
+            } else {
+                Ok(all.saturating_mul(count(&x.shape)))
             }
         }
-        (Err(_), Ok(scales)) => match &scales.data {
+        (None, Some(scales)) => match &scales.data {
             Some(Data::F32(scales)) => {
                 let factor: f64 = scales.iter().map(|&s| f64::from(s).max(0.0)).product();
                 Ok((factor * count(&x.shape) as f64) as u64)
             }
             _ => Err(unknown("scales")),
         },
-        (Err(_), Err(_)) => Err("it has neither sizes nor scales".to_owned()),
+        (None, None) => Err("it has neither sizes nor scales".to_owned()),
     }
+}
+
+/// What gathering gives at most: a slice of the data for each index.
+fn gathered(op: &OnnxOp, data: &[usize], indices: &[usize]) -> u64 {
+    let slice = match op.kind {
+        "Gather" => {
+            let axis = op.int("axis", 0);
+            let axis = if axis < 0 {
+                axis + data.len() as i64
+            } else {
+                axis
+            };
+            let along = usize::try_from(axis).ok().and_then(|a| data.get(a));
+            along.map_or(u64::MAX, |&d| count(data) / (d as u64).max(1))
+        }
+        "GatherElements" => 1,
+        _ => count(data),
+    };
+    slice.saturating_mul(count(indices))
 }
 
 /// Elements of a value's dimensions without its last few.
@@ -153,18 +174,13 @@ fn range(ends: [&Value; 3]) -> Option<u64> {
 }
 
 /// What an Einsum gives at most, and how many terms each sum has.
-pub(super) fn letters<'v>(
-    op: &OnnxOp,
-    input: &dyn Fn(usize) -> Result<&'v Value, String>,
-) -> Result<(u64, u64), String> {
-    let Some(OnnxAttribute::Text(equation)) = op.attribute("equation") else {
-        return Err("its equation is missing".to_owned());
-    };
-    let equation = String::from_utf8_lossy(equation).replace(' ', "");
-    let (terms, given) = equation.split_once("->").unwrap_or((&equation, &equation));
+pub(super) fn letters(given: &Given<'_>) -> Result<(u64, u64), String> {
+    let equation = given.op.text("equation").ok_or("its equation is missing")?;
+    let equation = equation.replace(' ', "");
+    let (terms, kept) = equation.split_once("->").unwrap_or((&equation, &equation));
     let mut sizes = std::collections::BTreeMap::new();
     for (index, term) in terms.split(',').enumerate() {
-        let shape = &input(index)?.shape;
+        let shape = given.shape(index)?;
         if term.contains('.') || term.chars().count() != shape.len() {
             return Err(format!(
                 "the term {term} doesn't name the dimensions of {shape:?}"
@@ -175,10 +191,10 @@ pub(super) fn letters<'v>(
             *known = (*known).max(size as u64);
         }
     }
-    let product = |kept: bool| {
+    let product = |is_kept: bool| {
         let of = sizes
             .iter()
-            .filter(|(letter, _)| given.contains(**letter) == kept);
+            .filter(|(letter, _)| kept.contains(**letter) == is_kept);
         of.fold(1u64, |n, (_, &d)| n.saturating_mul(d))
     };
     Ok((product(true), product(false)))

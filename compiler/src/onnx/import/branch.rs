@@ -31,7 +31,7 @@ pub(super) fn body(node: &proto::Node) -> Option<&proto::Graph> {
 }
 
 fn part<'n>(node: &'n proto::Node, name: &str) -> Option<&'n proto::Graph> {
-    node.attribute.iter().find(|a| a.name == name)?.g.as_ref()
+    node.find(name)?.g.as_ref()
 }
 
 impl Import<'_> {

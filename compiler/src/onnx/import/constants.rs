@@ -1,6 +1,5 @@
 //! Nodes that need no computing.
 
-use super::attributes::Attributes;
 use super::order::node_error;
 use super::state::{Arguments, Import};
 use super::tensor::read_tensor;
@@ -18,26 +17,19 @@ impl Import<'_> {
     ) -> Result<bool, OnnxError> {
         let fail = |reason: String| node_error(node, reason);
         let first = arguments.first().copied().flatten();
-        let attributes = Attributes(node);
         let longs = |v: Vec<i64>| (vec![v.len()], Data::I64(v));
         let (shape, data) = match (&node.op_type[..], first) {
-            ("Constant", _) => self.constant_node(&attributes, output)?,
+            ("Constant", _) => self.constant_node(node, output)?,
             ("Shape", Some(x)) => {
                 let shape = &self.graph.values[x.0].shape;
                 let rank = shape.len() as i64;
-                let at = |i: i64| (if i < 0 { i + rank } else { i }).clamp(0, rank) as usize;
-                let (start, end) = (
-                    at(attributes.int("start", 0)),
-                    at(attributes.int("end", rank)),
-                );
-                longs(
-                    shape
-                        .get(start..end)
-                        .unwrap_or(&[])
-                        .iter()
-                        .map(|&d| d as i64)
-                        .collect(),
-                )
+                let at = |name: &str, default: i64| {
+                    let at = node.find(name).map_or(default, |a| a.i);
+                    (if at < 0 { at + rank } else { at }).clamp(0, rank) as usize
+                };
+                let taken = shape.get(at("start", 0)..at("end", rank));
+                let taken = taken.unwrap_or(&[]).iter();
+                longs(taken.map(|&d| d as i64).collect())
             }
             ("Size", Some(x)) => {
                 let count: usize = self.graph.values[x.0].shape.iter().product();
@@ -55,7 +47,7 @@ impl Import<'_> {
     /// The tensor of a Constant.
     fn constant_node(
         &mut self,
-        node: &Attributes<'_>,
+        node: &proto::Node,
         output: &str,
     ) -> Result<(Vec<usize>, Data), OnnxError> {
         if let Some(tensor) = node.find("value").and_then(|a| a.t.as_ref()) {
@@ -64,7 +56,7 @@ impl Import<'_> {
             return Ok(read);
         }
         let list = |data: Data| (vec![data.len()], data);
-        let found = node.0.attribute.iter().find_map(|a| {
+        let found = node.attribute.iter().find_map(|a| {
             Some(match &a.name[..] {
                 "value_float" => (vec![], Data::F32(vec![a.f])),
                 "value_int" => (vec![], Data::I64(vec![a.i])),
@@ -73,6 +65,6 @@ impl Import<'_> {
                 _ => return None,
             })
         });
-        found.ok_or_else(|| node_error(node.0, "its value is neither numbers nor a tensor".into()))
+        found.ok_or_else(|| node_error(node, "its value is neither numbers nor a tensor".into()))
     }
 }

@@ -14,11 +14,7 @@ const TURNED: &str = "transA";
 pub(super) fn turn(graph: &mut Graph) {
     let is_turned = |node: &Node| {
         let own = node.domain.is_empty() || node.domain == "ai.onnx";
-        let mut set = node
-            .attribute
-            .iter()
-            .filter(|a| a.name == TURNED && a.i != 0);
-        own && node.op_type == "Gemm" && set.next().is_some()
+        own && node.op_type == "Gemm" && node.find(TURNED).is_some_and(|a| a.i != 0)
     };
     if !graph.node.iter().any(is_turned) {
         return;

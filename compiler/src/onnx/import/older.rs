@@ -1,6 +1,5 @@
 //! Operators of older operator sets in the form of opset 13.
 
-use super::attributes::Attributes;
 use super::state::Arguments;
 use crate::graph::{Data, OnnxAttribute};
 use crate::operators::operator::WindowKind;
@@ -21,29 +20,6 @@ const MOVED: [(&str, &str, usize, i64); 12] = [
     ("Unsqueeze", "axes", 1, 13),
 ];
 
-/// What opset 6 has in another way than opset 7.
-///
-/// # Errors
-/// An operand that isn't aligned at the last dimension, and operators that train.
-pub(super) fn as_opset_7(node: &Attributes<'_>, ranks: [usize; 2]) -> Result<(), String> {
-    match node.op_type() {
-        "BatchNormalization" | "Dropout" if node.int("is_test", 0) == 0 => {
-            Err("it is in training mode, is_test is 0".to_owned())
-        }
-        "Add" | "Sub" | "Mul" | "Div" | "Pow" | "And" | "Or" | "Xor" | "Equal" | "Less"
-        | "Greater" => {
-            let last = ranks[0] as i64 - ranks[1] as i64;
-            match node.int("axis", last) {
-                axis if axis == last => Ok(()),
-                axis => Err(format!(
-                    "before opset 7 its second operand lies at axis {axis}, not at the last ones"
-                )),
-            }
-        }
-        _ => Ok(()),
-    }
-}
-
 /// An operator that is being brought up to date.
 pub(super) struct Older<'n> {
     pub kind: &'n str,
@@ -53,16 +29,19 @@ pub(super) struct Older<'n> {
 }
 
 impl Older<'_> {
-    /// Brings it to opset 13, or leaves it where that is older.
+    /// Brings it to opset 13, or leaves it where that is older; `ranks` are those of its first two arguments.
     ///
     /// # Errors
-    /// Attributes that can't be moved, in words.
+    /// Attributes that can't be moved, in words, and what opset 6 has in another way than opset 7.
     pub(super) fn renew(
         &mut self,
         opset: i64,
-        rank: usize,
+        ranks: [usize; 2],
         arguments: &mut Arguments,
     ) -> Result<(), String> {
+        if opset < 7 {
+            self.check_opset_6(ranks)?;
+        }
         for (kind, name, argument, since) in MOVED {
             let absent = arguments.get(argument).copied().flatten().is_none();
             if kind == self.kind && (opset < since || absent) {
@@ -70,7 +49,8 @@ impl Older<'_> {
             }
         }
         match self.kind {
-            "Softmax" | "LogSoftmax" if opset < 13 => self.softmax(opset, rank)?,
+            "Softmax" | "LogSoftmax" if opset < 13 => self.softmax(opset, ranks[0])?,
+            // It became Resize.
             "Upsample" => self.upsample(arguments)?,
             // Inputs are x and scales.
             "Resize" if opset < 11 => {
@@ -101,6 +81,36 @@ impl Older<'_> {
                 let sizes = OnnxAttribute::Ints(vec![value; count]);
                 self.attributes.push((name.to_owned(), sizes));
             }
+        }
+    }
+
+    /// Checks that an operator of opset 6 means what it does in opset 7.
+    ///
+    /// # Errors
+    /// An operand that isn't aligned at the last dimension, and operators that train.
+    fn check_opset_6(&self, ranks: [usize; 2]) -> Result<(), String> {
+        let int = |name: &str, default: i64| {
+            let found = self.attributes.iter().find(|(n, _)| n == name);
+            match found {
+                Some((_, OnnxAttribute::Int(value))) => *value,
+                _ => default,
+            }
+        };
+        match self.kind {
+            "BatchNormalization" | "Dropout" if int("is_test", 0) == 0 => {
+                Err("it is in training mode, is_test is 0".to_owned())
+            }
+            "Add" | "Sub" | "Mul" | "Div" | "Pow" | "And" | "Or" | "Xor" | "Equal" | "Less"
+            | "Greater" => {
+                let last = ranks[0] as i64 - ranks[1] as i64;
+                match int("axis", last) {
+                    axis if axis == last => Ok(()),
+                    axis => Err(format!(
+                        "before opset 7 its second operand lies at axis {axis}, not at the last ones"
+                    )),
+                }
+            }
+            _ => Ok(()),
         }
     }
 
@@ -141,7 +151,6 @@ impl Older<'_> {
     }
 
     fn upsample(&mut self, arguments: &mut Arguments) -> Result<(), String> {
-        self.kind = "Resize";
         self.take("scales", 2)?;
         if let [x, scales] = arguments[..] {
             *arguments = vec![x, None, scales];
@@ -156,7 +165,7 @@ impl Older<'_> {
             ("coordinate_transformation_mode", "asymmetric"),
             ("nearest_mode", "floor"),
         ] {
-            let value = OnnxAttribute::Text(value.as_bytes().to_vec());
+            let value = OnnxAttribute::Text(value.to_owned());
             self.attributes.push((name.to_owned(), value));
         }
     }

@@ -253,8 +253,8 @@ impl Expansion {
         let (value, weights) = (value.clone(), weights.clone());
         let scale = self.steps.get(&value)?.scale.clone();
         let to_reals = |node: &Node| {
-            let to = node.attribute.iter().find(|a| a.name == "to");
-            node.op_type == "Cast" && to.is_some_and(|to| to.i == i64::from(FLOAT))
+            let to = node.find("to").map(|to| to.i);
+            node.op_type == "Cast" && to == Some(FLOAT.into())
         };
         let cast = self.reader(node.output.first()?, to_reals)?;
         let mut output = cast.output;
@@ -322,16 +322,12 @@ impl Expansion {
     /// The steps of what a node moves, if it moves integers whose steps are known.
     fn moved(&self, node: &Node) -> Option<Steps> {
         let first = self.steps.get(node.input.first()?)?;
-        let text = |name: &str| {
-            node.attribute
-                .iter()
-                .find(|a| a.name == name)
-                .map(|a| &a.s[..])
-        };
         let moves = match &node.op_type[..] {
             "MaxPool" => node.output.len() == 1,
             "Concat" => node.input.iter().all(|x| self.steps.get(x) == Some(first)),
-            "Resize" => text("mode").is_none_or(|mode| mode == b"nearest"),
+            "Resize" => node
+                .find("mode")
+                .is_none_or(|mode| mode.s == b"nearest"[..]),
             "Identity" | "GlobalMaxPool" | "Flatten" | "Reshape" | "Transpose" | "Squeeze"
             | "Unsqueeze" | "Slice" | "Split" | "Gather" | "Expand" | "DepthToSpace"
             | "SpaceToDepth" => true,
@@ -364,68 +360,45 @@ fn operand(node: &Node, at: usize, axis: i64) -> Option<Operand> {
     Some(Operand { value, steps, axis })
 }
 
-/// Steps of an output, whose zero point says its type.
-fn output(node: &Node, at: usize) -> Option<Steps> {
-    steps(node, at).filter(|steps| !steps.zero.is_empty())
-}
-
 /// The form of a node of the QOperator kind.
 fn unquantized(node: &Node) -> Option<Unquantized> {
     if !["", "ai.onnx", MICROSOFT].contains(&&node.domain[..]) {
         return None;
     }
-    let int = |name: &str| {
-        node.attribute
-            .iter()
-            .find(|a| a.name == name)
-            .map_or(0, |a| a.i)
-    };
+    let int = |name: &str| node.find(name).map_or(0, |a| a.i);
     if int("channels_last") != 0 {
         return None;
     }
     let present = |at: usize| node.input.get(at).filter(|name| !name.is_empty()).cloned();
-    // Two operands, the second's steps along an axis.
-    let pair = |op, axis: i64, bias: Option<usize>, at: usize| {
+    // By the places of operands, with the axes of their steps, of the bias, and of the output's steps.
+    let form = |op, operands: &[(usize, i64)], bias: Option<usize>, output: Option<usize>| {
+        let operands = operands.iter().map(|&(at, axis)| operand(node, at, axis));
         Some(Unquantized {
             op,
-            operands: vec![operand(node, 0, 1)?, operand(node, 3, axis)?],
+            operands: operands.collect::<Option<_>>()?,
             bias: bias.and_then(present),
-            output: Some(output(node, at)?),
+            output: match output {
+                // The zero point says the type.
+                Some(at) => Some(steps(node, at).filter(|steps| !steps.zero.is_empty())?),
+                None => None,
+            },
         })
     };
-    let unary = |op| {
-        Some(Unquantized {
-            op,
-            operands: vec![operand(node, 0, 1)?],
-            bias: None,
-            output: Some(output(node, 3)?),
-        })
-    };
+    let pair = |op| form(op, &[(0, 1), (3, 1)], None, Some(6));
+    let unary = |op| form(op, &[(0, 1)], None, Some(3));
     match &node.op_type[..] {
-        "QLinearConv" => pair("Conv", 0, Some(8), 6),
-        "QLinearMatMul" => pair("MatMul", 1, None, 6),
-        "QLinearAdd" => pair("Add", 1, None, 6),
-        "QLinearMul" => pair("Mul", 1, None, 6),
+        "QLinearConv" => form("Conv", &[(0, 1), (3, 0)], Some(8), Some(6)),
+        "QLinearMatMul" => pair("MatMul"),
+        "QLinearAdd" => pair("Add"),
+        "QLinearMul" => pair("Mul"),
         "QGemm" => {
             let axis = i64::from(int("transB") == 0);
-            let real = present(7).is_none();
-            Some(Unquantized {
-                op: "Gemm",
-                operands: vec![operand(node, 0, 1)?, operand(node, 3, axis)?],
-                bias: present(6),
-                output: if real { None } else { Some(output(node, 7)?) },
-            })
+            let rounded = present(7).map(|_| 7);
+            form("Gemm", &[(0, 1), (3, axis)], Some(6), rounded)
         }
         "QLinearConcat" => {
-            let operands = (2..node.input.len()).step_by(3);
-            Some(Unquantized {
-                op: "Concat",
-                operands: operands
-                    .map(|at| operand(node, at, 1))
-                    .collect::<Option<_>>()?,
-                bias: None,
-                output: Some(output(node, 0)?),
-            })
+            let operands = (2..node.input.len()).step_by(3).map(|at| (at, 1));
+            form("Concat", &operands.collect::<Vec<_>>(), None, Some(0))
         }
         "QLinearGlobalAveragePool" => unary("GlobalAveragePool"),
         "QLinearAveragePool" => unary("AveragePool"),

@@ -1,5 +1,7 @@
 //! Operators that are kept as the file has them, and those that are computed while it is read.
 
+use vta_files::printable;
+
 use super::budget::bytes;
 use super::order::node_error;
 use super::state::{Arguments, Import};
@@ -9,7 +11,7 @@ use crate::engine::{self, Engine};
 use crate::graph::{Data, Element, Graph, Node, OnnxAttribute, OnnxOp, Op, Value, ValueId};
 use crate::onnx::{OnnxError, elements, proto};
 use crate::operators::find;
-use crate::operators::operator::{Operator, Size};
+use crate::operators::operator::{Found, Given, Size};
 
 /// Up to so many elements or multiply-adds an operator is computed once to see that the host's engine can.
 const MAX_CHECKED: u64 = 1 << 22;
@@ -18,49 +20,33 @@ impl Import<'_> {
     /// Keeps a node as it stands, for the reason that it isn't read in another way.
     ///
     /// # Errors
-    /// An operator that nothing computes, or one that isn't sound.
-    pub(super) fn raw(
-        &mut self,
-        node: &proto::Node,
-        name: &str,
-        mut arguments: Arguments,
-        reason: String,
-    ) -> Result<(), OnnxError> {
-        let fail = |text: String| node_error(node, text);
-        let kind = &node.op_type[..];
-        let Some(operator) = find(&node.domain, kind) else {
-            return Err(fail(refused::unknown(node)));
-        };
-        let counts = operator.device.map(|device| device.inputs);
-        if counts.is_some_and(|(least, most)| !(least..=most).contains(&arguments.len())) {
-            return Err(fail(reason));
+    /// An operator that the host can't compute, or one that isn't sound.
+    pub(super) fn raw(&mut self, found: Found<'_>, reason: String) -> Result<(), OnnxError> {
+        let node = found.node;
+        let counts = found.operator.device.map(|device| device.inputs);
+        let count = found.op.arguments.len();
+        if counts.is_some_and(|(least, most)| !(least..=most).contains(&count)) {
+            return Err(node_error(node, reason));
         }
-        let why = reason.clone();
-        let fail = |text: String| node_error(node, format!("{why}; nor does the host: {text}"));
-        let (operator, op) = self.onnx_op(node, &mut arguments, reason).map_err(fail)?;
-        let inputs: Vec<ValueId> = arguments.into_iter().flatten().collect();
+        let fail = |text: String| node_error(node, format!("{reason}; nor does the host: {text}"));
         let wanted = self.wanted(node);
-        let shapes = self
-            .shapes(&operator, &op, &inputs, &wanted)
-            .map_err(fail)?;
-        let types: Vec<Element> = inputs
-            .iter()
-            .map(|id| self.graph.values[id.0].element)
-            .collect();
+        let shapes = self.shapes(&found, &wanted).map_err(fail)?;
         for (output, shape) in wanted.into_iter().zip(shapes) {
-            let op = OnnxOp {
-                output,
-                ..op.clone()
-            };
-            let element = operator.output(&op, &types).map_err(fail)?;
+            let element = found.operator.output(&self.given(&found), output);
+            let element = element.map_err(fail)?;
             let made = &node.output[output];
             elements(made, &shape)?;
             let id = self.define(made, shape, None)?;
             self.graph.values[id.0].element = element;
+            let op = OnnxOp {
+                output,
+                reason: reason.clone(),
+                ..found.op.clone()
+            };
             self.push_node(Node {
-                name: name.to_owned(),
+                name: found.name.clone(),
                 op: Op::Onnx(Box::new(op)),
-                inputs: inputs.clone(),
+                inputs: found.inputs.clone(),
                 output: id,
             });
         }
@@ -71,20 +57,11 @@ impl Import<'_> {
     ///
     /// # Errors
     /// As for [`Import::raw`].
-    pub(super) fn fold(
-        &mut self,
-        node: &proto::Node,
-        mut arguments: Arguments,
-    ) -> Result<(), OnnxError> {
-        let fail = |text: String| node_error(node, text);
-        let (operator, op) = self
-            .onnx_op(node, &mut arguments, String::new())
-            .map_err(fail)?;
-        let inputs: Vec<ValueId> = arguments.into_iter().flatten().collect();
+    pub(super) fn fold(&mut self, found: &Found<'_>) -> Result<(), OnnxError> {
+        let node = found.node;
         let wanted = self.wanted(node);
-        let tensors = self
-            .compute(&operator, &op, &inputs, &wanted)
-            .map_err(fail)?;
+        let tensors = self.compute(found, &wanted);
+        let tensors = tensors.map_err(|text| node_error(node, text))?;
         for (output, (shape, data)) in wanted.into_iter().zip(tensors) {
             let name = &node.output[output];
             elements(name, &shape)?;
@@ -127,14 +104,23 @@ impl Import<'_> {
         wanted
     }
 
-    /// A node's operator in the form of opset 13 or later, with constants for what were attributes
+    /// A node by its line in the table, in the form of opset 13 or later, with constants for what were attributes
     /// before.
-    fn onnx_op(
+    ///
+    /// # Errors
+    /// An operator that is in no line, and attributes that no later opset has, in words.
+    pub(super) fn found<'n>(
         &mut self,
-        node: &proto::Node,
-        arguments: &mut Arguments,
-        reason: String,
-    ) -> Result<(Operator, OnnxOp), String> {
+        node: &'n proto::Node,
+        index: usize,
+        mut arguments: Arguments,
+    ) -> Result<Found<'n>, String> {
+        let kind = match &node.op_type[..] {
+            // Before opset 10.
+            "Upsample" => "Resize",
+            kind => kind,
+        };
+        let operator = find(&node.domain, kind).ok_or_else(|| refused::unknown(node))?;
         let mut attributes = Vec::with_capacity(node.attribute.len());
         for attribute in &node.attribute {
             let value = self.attribute(attribute)?;
@@ -145,20 +131,20 @@ impl Import<'_> {
             attributes,
             constants: Vec::new(),
         };
-        let first = arguments.first().copied().flatten();
-        let rank = first.map_or(0, |id| self.graph.values[id.0].shape.len());
-        older.renew(self.opset, rank, arguments)?;
-        let operator = find(&node.domain, older.kind).ok_or_else(|| refused::unknown(node))?;
+        let rank = |at: usize| match arguments.get(at) {
+            Some(Some(id)) => self.graph.values[id.0].shape.len(),
+            _ => 0,
+        };
+        let ranks = [rank(0), rank(1)];
+        older.renew(self.opset, ranks, &mut arguments)?;
         if let Size::Window(kind) = operator.size {
-            older.windows(kind, rank.saturating_sub(2));
+            older.windows(kind, ranks[0].saturating_sub(2));
         }
         for (argument, suffix, shape, data) in older.constants {
             let output = node.output.iter().find(|output| !output.is_empty());
-            let output = output.map_or("", String::as_str);
-            let name = format!("{output}.{suffix}");
-            let id = self
-                .define(&name, shape, Some(data))
-                .map_err(|e| e.to_string())?;
+            let name = format!("{}.{suffix}", output.map_or("", String::as_str));
+            let id = self.define(&name, shape, Some(data));
+            let id = id.map_err(|e| e.to_string())?;
             if arguments.len() <= argument {
                 arguments.resize(argument + 1, None);
             }
@@ -166,26 +152,41 @@ impl Import<'_> {
         }
         let op = OnnxOp {
             kind: operator.kind,
-            domain: "",
             opset: self.opset.max(13),
             attributes: older.attributes,
             arguments: arguments.iter().map(Option::is_some).collect(),
             output: 0,
-            reason,
+            reason: String::new(),
         };
-        Ok((operator, op))
+        let name = if node.name.is_empty() {
+            format!("{}_{index}", node.op_type)
+        } else {
+            node.name.clone()
+        };
+        Ok(Found {
+            node,
+            name,
+            operator,
+            op,
+            inputs: arguments.into_iter().flatten().collect(),
+        })
     }
 
     fn attribute(&mut self, attribute: &proto::Attribute) -> Result<OnnxAttribute, String> {
-        let name = || vta_files::printable(&attribute.name).into_owned();
+        let name = || printable(&attribute.name).into_owned();
+        // Texts are shown in listings and errors.
+        let text = |text: &bytes::Bytes| match std::str::from_utf8(text) {
+            Ok(text) => Ok(printable(text).into_owned()),
+            Err(_) => Err(format!("attribute {} is no UTF-8", name())),
+        };
         Ok(match attribute.kind {
             proto::ATTRIBUTE_INT => OnnxAttribute::Int(attribute.i),
             proto::ATTRIBUTE_FLOAT => OnnxAttribute::Float(attribute.f),
-            proto::ATTRIBUTE_STRING => OnnxAttribute::Text(attribute.s.to_vec()),
+            proto::ATTRIBUTE_STRING => OnnxAttribute::Text(text(&attribute.s)?),
             proto::ATTRIBUTE_INTS => OnnxAttribute::Ints(attribute.ints.clone()),
             proto::ATTRIBUTE_STRINGS => {
-                let texts = attribute.strings.iter().map(|text| text.to_vec());
-                OnnxAttribute::Texts(texts.collect())
+                let texts = attribute.strings.iter().map(text);
+                OnnxAttribute::Texts(texts.collect::<Result<_, _>>()?)
             }
             proto::ATTRIBUTE_FLOATS => OnnxAttribute::Floats(attribute.floats.clone()),
             proto::ATTRIBUTE_TENSOR => {
@@ -200,38 +201,33 @@ impl Import<'_> {
     }
 
     /// The shapes of a node's outputs.
-    fn shapes(
-        &mut self,
-        operator: &Operator,
-        op: &OnnxOp,
-        inputs: &[ValueId],
-        wanted: &[usize],
-    ) -> Result<Vec<Vec<usize>>, String> {
-        let shapes: Vec<&[usize]> = inputs
-            .iter()
-            .map(|id| &self.graph.values[id.0].shape[..])
-            .collect();
-        if let Some(shape) = sizes::direct(operator.size, op, &shapes)? {
-            self.check(operator, op, inputs, wanted, &shape)?;
-            return Ok(vec![shape; wanted.len()]);
+    fn shapes(&mut self, found: &Found<'_>, wanted: &[usize]) -> Result<Vec<Vec<usize>>, String> {
+        let Some(shape) = sizes::direct(found.operator.size, &self.given(found))? else {
+            return self.computed_shapes(found, wanted);
+        };
+        // Where computing it takes little, the engine must take the operator, and give the same shape. What is left of
+        // the budget is for shapes that nothing else says.
+        let cost = sizes::cost(found.operator.size, &self.given(found))?;
+        if cost.work <= MAX_CHECKED.min(self.budget.work / 8) {
+            let computed = self.computed_shapes(found, wanted)?;
+            if let Some(other) = computed.iter().find(|other| **other != shape) {
+                return Err(format!("the host makes {other:?} of it, not {shape:?}"));
+            }
         }
-        self.computed_shapes(operator, op, inputs, wanted)
+        Ok(vec![shape; wanted.len()])
     }
 
     /// The shapes that computing a node gives. Blocks of a network repeat: equal questions are computed once.
     fn computed_shapes(
         &mut self,
-        operator: &Operator,
-        op: &OnnxOp,
-        inputs: &[ValueId],
+        found: &Found<'_>,
         wanted: &[usize],
     ) -> Result<Vec<Vec<usize>>, String> {
-        let values: Vec<&Value> = inputs.iter().map(|id| &self.graph.values[id.0]).collect();
-        let question = question(op, &values, wanted);
+        let question = question(&self.given(found), wanted);
         if let Some(shapes) = question.as_ref().and_then(|q| self.budget.answers.get(q)) {
             return Ok(shapes.clone());
         }
-        let computed = self.compute(operator, op, inputs, wanted)?;
+        let computed = self.compute(found, wanted)?;
         let shapes: Vec<Vec<usize>> = computed.into_iter().map(|(shape, _)| shape).collect();
         if let Some(question) = question {
             self.budget.answers.insert(question, shapes.clone());
@@ -239,55 +235,26 @@ impl Import<'_> {
         Ok(shapes)
     }
 
-    /// Whether the engine takes an operator, and gives the shape that is expected where computing it
-    /// takes little.
-    fn check(
-        &mut self,
-        operator: &Operator,
-        op: &OnnxOp,
-        inputs: &[ValueId],
-        wanted: &[usize],
-        shape: &[usize],
-    ) -> Result<(), String> {
-        let values: Vec<&Value> = inputs.iter().map(|id| &self.graph.values[id.0]).collect();
-        let cost = sizes::cost(operator.size, op, &values)?;
-        // What is left of the budget is for shapes that nothing else says.
-        if cost.work > MAX_CHECKED.min(self.budget.work / 8) {
-            return Ok(());
-        }
-        let computed = self.computed_shapes(operator, op, inputs, wanted)?;
-        match computed.iter().find(|found| *found != shape) {
-            None => Ok(()),
-            Some(found) => Err(format!("the host makes {found:?} of it, not {shape:?}")),
-        }
-    }
-
     /// A node's outputs, with zeros for inputs that aren't constants.
     fn compute(
         &mut self,
-        operator: &Operator,
-        op: &OnnxOp,
-        inputs: &[ValueId],
+        found: &Found<'_>,
         wanted: &[usize],
     ) -> Result<Vec<(Vec<usize>, Data)>, String> {
-        let values: Vec<&Value> = inputs.iter().map(|id| &self.graph.values[id.0]).collect();
-        let cost = sizes::cost(operator.size, op, &values)?;
-        let types: Vec<Element> = values.iter().map(|v| v.element).collect();
+        let given = self.given(found);
+        let cost = sizes::cost(found.operator.size, &given)?;
         let outputs = wanted.iter().map(|&output| {
-            let op = OnnxOp {
-                output,
-                ..op.clone()
-            };
-            Ok((operator.output(&op, &types)?, op))
+            let element = found.operator.output(&given, output)?;
+            Ok((element, output))
         });
-        let outputs: Vec<(Element, OnnxOp)> = outputs.collect::<Result<_, String>>()?;
-        let zeros = values.iter().filter(|v| v.data.is_none());
+        let outputs: Vec<(Element, usize)> = outputs.collect::<Result<_, String>>()?;
+        let zeros = given.values.iter().filter(|v| v.data.is_none());
         let zeros = zeros.map(|v| bytes(&v.shape, v.element));
         let made = outputs.iter().map(|(element, _)| element.bytes());
         let made = made.map(|bytes| cost.elements.saturating_mul(bytes));
         let held = zeros.chain(made).fold(0, u64::saturating_add);
         self.budget.spend(cost.work, held)?;
-        run(&values, &outputs)
+        run(&self.given(found), &outputs)
     }
 }
 
@@ -296,7 +263,8 @@ impl Import<'_> {
 const MAX_SMALL: usize = 64;
 
 /// What a node's shapes depend on, as text; `None` for a node with many whole numbers.
-fn question(op: &OnnxOp, values: &[&Value], wanted: &[usize]) -> Option<String> {
+fn question(given: &Given<'_>, wanted: &[usize]) -> Option<String> {
+    let Given { op, values } = given;
     let small = |data: &Data| data.len() <= MAX_SMALL;
     let unknown = |data: &Data| !small(data) && data.element() != Element::F32;
     if values.iter().any(|v| v.data.as_ref().is_some_and(unknown)) {
@@ -315,10 +283,8 @@ fn question(op: &OnnxOp, values: &[&Value], wanted: &[usize]) -> Option<String> 
 }
 
 /// Runs one operator on its own.
-fn run(
-    values: &[&Value],
-    outputs: &[(Element, OnnxOp)],
-) -> Result<Vec<(Vec<usize>, Data)>, String> {
+fn run(given: &Given<'_>, outputs: &[(Element, usize)]) -> Result<Vec<(Vec<usize>, Data)>, String> {
+    let values = &given.values;
     let mut graph = Graph::default();
     let mut ids = Vec::with_capacity(values.len());
     let mut zeros: Vec<Option<Data>> = Vec::with_capacity(values.len());
@@ -342,19 +308,16 @@ fn run(
         });
         ids.push(id);
     }
-    for (element, op) in outputs {
-        let output = ValueId(graph.values.len());
-        graph.values.push(Value {
-            element: *element,
-            ..Value::new(format!("o{}", op.output), Vec::new(), None)
-        });
-        graph.nodes.push(Node {
-            name: "node".to_owned(),
-            op: Op::Onnx(Box::new(op.clone())),
-            inputs: ids.clone(),
+    let names: Vec<String> = outputs.iter().map(|(_, n)| format!("o{n}")).collect();
+    for (&(element, output), name) in outputs.iter().zip(&names) {
+        let op = OnnxOp {
             output,
-        });
-        graph.outputs.push(output);
+            ..given.op.clone()
+        };
+        let id = graph.value(name, Vec::new(), None);
+        graph.values[id.0].element = element;
+        graph.push("node", Op::Onnx(Box::new(op)), ids.clone(), id);
+        graph.outputs.push(id);
     }
     let engine = Engine::new(engine::model(&graph, &graph.outputs)).map_err(|e| e.to_string())?;
     let lent = graph.inputs.iter().filter_map(|id| {
@@ -363,13 +326,9 @@ fn run(
         Some(engine::Lent { name, shape, data })
     });
     let lent: Vec<engine::Lent<'_>> = lent.collect();
-    let names: Vec<String> = outputs
-        .iter()
-        .map(|(_, op)| format!("o{}", op.output))
-        .collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
-    let tensors = engine.run_lent(&lent, &names).map_err(|e| e.to_string())?;
-    let typed = |(tensor, (element, _)): (engine::Tensor, &(Element, OnnxOp))| {
+    let tensors = engine.run(&lent, &names).map_err(|e| e.to_string())?;
+    let typed = |(tensor, (element, _)): (engine::Tensor, &(Element, usize))| {
         Ok((tensor.shape, typed(tensor.data, *element)?))
     };
     tensors.into_iter().zip(outputs).map(typed).collect()

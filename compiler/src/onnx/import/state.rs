@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 
-use super::attributes::Attributes;
 use super::budget::Budget;
 use crate::graph::{Data, Graph, Node, Value, ValueId};
 use crate::onnx::OnnxError;
@@ -74,29 +73,5 @@ impl Import<'_> {
             None => Ok(()),
             Some(_) => Err(defined_twice(name)),
         }
-    }
-
-    /// The integers of a constant input, or of an attribute where there is no such input.
-    ///
-    /// # Errors
-    /// An input that is no constant, in words.
-    pub(crate) fn integers(
-        &self,
-        node: &Attributes<'_>,
-        index: usize,
-        name: &str,
-    ) -> Result<Option<Vec<i64>>, String> {
-        let Some(input) = node.input(index) else {
-            return Ok(node.find(name).map(|a| a.ints.clone()));
-        };
-        let values = self.data(input).and_then(Data::integers);
-        let values = values.ok_or_else(|| format!("its {name} must be a constant"))?;
-        Ok(Some(values))
-    }
-
-    /// The data of a constant.
-    pub(crate) fn data(&self, name: &str) -> Option<&Data> {
-        let id = self.names.get(name)?;
-        self.graph.values[id.0].data.as_ref()
     }
 }

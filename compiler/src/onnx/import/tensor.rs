@@ -145,10 +145,10 @@ pub(super) fn read_tensor(
         raw(tensor.data_type, &tensor.raw_data)
     };
     let data = data.map_err(fail)?;
-    match data.len() == count {
-        true => Ok((dims, data)),
-        false => Err(fail(format!("{} elements for shape {dims:?}", data.len()))),
+    if data.len() != count {
+        return Err(fail(format!("{} elements for shape {dims:?}", data.len())));
     }
+    Ok((dims, data))
 }
 
 /// Bytes of an element.
@@ -186,9 +186,9 @@ fn raw(data_type: i32, bytes: &[u8]) -> Result<Data, String> {
 /// Elements from the message's lists.
 fn fields(tensor: &proto::Tensor) -> Result<Data, String> {
     let ints = &tensor.int32_data;
-    let within = |low: i32, high: i32| match ints.iter().all(|v| (low..=high).contains(v)) {
-        true => Ok(ints.iter()),
-        false => Err("an element is out of range".to_owned()),
+    let within = |low: i32, high: i32| {
+        let all = ints.iter().all(|v| (low..=high).contains(v));
+        all.then(|| ints.iter()).ok_or("an element is out of range")
     };
     // Halves stand in the lower bits of integers.
     let halves = || within(0, 0xffff).map(|v| v.map(|&v| v as u16));

@@ -143,7 +143,7 @@ fn role(graph: &Graph, node: &Node) -> Role {
 
 /// Whether an operator that is kept gives the same values other dimensions.
 pub(crate) fn regroups(op: &OnnxOp) -> bool {
-    op.domain.is_empty() && matches!(op.kind, "Reshape" | "Flatten" | "Squeeze" | "Unsqueeze")
+    matches!(op.kind, "Reshape" | "Flatten" | "Squeeze" | "Unsqueeze")
 }
 
 /// Whether an operator is a Transpose that swaps only dimensions of 1 with others.
@@ -154,7 +154,7 @@ fn stays(graph: &Graph, node: &Node, op: &OnnxOp) -> bool {
 }
 
 pub(crate) fn transposes(op: &OnnxOp) -> bool {
-    op.domain.is_empty() && op.kind == "Transpose"
+    op.kind == "Transpose"
 }
 
 impl Layouts {

@@ -157,9 +157,9 @@ fn gives_early(insn: &Insn) -> bool {
 
 /// Makes arithmetic shifts of negative values logical; whether there was one. A value that the shift left as it was,
 /// -1, can't be told from one that wasn't shifted, and stays.
-fn shift_logically(before: &[Vec<i32>], after: &mut [Vec<i32>], by: i16) -> bool {
+fn shift_logically(before: &[i32], after: &mut [i32], by: i16) -> bool {
     let mut shifted = false;
-    for (before, after) in before.iter().flatten().zip(after.iter_mut().flatten()) {
+    for (before, after) in before.iter().zip(after.iter_mut()) {
         if *before < 0 && before != after {
             *after = (*before as u32 >> by) as i32;
             shifted = true;

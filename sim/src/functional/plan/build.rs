@@ -69,7 +69,7 @@ struct Builder<'a> {
 /// micro-ops that the scratchpad has.
 ///
 /// # Errors
-/// When the batch is faulty, or has something that only the interpreter does.
+/// When the batch is faulty, or has something that only runs one instruction at a time.
 pub(crate) fn trace(
     insns: &[Insn],
     marks: &[LayerMark],

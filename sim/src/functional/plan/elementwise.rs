@@ -11,6 +11,7 @@ use vta_isa::{AluOp, Config};
 
 use super::draft::{Matmul, OperandDraft, Terms, Vector, Weight};
 use crate::kernels::PADDING;
+use crate::kernels::direct::add_tile;
 
 /// Reads tiles of weights and inputs in DRAM.
 #[derive(Clone, Copy)]
@@ -103,12 +104,7 @@ impl<'a> TileReader<'a> {
             let mut sums = vec![0i32; block];
             for (weight, span) in group.weights.iter().zip(&spans) {
                 let input = bytes.get(span.start..span.start + block)?;
-                let rows = self.weights(weight)?.chunks_exact(block);
-                for (sum, row) in sums.iter_mut().zip(rows) {
-                    let products = input.iter().zip(row);
-                    let products = products.map(|(&x, &w)| i32::from(x as i8) * i32::from(w as i8));
-                    *sum = products.fold(*sum, i32::wrapping_add);
-                }
+                add_tile(&mut sums, input, self.weights(weight)?);
             }
             Some(Vector::from(sums))
         });

@@ -194,8 +194,8 @@ impl Describe<'_> {
     fn product(&self, op: &ProductOp) -> String {
         let mut text = format!("product of {} rows", op.rows.list().len());
         for group in &op.groups {
-            let columns = group.bases.list().count();
-            let (taps, blocks) = (group.inputs.taps_per_row(), group.inputs.blocks());
+            let columns = group.bases.list().len();
+            let (taps, blocks) = (group.inputs.taps(), group.inputs.blocks());
             let _ = write!(
                 text,
                 ", {columns} columns of {taps} taps in {blocks} blocks"

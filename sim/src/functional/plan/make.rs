@@ -2,50 +2,31 @@
 
 use std::sync::OnceLock;
 
-use vta_driver::{DeviceMemory, LayerMark, RunReport};
+use vta_driver::RunReport;
 use vta_isa::resolve::merge;
-use vta_isa::{Config, Insn};
 
-use super::super::run::scratchpads::Scratchpads;
-use super::build::{self, Limits};
+use super::build;
 use super::emit::{self, Emitted, Products};
 use super::passes::{self, Context, List};
 use super::unplanned::Unplanned;
-#[cfg(debug_assertions)]
-use super::verify;
-use super::{Constant, Plan};
+use super::{Constant, Plan, Subject};
 
-/// What plans depend on beside their batches.
-pub(crate) struct Maker<'a> {
-    pub config: &'a Config,
-    /// As they are before the batch; of input and accumulator tiles only how many there are counts.
-    pub pads: &'a Scratchpads,
-    pub limits: Limits,
-}
-
-/// A batch, and what it finds in memory.
-pub(crate) struct Subject<'a> {
-    pub insns: &'a [Insn],
-    pub marks: &'a [LayerMark],
-    pub memory: &'a DeviceMemory,
-    /// Whether inputs that it doesn't store may be taken as constants.
-    pub fixed_inputs: bool,
-}
-
-impl Maker<'_> {
+impl Subject<'_> {
     /// Makes the plan, as long as `go_on` says so.
     ///
     /// # Errors
     /// When the batch is faulty, or has something that no plan has a form for, or at the word of `go_on`.
-    pub fn make(&self, subject: &Subject<'_>, go_on: &dyn Fn() -> bool) -> Result<Plan, Unplanned> {
-        let &Subject {
+    pub fn plan(&self, go_on: &dyn Fn() -> bool) -> Result<Plan, Unplanned> {
+        let &Self {
+            config,
+            pads,
+            limits,
             insns,
             marks,
             memory,
             fixed_inputs,
-        } = subject;
-        let (config, pads) = (self.config, self.pads);
-        let mut trace = build::trace(insns, marks, config, memory, &pads.uop, self.limits)?;
+        } = self;
+        let mut trace = build::trace(insns, marks, config, memory, &pads.uop, limits)?;
         let context = Context {
             config,
             memory,
@@ -58,11 +39,11 @@ impl Maker<'_> {
             if !go_on() {
                 return Err(Unplanned::Unwanted);
             }
-            list = (pass.run)(list, &context);
+            (pass.run)(&mut list, &context);
         }
         let mut spans = std::mem::take(&mut list.constants);
         let drafts = list.into_drafts();
-        let mut products = Products::new(memory, pads, self.limits.plan_bytes);
+        let mut products = Products::new(memory, pads, limits.plan_bytes);
         let Emitted { ops, origins, .. } = emit::emit(drafts, &mut products)?;
         spans.append(&mut products.constants);
         spans.append(&mut trace.constants);
@@ -85,19 +66,12 @@ impl Maker<'_> {
             schedule: OnceLock::new(),
         };
         plan.bytes += plan.own_bytes();
-        if plan.bytes > self.limits.plan_bytes {
+        if plan.bytes > limits.plan_bytes {
             return Err(Unplanned::Memory);
         }
         #[cfg(debug_assertions)]
         if pads.kernel.supported() {
-            verify::Subject {
-                insns,
-                config,
-                memory,
-                constants: &spans,
-                pads,
-            }
-            .check(&plan);
+            self.check(&plan, &spans);
         }
         Ok(plan)
     }

@@ -102,7 +102,7 @@ struct Dot {
 }
 
 /// Taps, and the destinations that have them: each with the lowest of its inputs.
-type Form<'a> = (&'a [Tap], Vec<(u16, u16)>);
+type SameTaps<'a> = (&'a [Tap], Vec<(u16, u16)>);
 
 /// Any GEMM, step by step.
 fn sorted_form(
@@ -112,7 +112,7 @@ fn sorted_form(
 ) -> Vec<(Matmul, TileSet)> {
     let (dots, taps) = dots(dst, operands, weights);
     // What makes destinations one product: inputs relative to the lowest, and the weights.
-    let mut forms: Vec<Form<'_>> = Vec::new();
+    let mut forms: Vec<SameTaps<'_>> = Vec::new();
     let mut known: FxHashMap<&[Tap], usize> = FxHashMap::default();
     let mut last = 0;
     for dot in dots {
@@ -126,7 +126,7 @@ fn sorted_form(
         }
         forms[last].1.push((dot.dst, dot.base));
     }
-    let of_form = |(form, mut positions): Form<'_>| {
+    let of_form = |(form, mut positions): SameTaps<'_>| {
         let tiles = positions.iter().map(|p| p.0).collect();
         // Counted from the first, so that groups of other instructions may have the same.
         let dst = positions.first().map_or(0, |p| p.0);

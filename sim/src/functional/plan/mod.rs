@@ -5,7 +5,7 @@ pub(super) mod draft;
 mod elementwise;
 mod emit;
 pub(super) mod listing;
-pub(super) mod make;
+mod make;
 mod matmul;
 mod origin;
 mod passes;
@@ -15,9 +15,10 @@ mod verify;
 
 use std::sync::OnceLock;
 
-use vta_driver::{DeviceMemory, MarkReport, Span, Traffic};
-use vta_isa::{MemType, Uop};
+use vta_driver::{DeviceMemory, LayerMark, MarkReport, Span, Traffic};
+use vta_isa::{Config, Insn, MemType, Uop};
 
+use self::build::Limits;
 use self::origin::Origin;
 use super::run::ops::Op;
 use super::run::scratchpads::Scratchpads;
@@ -48,6 +49,19 @@ pub(crate) struct Plan {
     pub leftover_tokens: [u32; 4],
     /// How several threads run it, once that is known; `None` inside if one does it as well.
     pub schedule: OnceLock<Option<Schedule>>,
+}
+
+/// What a plan is made of: a batch, what it finds in memory, and the machine.
+pub(crate) struct Subject<'a> {
+    pub config: &'a Config,
+    /// As they are before the batch; of input and accumulator tiles only how many there are counts.
+    pub pads: &'a Scratchpads,
+    pub limits: Limits,
+    pub insns: &'a [Insn],
+    pub marks: &'a [LayerMark],
+    pub memory: &'a DeviceMemory,
+    /// Whether inputs that it doesn't store may be taken as constants.
+    pub fixed_inputs: bool,
 }
 
 /// A region whose bytes a plan was made for.

@@ -1,39 +1,28 @@
 //! Fresh plans against the instructions that they stand for, in builds with debug assertions.
 //!
 //! The batch is run twice on memory and scratchpads of the check's own: one instruction at a time
-//! by [`interpret`], and by its plan. Both must leave every byte that the batch names and all of
+//! by the [oracle](crate::oracle), and by its plan. Both must leave every byte that the batch names and all of
 //! the scratchpads the same. Whatever the plan didn't take as constants is random, so that values
 //! that went to the wrong place show even where the caller's bytes are all zero.
 
 use vta_driver::{DeviceMemory, Span};
 use vta_isa::resolve::merge;
 use vta_isa::tokens::{self, At};
-use vta_isa::{Config, Insn, MemType};
+use vta_isa::{Insn, MemType};
 
 use super::super::run::scratchpads::Scratchpads;
-use super::Plan;
 use super::build;
-use crate::functional::run::{self, interpret};
+use super::{Plan, Subject};
+use crate::functional::run;
 
 /// Multiplications and ALU lanes of the largest batch that is checked: some milliseconds.
 const MOST_WORK: u64 = 1 << 21;
 /// Bytes of DRAM that the largest batch names.
 const MOST_BYTES: usize = 1 << 22;
 
-/// What a plan was made for.
-pub(crate) struct Subject<'a> {
-    pub insns: &'a [Insn],
-    pub config: &'a Config,
-    pub memory: &'a DeviceMemory,
-    /// Bytes that the plan takes as constants.
-    pub constants: &'a [Span],
-    /// The scratchpads before the batch.
-    pub pads: &'a Scratchpads,
-}
-
 /// Where two runs differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
+enum Differing {
     /// Accumulator or input tile.
     Tile(MemType, usize),
     /// Micro-op or weight tile that the batch should leave.
@@ -53,20 +42,22 @@ impl Subject<'_> {
     ///
     /// # Panics
     /// When they differ: names the place and the last instruction that changes it.
-    pub fn check(&self, plan: &Plan) {
+    pub(super) fn check(&self, plan: &Plan, constants: &[Span]) {
         let spans = self.touched();
         let bytes: usize = spans.iter().map(|s| s.len).sum();
         if self.work() > MOST_WORK || bytes > MOST_BYTES {
             return;
         }
-        let (Some(mut expected), Some(mut found)) = (self.state(&spans), self.state(&spans)) else {
+        let state = || self.state(&spans, constants);
+        let (Some(mut expected), Some(mut found)) = (state(), state()) else {
             return;
         };
-        self.interpret(&mut expected, |_, _| {});
+        self.run_oracle(&mut expected, |_, _| {});
         run::run(plan, &mut found.pads, &mut found.memory);
         plan.settle(&mut found.pads);
         if let Some(place) = difference(&expected, &found, &spans) {
-            let last = self.last_change(place, &spans);
+            let last = state().map(|state| self.last_change(place, state));
+            let last = last.flatten().unwrap_or("no instruction".to_owned());
             panic!("the plan differs from its batch in {place:?}, which is last changed by {last}");
         }
     }
@@ -96,7 +87,7 @@ impl Subject<'_> {
 
     /// The same each time: constants as they are, everything else random. `None` when the host
     /// has no memory for it.
-    fn state(&self, spans: &[Span]) -> Option<State> {
+    fn state(&self, spans: &[Span], constants: &[Span]) -> Option<State> {
         let mut random = Random(0x9e37_79b9_7f4a_7c15);
         let mut memory = DeviceMemory::new();
         for region in 0.. {
@@ -110,7 +101,7 @@ impl Subject<'_> {
             let bytes = memory.region_mut(span.region);
             random.bytes(&mut bytes[span.start..span.start + span.len]);
         }
-        for span in self.constants {
+        for span in constants {
             let range = span.start..span.start + span.len;
             let bytes = &self.memory.region(span.region)[range.clone()];
             memory.region_mut(span.region)[range].copy_from_slice(bytes);
@@ -127,10 +118,11 @@ impl Subject<'_> {
     ///
     /// # Panics
     /// When they can't be run, since planning should have refused them.
-    fn interpret(&self, state: &mut State, mut tell: impl FnMut(&At, &State)) {
+    fn run_oracle(&self, state: &mut State, mut tell: impl FnMut(&At, &State)) {
         let ran = tokens::run_in_token_order(self.insns, |index, insn| {
             let at = At { index, insn: *insn };
-            interpret::execute(&mut state.pads, self.config, &at, &mut state.memory)?;
+            let mut machine = state.pads.machine(self.config);
+            machine.execute(&at, &mut state.memory)?;
             tell(&at, state);
             Ok::<(), crate::SimError>(())
         });
@@ -139,17 +131,13 @@ impl Subject<'_> {
         }
     }
 
-    /// The last instruction that changes a place.
-    fn last_change(&self, place: Place, spans: &[Span]) -> String {
-        let nobody = "no instruction".to_owned();
-        let Some(mut state) = self.state(spans) else {
-            return nobody;
-        };
-        let (mut held, mut last) = (state.held(place), nobody);
-        self.interpret(&mut state, |at, state| {
+    /// The last instruction that changes a place of a state.
+    fn last_change(&self, place: Differing, mut state: State) -> Option<String> {
+        let (mut held, mut last) = (state.held(place), None);
+        self.run_oracle(&mut state, |at, state| {
             let now = state.held(place);
             if now != held {
-                last = at.to_string();
+                last = Some(at.to_string());
             }
             held = now;
         });
@@ -159,24 +147,24 @@ impl Subject<'_> {
 
 impl State {
     /// The bytes of a place.
-    fn held(&self, place: Place) -> Vec<u8> {
+    fn held(&self, place: Differing) -> Vec<u8> {
         let pads = &self.pads;
         let tile = |bytes: &[u8], size: usize, tile: usize| bytes[tile * size..][..size].to_vec();
         match place {
-            Place::Tile(MemType::Inp, at) => tile(&pads.inp, pads.lanes, at),
-            Place::Tile(_, at) => {
+            Differing::Tile(MemType::Inp, at) => tile(&pads.inp, pads.lanes, at),
+            Differing::Tile(_, at) => {
                 let lanes = &pads.acc[at * pads.lanes..][..pads.lanes];
                 lanes.iter().flat_map(|x| x.to_le_bytes()).collect()
             }
-            Place::Constant(MemType::Wgt, at) => tile(&pads.wgt, pads.weight_tile_bytes(), at),
-            Place::Constant(_, at) => format!("{:?}", pads.uop[at]).into(),
-            Place::Dram(region, at) => vec![self.memory.region(region)[at]],
+            Differing::Constant(MemType::Wgt, at) => tile(&pads.wgt, pads.weight_tile_bytes(), at),
+            Differing::Constant(_, at) => format!("{:?}", pads.uop[at]).into(),
+            Differing::Dram(region, at) => vec![self.memory.region(region)[at]],
         }
     }
 }
 
 /// The first place where two runs differ.
-fn difference(expected: &State, found: &State, spans: &[Span]) -> Option<Place> {
+fn difference(expected: &State, found: &State, spans: &[Span]) -> Option<Differing> {
     fn first<T: PartialEq>(a: &[T], b: &[T]) -> Option<usize> {
         // Equal slices, nearly always, are compared quickly.
         (a != b).then(|| a.iter().zip(b).position(|(a, b)| a != b))?
@@ -188,14 +176,14 @@ fn difference(expected: &State, found: &State, spans: &[Span]) -> Option<Place> 
             bytes[span.start..span.start + span.len].to_vec()
         };
         if let Some(at) = first(&of(expected), &of(found)) {
-            return Some(Place::Dram(span.region, span.start + at));
+            return Some(Differing::Dram(span.region, span.start + at));
         }
     }
-    let acc = first(&a.acc, &b.acc).map(|at| Place::Tile(MemType::Acc, at / a.lanes));
-    let inp = || first(&a.inp, &b.inp).map(|at| Place::Tile(MemType::Inp, at / a.lanes));
-    let uop = || first(&a.uop, &b.uop).map(|at| Place::Constant(MemType::Uop, at));
+    let acc = first(&a.acc, &b.acc).map(|at| Differing::Tile(MemType::Acc, at / a.lanes));
+    let inp = || first(&a.inp, &b.inp).map(|at| Differing::Tile(MemType::Inp, at / a.lanes));
+    let uop = || first(&a.uop, &b.uop).map(|at| Differing::Constant(MemType::Uop, at));
     let size = a.weight_tile_bytes();
-    let wgt = || first(&a.wgt, &b.wgt).map(|at| Place::Constant(MemType::Wgt, at / size));
+    let wgt = || first(&a.wgt, &b.wgt).map(|at| Differing::Constant(MemType::Wgt, at / size));
     acc.or_else(inp).or_else(uop).or_else(wgt)
 }
 

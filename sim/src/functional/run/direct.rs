@@ -1,27 +1,25 @@
 //! Instructions one after the other, each with the kernel's vectors: what a batch that comes for the first time runs
 //! on. Nothing is known of a batch beyond the instruction at hand, so nothing is fused and little is worked out.
 //!
-//! An instruction whose indices or bytes aren't all there is left to [`interpret`], which finds out exactly where it
-//! goes wrong, after the effects of what comes before.
+//! An instruction whose indices or bytes aren't all there is left to the [oracle](crate::oracle), which finds out exactly
+//! where it goes wrong, after the effects of what comes before.
 
 use vta_driver::DeviceMemory;
 use vta_isa::resolve::Loops;
 use vta_isa::tokens::At;
 use vta_isa::{Alu, AluOp, AluOperand, Config, Gemm, Insn, Load, MemType, Store, Uop};
 
-use super::form::{Form, Trip};
-use super::interpret;
+use super::gemm_loops::{GemmLoops, Trip};
 use super::near::Near;
 use super::ops::{LoadOp, StoreOp};
 use super::scratchpads::Scratchpads;
-use super::shape::Shape;
 use crate::error::SimError;
-use crate::kernels::direct::{Dots, Place, Places, Second, Single, Singles, Tap, Tiles};
+use crate::kernels::direct::{DotRow, DotRows, Dots, Second, Single, Singles, Tap, Tiles};
 use crate::kernels::lanes::{self, TileOp, TileRun};
 use crate::kernels::{GemmKernel, Operand, Step};
 
 /// Rows for which a tile that nobody used before isn't laid out: a dense layer uses each once.
-const MOST_PLACES_AS_THEY_ARE: usize = 2;
+const MOST_ROWS_AS_THEY_ARE: usize = 2;
 /// Taps and runs that are worked on at once.
 const MOST_AT_ONCE: usize = 512;
 
@@ -33,16 +31,23 @@ pub(crate) struct Direct {
     weights: usize,
     accumulators: usize,
     /// The rows of one tile.
-    tile: Places,
+    tile: DotRows,
     /// The rows of some loops.
-    places: Places,
-    placed: Option<Form>,
-    taps: Vec<Tap>,
-    singles: Vec<Single>,
-    /// A second tile of each tap.
-    second: Vec<u32>,
+    rows: DotRows,
+    rows_of: Option<GemmLoops>,
+    lists: Lists,
     runs: Vec<TileRun>,
     near: Near,
+}
+
+/// What is multiplied next.
+#[derive(Debug, Default)]
+struct Lists {
+    taps: Vec<Tap>,
+    /// A second tile of each tap.
+    second: Vec<u32>,
+    /// Products of tiles that nobody used before, which wait for more of them.
+    singles: Vec<Single>,
 }
 
 /// An instruction of which something isn't there; nothing was done.
@@ -56,45 +61,32 @@ struct Room<'a> {
     wgt: &'a [u8],
     acc: &'a mut [i32],
     tiles: &'a mut Tiles,
-    /// Products of tiles that nobody used before, which wait for more of them.
-    singles: Vec<Single>,
-}
-
-/// Rows, taps and perhaps a second tile of each tap.
-struct Parts<'a> {
-    places: &'a Places,
-    taps: &'a mut Vec<Tap>,
-    second: &'a mut Vec<u32>,
-    apart: Option<u32>,
+    lists: &'a mut Lists,
 }
 
 impl Room<'_> {
-    /// Adds the products of all places and taps to the accumulators from int32 `first` on; no tap is left.
-    fn add(&mut self, parts: Parts<'_>, first: usize) {
-        let Parts {
-            places,
-            taps,
-            second,
-            apart,
-        } = parts;
+    /// Adds the products of all rows and taps to the accumulators from int32 `first` on; no tap is left. `apart` are
+    /// int32 from there to those that take in the second tiles.
+    fn add(&mut self, rows: &DotRows, apart: Option<u32>, first: usize) {
         let (kernel, block, inp, wgt) = (self.kernel, self.block, self.inp, self.wgt);
-        if places.list().len() <= MOST_PLACES_AS_THEY_ARE {
-            taps.retain(|tap| {
+        if rows.list().len() <= MOST_ROWS_AS_THEY_ARE {
+            self.lists.taps.retain(|tap| {
                 let new = self.tiles.note_use(tap.wgt as usize);
                 if new {
-                    self.singles
-                        .extend(places.list().iter().map(|place| Single {
-                            acc: first as u32 + place.acc,
-                            inp: tap.inp + place.inp,
-                            wgt: tap.wgt,
-                        }));
+                    let singles = rows.list().iter().map(|row| Single {
+                        acc: first as u32 + row.acc,
+                        inp: tap.inp + row.inp,
+                        wgt: tap.wgt,
+                    });
+                    self.lists.singles.extend(singles);
                 }
                 !new
             });
-            if self.singles.len() > MOST_AT_ONCE {
+            if self.lists.singles.len() > MOST_AT_ONCE {
                 self.add_singles();
             }
         }
+        let Lists { taps, second, .. } = &mut *self.lists;
         if taps.is_empty() {
             return;
         }
@@ -102,7 +94,7 @@ impl Room<'_> {
             kernel.lay_out(self.tiles, tile as usize, wgt);
         }
         let dots = Dots {
-            places,
+            rows,
             taps,
             second: apart.map(|acc| Second { acc, wgt: second }),
             block,
@@ -116,29 +108,70 @@ impl Room<'_> {
 
     /// Adds the products that wait; sums may be added in any order, since inputs and weights stay and sums wrap.
     fn add_singles(&mut self) {
-        let (list, block, wgt) = (&self.singles[..], self.block, self.wgt);
+        let (list, block, wgt) = (&self.lists.singles[..], self.block, self.wgt);
         let singles = Singles { list, block, wgt };
         self.kernel.add_singles(&singles, self.inp, self.acc);
-        self.singles.clear();
+        self.lists.singles.clear();
+    }
+
+    /// Micro-ops one after the other, of the few rows of a tile.
+    fn one_trip(&mut self, tile: &DotRows, uops: &[Uop], lanes: u32) {
+        for uops in uops.chunk_by(|a, b| a.dst == b.dst) {
+            let first = (u32::from(uops[0].dst) * lanes) as usize;
+            for uops in uops.chunks(MOST_AT_ONCE) {
+                self.lists.taps.extend(uops.iter().map(|uop| Tap {
+                    inp: u32::from(uop.src) * lanes,
+                    wgt: uop.wgt.into(),
+                }));
+                self.add(tile, None, first);
+            }
+        }
+    }
+
+    /// Micro-ops in loops, whose rows that share weights are given.
+    fn trips(&mut self, rows: &DotRows, uops: &[Uop], loops: &GemmLoops, lanes: u32) {
+        let pairs = self.kernel.takes_two_columns() && rows.list().len() > MOST_ROWS_AS_THEY_ARE;
+        for [to, from, weight] in loops.offsets(Trip::Other) {
+            let mut chunks = uops.chunk_by(|a, b| a.dst == b.dst).peekable();
+            while let Some(uops) = chunks.next() {
+                let beside = |more: &&[Uop]| pairs && loops.pair(uops, more);
+                let second = chunks.next_if(beside);
+                let first = ((u32::from(uops[0].dst) + to) * lanes) as usize;
+                let apart = second.map(|more| u32::from(more[0].dst - uops[0].dst) * lanes);
+                let second = second.unwrap_or_default();
+                for [_, s, w] in loops.offsets(Trip::Tap) {
+                    for (at, uop) in uops.iter().enumerate() {
+                        if self.lists.taps.len() == MOST_AT_ONCE {
+                            self.add(rows, apart, first);
+                        }
+                        self.lists.taps.push(Tap {
+                            inp: (u32::from(uop.src) + from + s) * lanes,
+                            wgt: u32::from(uop.wgt) + weight + w,
+                        });
+                        let beside = second.get(at).map(|uop| u32::from(uop.wgt) + weight + w);
+                        self.lists.second.extend(beside);
+                    }
+                }
+                self.add(rows, apart, first);
+            }
+        }
     }
 }
 
 impl Direct {
     pub fn new(config: &Config) -> Self {
-        let mut tile = Places::default();
+        let mut tile = DotRows::default();
         let rows = (0..config.lanes() as u32).step_by(config.block());
-        rows.for_each(|row| tile.push(Place { acc: row, inp: row }));
+        rows.for_each(|row| tile.push(DotRow { acc: row, inp: row }));
         Self {
             tile,
             near: Near::default(),
             inputs: config.depth(MemType::Inp),
             weights: config.depth(MemType::Wgt),
             accumulators: config.depth(MemType::Acc),
-            places: Places::default(),
-            placed: None,
-            singles: Vec::new(),
-            taps: Vec::new(),
-            second: Vec::new(),
+            rows: DotRows::default(),
+            rows_of: None,
+            lists: Lists::default(),
             runs: Vec::new(),
         }
     }
@@ -165,7 +198,8 @@ impl Direct {
             Ok(()) => Ok(()),
             Err(Outside) => {
                 let insn = *insn;
-                interpret::execute(pads, config, &At { index, insn }, memory)
+                pads.tiles.forget(0..usize::MAX);
+                pads.machine(config).execute(&At { index, insn }, memory)
             }
         }
     }
@@ -204,6 +238,13 @@ impl Direct {
         }
         inside(uops, |u| u.src, &loops[1], self.inputs)?;
         inside(uops, |u| u.wgt, &loops[2], self.weights)?;
+        let one = loops[0].trips == [1, 1] && self.tile.list().len() <= MOST_ROWS_AS_THEY_ARE;
+        let loops = GemmLoops::of(&loops);
+        // A layer's instructions have the same loops, mostly.
+        if !one && self.rows_of != Some(loops) {
+            self.list_rows(&loops, [lanes, block].map(|n| n as u32));
+            self.rows_of = Some(loops);
+        }
         let mut room = Room {
             kernel,
             block,
@@ -211,90 +252,24 @@ impl Direct {
             wgt,
             acc,
             tiles,
-            singles: std::mem::take(&mut self.singles),
+            lists: &mut self.lists,
         };
-        if loops[0].trips == [1, 1] && self.tile.list().len() <= MOST_PLACES_AS_THEY_ARE {
-            self.one_trip(&mut room, uops, lanes as u32);
+        if one {
+            room.one_trip(&self.tile, uops, lanes as u32);
         } else {
-            self.trips(&mut room, uops, Form::of(&loops), lanes as u32);
+            room.trips(&self.rows, uops, &loops, lanes as u32);
         }
         room.add_singles();
-        self.singles = room.singles;
         Ok(())
     }
 
-    /// Micro-ops one after the other, of few rows.
-    fn one_trip(&mut self, room: &mut Room<'_>, uops: &[Uop], lanes: u32) {
-        for uops in uops.chunk_by(|a, b| a.dst == b.dst) {
-            let first = (u32::from(uops[0].dst) * lanes) as usize;
-            for uops in uops.chunks(MOST_AT_ONCE) {
-                self.taps.extend(uops.iter().map(|uop| Tap {
-                    inp: u32::from(uop.src) * lanes,
-                    wgt: uop.wgt.into(),
-                }));
-                let parts = Parts {
-                    places: &self.tile,
-                    taps: &mut self.taps,
-                    second: &mut self.second,
-                    apart: None,
-                };
-                room.add(parts, first);
-            }
-        }
-    }
-
-    /// Micro-ops in loops.
-    fn trips(&mut self, room: &mut Room<'_>, uops: &[Uop], form: Form, lanes: u32) {
-        // A layer's instructions have the same loops, mostly.
-        if self.placed != Some(form) {
-            self.place(&form, [lanes, room.block as u32]);
-            self.placed = Some(form);
-        }
-        let pairs =
-            room.kernel.takes_two_columns() && self.places.list().len() > MOST_PLACES_AS_THEY_ARE;
-        for [to, from, weight] in form.offsets(Trip::Other) {
-            let mut chunks = uops.chunk_by(|a, b| a.dst == b.dst).peekable();
-            while let Some(uops) = chunks.next() {
-                let beside = |more: &&[Uop]| pairs && form.pair(uops, more);
-                let second = chunks.next_if(beside);
-                let first = ((u32::from(uops[0].dst) + to) * lanes) as usize;
-                let apart = second.map(|more| u32::from(more[0].dst - uops[0].dst) * lanes);
-                let second = second.unwrap_or_default();
-                for [_, s, w] in form.offsets(Trip::Tap) {
-                    for (at, uop) in uops.iter().enumerate() {
-                        if self.taps.len() == MOST_AT_ONCE {
-                            room.add(self.parts(apart), first);
-                        }
-                        self.taps.push(Tap {
-                            inp: (u32::from(uop.src) + from + s) * lanes,
-                            wgt: u32::from(uop.wgt) + weight + w,
-                        });
-                        let beside = second.get(at).map(|uop| u32::from(uop.wgt) + weight + w);
-                        self.second.extend(beside);
-                    }
-                }
-                room.add(self.parts(apart), first);
-            }
-        }
-    }
-
-    /// What is added next; `apart` are int32 from the first accumulators to the second.
-    fn parts(&mut self, apart: Option<u32>) -> Parts<'_> {
-        Parts {
-            places: &self.places,
-            taps: &mut self.taps,
-            second: &mut self.second,
-            apart,
-        }
-    }
-
     /// The rows that share weights, counted from the first.
-    fn place(&mut self, form: &Form, [lanes, block]: [u32; 2]) {
-        self.places.clear();
-        for [dst, src, _] in form.offsets(Trip::Row) {
+    fn list_rows(&mut self, loops: &GemmLoops, [lanes, block]: [u32; 2]) {
+        self.rows.clear();
+        for [dst, src, _] in loops.offsets(Trip::Row) {
             let mut row = 0;
             while row < lanes {
-                self.places.push(Place {
+                self.rows.push(DotRow {
                     acc: dst * lanes + row,
                     inp: src * lanes + row,
                 });
@@ -448,12 +423,7 @@ impl Direct {
             .span(load.mem, &rows, memory)
             .map_err(|_| Outside)?;
         let bytes = &memory.region(span.region)[span.start..span.start + span.len];
-        let padding = [load.x_pad_0, load.x_pad_1, load.y_pad_0, load.y_pad_1];
-        if padding == [0; 4] && Shape::of(&rows).is_dense() {
-            pads.fill(load.mem, load.sram_base.into(), bytes);
-        } else {
-            super::load(&LoadOp::of(load, &rows, span), pads, bytes);
-        }
+        super::load(&LoadOp::of(load, &rows, span), pads, bytes);
         Ok(())
     }
 

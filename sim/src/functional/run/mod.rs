@@ -1,8 +1,7 @@
 //! Running a plan.
 
 pub(super) mod direct;
-mod form;
-pub(super) mod interpret;
+mod gemm_loops;
 pub(super) mod near;
 pub(super) mod ops;
 pub(super) mod scratchpads;

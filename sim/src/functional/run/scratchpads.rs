@@ -7,6 +7,7 @@ use vta_isa::{Config, MemType, Uop};
 use crate::kernels::direct::{Tiles, filled};
 use crate::kernels::product::staging::{self, Staging};
 use crate::kernels::{GemmKernel, lanes};
+use crate::oracle::Machine;
 
 /// Bytes of a piece of a row: a tile's, mostly.
 const PIECE: usize = 16;
@@ -15,7 +16,7 @@ const MOST_PIECES: usize = 8;
 
 /// Parts of the scratchpads, in int32 and bytes.
 #[derive(Debug, Default)]
-pub(crate) struct Places {
+pub(crate) struct PadParts {
     pub acc: Vec<Range<usize>>,
     pub inp: Vec<Range<usize>>,
 }
@@ -87,12 +88,23 @@ impl Scratchpads {
     }
 
     /// Copies parts of another's input and accumulator tiles.
-    pub fn copy_tiles(&mut self, from: &Self, places: &Places) {
+    pub fn copy_tiles(&mut self, from: &Self, places: &PadParts) {
         for range in &places.acc {
             self.acc[range.clone()].copy_from_slice(&from.acc[range.clone()]);
         }
         for range in &places.inp {
             self.inp[range.clone()].copy_from_slice(&from.inp[range.clone()]);
+        }
+    }
+
+    /// What the oracle runs an instruction on. It knows of no laid out tiles: those that it loads must be forgotten.
+    pub fn machine<'a>(&'a mut self, config: &'a Config) -> Machine<'a> {
+        Machine {
+            config,
+            uop: &mut self.uop,
+            inp: &mut self.inp,
+            wgt: &mut self.wgt,
+            acc: &mut self.acc,
         }
     }
 

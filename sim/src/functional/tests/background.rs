@@ -30,9 +30,9 @@ fn memories() -> [DeviceMemory; 2] {
 }
 
 fn plan(executor: &Functional) -> Option<&Arc<Plan>> {
-    match &executor.known.last()?.form {
-        Form::Planned(planned) => Some(&planned.plan),
-        Form::Seen { .. } | Form::Awaited(_) | Form::Direct => None,
+    match &executor.known.last()?.course {
+        Course::Planned(planned) => Some(&planned.plan),
+        Course::Seen { .. } | Course::Awaited(_) | Course::Direct => None,
     }
 }
 

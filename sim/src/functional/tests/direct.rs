@@ -1,4 +1,4 @@
-//! Single instructions with the kernels' vectors against [`interpret`], on scratchpads so small that what they touch
+//! Single instructions with the kernels' vectors against the oracle, on scratchpads so small that what they touch
 //! often overlaps, repeats or lies outside.
 
 use proptest::prelude::*;
@@ -7,7 +7,6 @@ use vta_isa::tokens::At;
 use vta_isa::{Alu, AluOp, AluOperand, Config, Deps, Gemm, Insn, Load, MemType, Store, Uop};
 
 use super::super::run::direct::Direct;
-use super::super::run::interpret;
 use super::super::run::scratchpads::Scratchpads;
 use crate::error::SimError;
 use crate::kernels::GemmKernel;
@@ -72,7 +71,9 @@ fn compare(config: &Config, uops: &[Uop], insns: &[Insn], seed: u64) -> Result<(
             let State { pads, memory } = &mut ours;
             let found: Result<(), SimError> = direct.execute(pads, config, (index, insn), memory);
             let State { pads, memory } = &mut expected;
-            let wanted = interpret::execute(pads, config, &At { index, insn: *insn }, memory);
+            let wanted = pads
+                .machine(config)
+                .execute(&At { index, insn: *insn }, memory);
             prop_assert_eq!(&found, &wanted, "{:?}: {}", kernel, insn);
             prop_assert!(
                 ours.contents() == expected.contents(),
@@ -227,7 +228,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(3000))]
 
     #[test]
-    fn instructions_with_vectors_are_those_of_the_interpreter(
+    fn instructions_with_vectors_are_those_of_the_oracle(
         config in prop::sample::select(CONFIGS.to_vec()),
         uops in prop::collection::vec(uop(), 1..16),
         insns in prop::collection::vec(insn(), 1..14),

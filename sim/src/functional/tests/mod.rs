@@ -51,7 +51,7 @@ fn plan_of(functional: &Functional) -> Arc<Plan> {
     match &functional.known[..] {
         [
             Known {
-                form: Form::Planned(Planned { plan, .. }),
+                course: Course::Planned(Planned { plan, .. }),
                 ..
             },
         ] => Arc::clone(plan),

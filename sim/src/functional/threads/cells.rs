@@ -9,7 +9,7 @@ use vta_isa::MemType;
 use vta_isa::resolve::merge;
 
 use super::super::run::ops::{Columns, LoadOp, Op, ProductOp};
-use super::super::run::scratchpads::{Places, Scratchpads};
+use super::super::run::scratchpads::{PadParts, Scratchpads};
 use crate::kernels::lanes::Gather;
 use crate::kernels::{COLUMN, GemmKernel};
 
@@ -43,13 +43,13 @@ impl Dims {
     }
 
     /// The int32 of the accumulators and the bytes of the inputs that some cells are.
-    pub fn places(&self, cells: &Cells) -> Places {
+    pub fn places(&self, cells: &Cells) -> PadParts {
         let part = |all: Range<usize>, size: usize| {
             let within = |cell: usize| (cell.clamp(all.start, all.end) - all.start) * size;
             let runs = cells.0.iter().map(|run| within(run.start)..within(run.end));
             runs.filter(|run| !run.is_empty()).collect()
         };
-        Places {
+        PadParts {
             acc: part(0..self.acc_cells, self.width),
             inp: part(self.acc_cells..self.cells, self.block),
         }
@@ -92,8 +92,8 @@ impl Dims {
     /// About what a group of a product takes, in nanoseconds.
     pub fn product_ns(&self, op: &ProductOp, group: &Columns) -> u64 {
         // Beside the taps a row costs about as much as one of them.
-        let taps = group.inputs.taps_per_row() + 1;
-        let columns = group.bases.list().count();
+        let taps = group.inputs.taps() + 1;
+        let columns = group.bases.list().len();
         let macs = op.rows.list().len() * taps * columns * self.width * self.block;
         100 + macs as u64 / macs_per_ns(op.kernel)
     }

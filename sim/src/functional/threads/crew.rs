@@ -13,7 +13,7 @@ use super::pool::Threads;
 use super::schedule::Schedule;
 use super::unit::{Copied, Piece, Work};
 use crate::kernels::Memory;
-use crate::kernels::lanes::{self, TileOp};
+use crate::kernels::lanes;
 use crate::kernels::shared::{Grant, Hand, Shared};
 
 /// The threads of one executor, and what each has of its own. They sleep between runs and end
@@ -123,11 +123,7 @@ impl Worker {
             for work in job.schedule.works(task) {
                 match work {
                     Work::Op(index) => self.op(&job.plan.ops[*index], &grant),
-                    Work::Gather(op, table) => {
-                        let (op, on, lanes) = (*op, &**table, self.pads.lanes);
-                        let gather = TileOp { op, on, lanes };
-                        lanes::gather(self.pads.kernel, gather, &mut self.pads.acc);
-                    }
+                    Work::Gather(op) => run::lane_wise(op, &mut self.pads),
                     Work::Store(list) => self.store(list, &mut grant),
                     Work::Product(piece) => self.product(job.plan, piece, &mut grant),
                 }
@@ -147,11 +143,8 @@ impl Worker {
     fn op(&mut self, op: &Op, grant: &Grant<'_>) {
         match op {
             Op::Load(op) => run::load(op, &mut self.pads, grant.read(op.span)),
-            // Marks belong to tasks, and the others are work of their own.
-            Op::Mark(_) | Op::Store(_) | Op::Product(_) | Op::Gather { .. } => {}
-            Op::Zero(_) | Op::Chain { .. } | Op::Zip { .. } => {
-                run::lane_wise(op, &mut self.pads);
-            }
+            // Marks belong to tasks, and the others that aren't lane-wise are work of their own.
+            _ => run::lane_wise(op, &mut self.pads),
         }
     }
 

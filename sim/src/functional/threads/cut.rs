@@ -147,7 +147,15 @@ impl Cutter {
             reads.extend_from_slice(&writes);
             Unit {
                 cost_ns: dims.gather_ns(&part),
-                ..Unit::new(index, Work::Gather(op, Box::new(part)), reads, writes)
+                ..Unit::new(
+                    index,
+                    Work::Gather(Op::Gather {
+                        op,
+                        table: Box::new(part),
+                    }),
+                    reads,
+                    writes,
+                )
             }
         };
         by_owners.into_values().map(unit).collect()

@@ -59,16 +59,23 @@ impl Parts {
             reads.extend_from_slice(&sums);
         }
         for steps in [&group.before, &group.after] {
-            operands(steps, rows, bases.list().count(), dims, &mut reads);
+            operands(steps, rows, bases.list().len(), dims, &mut reads);
         }
         let dram_writes = stage.copies.iter().map(|c| c.to).collect();
+        // Bytes that are stored lie in the stage, and those that sums start from count from their own first.
         let from = offset(residual, op.residual);
+        let moved = bases.list().iter().zip(stage.bases).map(|(base, out)| Row {
+            out,
+            residual: base.residual.saturating_sub(from),
+            ..*base
+        });
+        let moved: Vec<Row> = moved.collect();
         let piece = Piece {
             op: index,
             group: number,
             rows: self.staged_rows(&op.rows, range, op.out.is_some()),
             inputs,
-            bases: bases.moved(stage.bases, from),
+            bases: Bases::new(&moved),
             read,
             residual,
             ahead: None,
@@ -146,11 +153,12 @@ impl Parts {
 
 /// Cells of a product's sums.
 fn sums(rows: &[Row], bases: &Bases, dims: Dims) -> Vec<Range<usize>> {
-    let column = |base: Row| {
-        let cell = move |row: &Row| dims.acc((base.dst + row.dst) as usize, dims.width);
+    let column = |base: &Row| {
+        let first = base.dst;
+        let cell = move |row: &Row| dims.acc((first + row.dst) as usize, dims.width);
         rows.iter().map(cell)
     };
-    bases.list().flat_map(column).collect()
+    bases.list().iter().flat_map(column).collect()
 }
 
 /// Adds the cells that steps read.
@@ -174,9 +182,9 @@ fn operands(
 /// The DRAM that rows start from or scale, from the first byte to the last.
 fn residual(whole: Span, rows: &[Row], bases: &Bases, width: usize) -> Option<Span> {
     // Bases move by the start, and no offset of a row is negative.
-    let start = bases.list().map(|base| base.residual).min()? as usize;
-    let column = |base: Row| rows.iter().map(move |row| base.residual + row.residual);
-    let most = bases.list().flat_map(column).max()? as usize;
+    let bases = bases.list().iter().map(|base| base.residual);
+    let start = bases.clone().min()? as usize;
+    let most = bases.max()? as usize + rows.iter().map(|row| row.residual).max()? as usize;
     Some(Span {
         start: whole.start + start,
         len: most + width - start,
@@ -196,7 +204,7 @@ impl Stage {
     /// No byte is stored twice: passes take no other stores.
     fn new(whole: Span, rows: &[Row], bases: &Bases, width: usize) -> Self {
         let mut stage = Self::default();
-        for (m, base) in bases.list().enumerate() {
+        for (m, base) in bases.list().iter().enumerate() {
             stage.bases[m] = stage.bytes as u32;
             for row in rows {
                 let to = Span {

@@ -27,7 +27,7 @@ use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 
 use super::super::run::ops::Op;
-use super::super::run::scratchpads::{Places, Scratchpads};
+use super::super::run::scratchpads::{PadParts, Scratchpads};
 use super::cells::Dims;
 use super::flow::Flow;
 use super::tasks::{self, Outline};
@@ -64,9 +64,9 @@ pub(crate) struct Task {
     /// In order.
     units: Vec<u32>,
     /// What it needs of the scratchpads as they were before the batch.
-    pub before: Places,
+    pub before: PadParts,
     /// What it leaves in the scratchpads after the batch.
-    pub after: Places,
+    pub after: PadParts,
     /// Marks that are reached when it begins.
     pub marks: Vec<usize>,
 }

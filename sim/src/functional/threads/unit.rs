@@ -4,11 +4,10 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use vta_driver::Span;
-use vta_isa::AluOp;
 use vta_isa::resolve::Interval;
 
+use super::super::run::ops::Op;
 use super::cells::Cells;
-use crate::kernels::lanes::Gather;
 use crate::kernels::{Bases, Inputs, Panel, Rows};
 
 /// What a unit does.
@@ -17,8 +16,8 @@ pub(crate) enum Work {
     Op(usize),
     /// Accumulators to DRAM.
     Store(Vec<Copied>),
-    /// Some tiles of an operation that takes in lists of tiles.
-    Gather(AluOp, Box<Gather>),
+    /// Some tiles of an operation that takes in lists of tiles, as one of their own.
+    Gather(Op),
     Product(Box<Piece>),
 }
 

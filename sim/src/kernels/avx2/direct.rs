@@ -3,49 +3,22 @@
 use std::arch::x86_64::*;
 
 use super::{Sums, add_neighbours, load};
-use crate::kernels::COLUMN;
-use crate::kernels::direct::{Dots, Place, Singles, Tap};
-
-/// What the rows of one column have in common.
-#[derive(Clone, Copy)]
-struct Here<'a> {
-    taps: &'a [Tap],
-    first: [i32; COLUMN],
-    /// The column's lines of the first tile, of two vectors each.
-    lines: *const __m256i,
-    /// Vectors from tile to tile.
-    tile_vectors: usize,
-    block: usize,
-    inp: *const u8,
-    acc: *mut i32,
-}
+use crate::kernels::direct::{DotColumn, DotRow, Dots, Singles};
 
 macro_rules! add {
     ($add:ident, $block:ident, $most:literal: $($n:literal)*) => {
         /// Adds products whose offsets were checked, on a CPU that has the instructions.
         pub(in crate::kernels) fn $add(dots: &Dots<'_>, inp: &[u8], acc: &mut [i32]) {
-            for column in 0..dots.block / COLUMN {
-                let (lines, tile_lines) = dots.lines(column);
-                let here = Here {
-                    taps: dots.taps,
-                    first: dots.first(column, dots.taps.iter().map(|tap| tap.wgt)),
-                    lines: lines.as_ptr().cast(),
-                    tile_vectors: 2 * tile_lines,
-                    block: dots.block,
-                    inp: inp.as_ptr(),
-                    acc: acc[column * COLUMN..].as_mut_ptr(),
-                };
-                for now in dots.places.list().chunks($most) {
-                    // SAFETY: `GemmKernel::add` has checked every offset against the scratchpads, and that all tiles
-                    // are laid out; kernels are only chosen where the CPU has their instructions.
-                    unsafe {
-                        match now.len() {
-                            $($n => $block::<$n>(here, &now.as_chunks().0[0]),)*
-                            rows => unreachable!("{rows} rows"),
-                        }
+            dots.each_column(inp, acc, $most, |here, rows| {
+                // SAFETY: `GemmKernel::add` has checked every offset against the scratchpads, and that all tiles
+                // are laid out; kernels are only chosen where the CPU has their instructions.
+                unsafe {
+                    match rows.len() {
+                        $($n => $block::<$n>(here, &rows.as_chunks().0[0]),)*
+                        rows => unreachable!("{rows} rows"),
                     }
                 }
-            }
+            });
         }
     };
 }
@@ -55,34 +28,34 @@ add!(add_madd, block_madd, 3: 1 2 3);
 add!(add_vnni, block_vnni, 6: 1 2 3 4 5 6);
 
 /// # Safety
-/// The CPU has the features. Rows of 16 int32 of the accumulators lie at each place, inputs of `block` bytes at each
-/// place for each tap, and a line for every four of them at each tap's tile.
+/// The CPU has the features. 16 int32 of the accumulators lie at each row, inputs of a block's bytes at each row for
+/// each tap, and a line for every four of them at each tap's tile.
 #[target_feature(enable = "avx2,avxvnni")]
-unsafe fn block_vnni<const N: usize>(here: Here<'_>, places: &[Place; N]) {
+unsafe fn block_vnni<const N: usize>(here: &DotColumn<'_>, rows: &[DotRow; N]) {
     let bias = _mm256_set1_epi8(i8::MIN);
     // SAFETY: the caller's promise; `first` has 16 int32.
     unsafe {
-        let mut sums: [Sums; N] = [load(here.first.as_ptr(), 0); N];
-        for tap in here.taps {
-            let inputs = inputs(here, tap, places);
-            let mut panel = here.lines.add(tap.wgt as usize * here.tile_vectors);
-            add_vnni!(here.block, inputs, panel, bias, sums);
+        let mut sums: [Sums; N] = [load(here.first[0].as_ptr(), 0); N];
+        for tap in here.dots.taps {
+            let inputs = here.inputs(tap, rows);
+            let mut panel = here.panel(tap.wgt).cast::<__m256i>();
+            add_vnni!(here.dots.block, inputs, panel, bias, sums);
         }
-        end(here, places, &sums);
+        end(here, rows, &sums);
     }
 }
 
 /// # Safety
 /// As for [`block_vnni`], but with two lines for every four bytes.
 #[target_feature(enable = "avx2")]
-unsafe fn block_madd<const N: usize>(here: Here<'_>, places: &[Place; N]) {
+unsafe fn block_madd<const N: usize>(here: &DotColumn<'_>, rows: &[DotRow; N]) {
     // SAFETY: the caller's promise.
     unsafe {
         let mut pairs = [[_mm256_setzero_si256(); 4]; N];
-        for tap in here.taps {
-            let inputs = inputs(here, tap, places);
-            let mut panel = here.lines.add(tap.wgt as usize * here.tile_vectors);
-            add_madd!(here.block, inputs, panel, pairs);
+        for tap in here.dots.taps {
+            let inputs = here.inputs(tap, rows);
+            let mut panel = here.panel(tap.wgt).cast::<__m256i>();
+            add_madd!(here.dots.block, inputs, panel, pairs);
         }
         let sums = pairs.map(|pairs| {
             [
@@ -90,33 +63,22 @@ unsafe fn block_madd<const N: usize>(here: Here<'_>, places: &[Place; N]) {
                 add_neighbours(pairs[2], pairs[3]),
             ]
         });
-        end(here, places, &sums);
+        end(here, rows, &sums);
     }
-}
-
-/// Where the inputs of each place lie for a tap.
-///
-/// # Safety
-/// They lie inside the inputs.
-#[target_feature(enable = "avx2")]
-#[inline]
-unsafe fn inputs<const N: usize>(here: Here<'_>, tap: &Tap, places: &[Place; N]) -> [*const u8; N] {
-    // SAFETY: the caller's promise.
-    std::array::from_fn(|n| unsafe { here.inp.add((places[n].inp + tap.inp) as usize) })
 }
 
 /// Adds the sums to the accumulators.
 ///
 /// # Safety
-/// 16 int32 of the accumulators lie at each place.
+/// 16 int32 of the accumulators lie at each row.
 #[target_feature(enable = "avx2")]
 #[inline]
-unsafe fn end<const N: usize>(here: Here<'_>, places: &[Place; N], sums: &[Sums; N]) {
-    for (sum, place) in sums.iter().zip(places) {
+unsafe fn end<const N: usize>(here: &DotColumn<'_>, rows: &[DotRow; N], sums: &[Sums; N]) {
+    for (sum, row) in sums.iter().zip(rows) {
         // SAFETY: the caller's promise.
         unsafe {
-            let held = load(here.acc, place.acc);
-            let to = here.acc.add(place.acc as usize);
+            let held = load(here.acc, row.acc);
+            let to = here.acc.add(row.acc as usize);
             _mm256_storeu_si256(to.cast(), _mm256_add_epi32(held[0], sum[0]));
             _mm256_storeu_si256(to.add(8).cast(), _mm256_add_epi32(held[1], sum[1]));
         }

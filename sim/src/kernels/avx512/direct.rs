@@ -2,67 +2,27 @@
 
 use std::arch::x86_64::*;
 
-use crate::kernels::direct::{Dots, Place, Tap};
+use crate::kernels::direct::{DotColumn, DotRow, Dots};
 use crate::kernels::{COLUMN, Line};
 
 /// Rows of M columns whose sums, with weights and one input, fit the 32 registers.
 const ROWS: [usize; 3] = [0, 12, 10];
 
-/// What the rows of M columns have in common.
-#[derive(Clone, Copy)]
-struct Here<'a> {
-    taps: &'a [Tap],
-    /// The second tile of each tap, and where its accumulators lie; none for one column.
-    second: &'a [u32],
-    second_acc: usize,
-    first: [[i32; COLUMN]; 2],
-    /// The column's lines of the first tile.
-    lines: *const __m512i,
-    /// Lines from tile to tile.
-    tile_lines: usize,
-    /// Groups of 16 inputs.
-    groups: usize,
-    inp: *const u8,
-    acc: *mut i32,
-}
-
 /// Adds products whose offsets were checked, on a CPU that has the instructions.
 pub(in crate::kernels) fn add(dots: &Dots<'_>, inp: &[u8], acc: &mut [i32]) {
-    let (second, second_acc) = dots
-        .second
-        .map_or((&[][..], 0), |s| (s.wgt, s.acc as usize));
     let columns = 1 + usize::from(dots.second.is_some());
-    for column in 0..dots.block / COLUMN {
-        let (lines, tile_lines) = dots.lines(column);
-        let first = dots.first(column, dots.taps.iter().map(|tap| tap.wgt));
-        let here = Here {
-            taps: dots.taps,
-            second,
-            second_acc,
-            first: [first, dots.first(column, second.iter().copied())],
-            lines: lines.as_ptr().cast(),
-            tile_lines,
-            groups: dots.block / 16,
-            inp: inp.as_ptr(),
-            acc: acc[column * COLUMN..].as_mut_ptr(),
-        };
-        let (mut rest, most) = (dots.places.list(), ROWS[columns]);
-        while !rest.is_empty() {
-            // About even: 13 rows are seven and six, not twelve and one.
-            let (now, later) = rest.split_at(rest.len().div_ceil(rest.len().div_ceil(most)));
-            // SAFETY: `GemmKernel::add` has checked every offset against the scratchpads, and that all tiles are
-            // laid out; kernels are only chosen where `GemmKernel::supported` is true.
-            unsafe { dispatch(here, columns, now) };
-            rest = later;
-        }
-    }
+    dots.each_column(inp, acc, ROWS[columns], |here, rows| {
+        // SAFETY: `GemmKernel::add` has checked every offset against the scratchpads, and that all tiles are laid
+        // out; kernels are only chosen where `GemmKernel::supported` is true.
+        unsafe { dispatch(here, columns, rows) };
+    });
 }
 
 macro_rules! by_shape {
-    ($here:ident, $columns:ident, $places:ident, $($m:literal: $($n:literal)*;)*) => {
-        match ($columns, $places.len()) {
+    ($here:ident, $columns:ident, $rows:ident, $($m:literal: $($n:literal)*;)*) => {
+        match ($columns, $rows.len()) {
             // SAFETY: the caller's promise, and the lengths are its own.
-            $($(($m, $n) => unsafe { block::<$m, $n>($here, &$places.as_chunks().0[0]) },)*)*
+            $($(($m, $n) => unsafe { block::<$m, $n>($here, &$rows.as_chunks().0[0]) },)*)*
             (columns, rows) => unreachable!("{rows} rows of {columns} columns"),
         }
     };
@@ -70,40 +30,46 @@ macro_rules! by_shape {
 
 /// # Safety
 /// As for [`block`].
-unsafe fn dispatch(here: Here<'_>, columns: usize, places: &[Place]) {
-    by_shape!(here, columns, places,
+unsafe fn dispatch(here: &DotColumn<'_>, columns: usize, rows: &[DotRow]) {
+    by_shape!(here, columns, rows,
         1: 1 2 3 4 5 6 7 8 9 10 11 12;
         2: 1 2 3 4 5 6 7 8 9 10;);
 }
 
 /// # Safety
-/// The CPU has the features. Rows of 16 int32 of the accumulators lie at each place, and with two columns behind it at
-/// those of the second; inputs of `16 * groups` bytes at each place for each tap, and `4 * groups` lines at each tap's
-/// tile and at its second, of which there are as many where M is 2.
+/// The CPU has the features. 16 int32 of the accumulators lie at each row, and with two columns behind it at those of
+/// the second; inputs of a block's bytes at each row for each tap, and a line for every four of them at each tap's tile
+/// and at its second, of which there are as many where M is 2.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
-unsafe fn block<const M: usize, const N: usize>(here: Here<'_>, places: &[Place; N]) {
+unsafe fn block<const M: usize, const N: usize>(here: &DotColumn<'_>, rows: &[DotRow; N]) {
+    let Dots {
+        taps,
+        second,
+        block,
+        ..
+    } = *here.dots;
+    let (second, second_acc) = second.map_or((&[][..], 0), |s| (s.wgt, s.acc as usize));
     // SAFETY: the caller's promise.
     unsafe {
         let bias = _mm512_set1_epi8(i8::MIN);
         let mut sums: [[__m512i; M]; N] = std::array::from_fn(|n| {
             std::array::from_fn(|m| {
-                let at = places[n].acc as usize + m * here.second_acc;
+                let at = rows[n].acc as usize + m * second_acc;
                 let first = _mm512_loadu_si512(here.first[m].as_ptr().cast());
                 _mm512_add_epi32(_mm512_loadu_si512(here.acc.add(at).cast()), first)
             })
         });
-        for (t, tap) in here.taps.iter().enumerate() {
-            let inputs: [*const u8; N] =
-                std::array::from_fn(|n| here.inp.add((places[n].inp + tap.inp) as usize));
+        for (t, tap) in taps.iter().enumerate() {
+            let inputs = here.inputs(tap, rows);
             let mut panels: [*const __m512i; M] = std::array::from_fn(|m| {
                 let tile = if m == 0 {
                     tap.wgt
                 } else {
-                    *here.second.get_unchecked(t)
+                    *second.get_unchecked(t)
                 };
-                here.lines.add(tile as usize * here.tile_lines)
+                here.panel(tile).cast()
             });
-            for group in 0..here.groups {
+            for group in 0..block / 16 {
                 multiply!(k: 0, panels: panels, inputs: inputs, group: group, bias: bias, sums: sums);
                 multiply!(k: 1, panels: panels, inputs: inputs, group: group, bias: bias, sums: sums);
                 multiply!(k: 2, panels: panels, inputs: inputs, group: group, bias: bias, sums: sums);
@@ -111,9 +77,9 @@ unsafe fn block<const M: usize, const N: usize>(here: Here<'_>, places: &[Place;
                 panels = panels.map(|panel| panel.add(4));
             }
         }
-        for (sums, place) in sums.iter().zip(places) {
+        for (sums, row) in sums.iter().zip(rows) {
             for (m, sum) in sums.iter().enumerate() {
-                let at = place.acc as usize + m * here.second_acc;
+                let at = row.acc as usize + m * second_acc;
                 _mm512_storeu_si512(here.acc.add(at).cast(), *sum);
             }
         }

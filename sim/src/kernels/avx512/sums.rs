@@ -36,7 +36,7 @@ macro_rules! add_scaled {
         for (m, factors) in $factors.iter().enumerate().take(M) {
             let factors = load(factors.as_ptr(), 0);
             for (sums, row) in $sums.iter_mut().zip($here.rows) {
-                let at = ($here.product.bases.residual[m] + row.residual) as usize;
+                let at = ($here.product.bases.columns[m].residual + row.residual) as usize;
                 let bytes = widen($here.pointers.residual.add(at));
                 sums[m] = _mm512_add_epi32(sums[m], _mm512_mullo_epi32(bytes, factors));
             }
@@ -114,7 +114,10 @@ macro_rules! start_sums {
             Start::Acc => {
                 for (of_row, row) in $sums.iter_mut().zip($here.rows) {
                     for (m, sum) in of_row.iter_mut().enumerate() {
-                        let held = load($here.pointers.acc, $here.product.bases.acc[m] + row.dst);
+                        let held = load(
+                            $here.pointers.acc,
+                            $here.product.bases.columns[m].dst + row.dst,
+                        );
                         *sum = _mm512_add_epi32(held, $first[m]);
                     }
                 }
@@ -124,7 +127,7 @@ macro_rules! start_sums {
                 for (m, first) in $first.iter().enumerate() {
                     let factors = factors.map(|f| load(f[m].as_ptr(), 0));
                     for (sums, row) in $sums.iter_mut().zip($here.rows) {
-                        let at = ($here.product.bases.residual[m] + row.residual) as usize;
+                        let at = ($here.product.bases.columns[m].residual + row.residual) as usize;
                         let bytes = widen($here.pointers.residual.add(at));
                         sums[m] = match factors {
                             Some(factors) => _mm512_mullo_epi32(bytes, factors),
@@ -157,7 +160,7 @@ macro_rules! add_digits {
     ($digits:ident, $here:ident, $sums:ident) => {
         let shift = _mm512_set1_epi32($digits.shift);
         for m in 0..M {
-            let base = $here.product.bases.residual[m] as usize;
+            let base = $here.product.bases.columns[m].residual as usize;
             let bytes = $here.pointers.residual.add(base);
             let high = load($digits.high[m].as_ptr(), 0);
             let low = load($digits.low[m].as_ptr(), 0);
@@ -234,13 +237,13 @@ macro_rules! store_bytes {
         if $bounds[1] == i8::MAX {
             each_sum!((n, m) {
                 let bytes = _mm512_cvtsepi32_epi8($sums[n][m]);
-                let at = ($here.product.bases.out[m] + $here.rows[n].out) as usize;
+                let at = ($here.product.bases.columns[m].out + $here.rows[n].out) as usize;
                 _mm_storeu_si128($here.pointers.out.add(at).cast(), bytes);
             });
         } else {
             each_sum!((n, m) {
                 let bytes = _mm_min_epi8(_mm512_cvtsepi32_epi8($sums[n][m]), high);
-                let at = ($here.product.bases.out[m] + $here.rows[n].out) as usize;
+                let at = ($here.product.bases.columns[m].out + $here.rows[n].out) as usize;
                 _mm_storeu_si128($here.pointers.out.add(at).cast(), bytes);
             });
         }
@@ -254,11 +257,11 @@ macro_rules! write_sums {
         each_sum!((n, m) {
             let sum = _mm512_min_epi32(_mm512_max_epi32($sums[n][m], low), high);
             if $here.product.write_acc {
-                let at = ($here.product.bases.acc[m] + $here.rows[n].dst) as usize;
+                let at = ($here.product.bases.columns[m].dst + $here.rows[n].dst) as usize;
                 _mm512_storeu_si512($here.pointers.acc.add(at).cast(), sum);
             }
             if $here.product.store {
-                let at = ($here.product.bases.out[m] + $here.rows[n].out) as usize;
+                let at = ($here.product.bases.columns[m].out + $here.rows[n].out) as usize;
                 _mm_storeu_si128($here.pointers.out.add(at).cast(), _mm512_cvtepi32_epi8(sum));
             }
         });

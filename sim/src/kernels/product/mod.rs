@@ -27,6 +27,18 @@ pub(crate) struct Row {
     pub lane: u32,
 }
 
+impl Row {
+    /// The largest of each offset.
+    fn most(rows: &[Self]) -> Self {
+        rows.iter().fold(Self::default(), |most, row| Self {
+            dst: most.dst.max(row.dst),
+            out: most.out.max(row.out),
+            residual: most.residual.max(row.residual),
+            lane: most.lane.max(row.lane),
+        })
+    }
+}
+
 /// Rows with the largest of each offset.
 #[derive(Debug, Default)]
 pub(crate) struct Rows {
@@ -36,16 +48,15 @@ pub(crate) struct Rows {
 
 impl Rows {
     pub fn new(rows: Vec<Row>) -> Self {
-        let most = rows.iter().fold(Row::default(), |m, r| Row {
-            dst: m.dst.max(r.dst),
-            out: m.out.max(r.out),
-            residual: m.residual.max(r.residual),
-            lane: m.lane.max(r.lane),
-        });
         Self {
+            most: Row::most(&rows),
             rows: rows.into(),
-            most,
         }
+    }
+
+    /// Offsets of every row.
+    pub fn list(&self) -> &[Row] {
+        &self.rows
     }
 }
 
@@ -55,8 +66,8 @@ impl Rows {
 pub(crate) struct Inputs {
     /// Bytes, or [`PADDING`]; `[block][tap][row of the block]`.
     pub(in crate::kernels) offsets: Box<[u32]>,
-    pub(in crate::kernels) rows: usize,
-    pub(in crate::kernels) taps: usize,
+    rows: usize,
+    taps: usize,
     /// Rows of a block at most.
     pub(in crate::kernels) block: usize,
     /// The blocks.
@@ -142,7 +153,8 @@ impl Inputs {
         }
     }
 
-    pub(in crate::kernels) fn taps(&self) -> usize {
+    /// Taps of every row.
+    pub fn taps(&self) -> usize {
         self.taps
     }
 
@@ -253,40 +265,31 @@ pub(crate) enum Start {
     Residual,
 }
 
-/// Where the columns of a product begin, with the largest of each. Columns that aren't used
-/// count as zero.
+/// Where the columns of a product begin, with the largest of each: the int32 of the accumulators (`dst`), the byte that
+/// is stored to (`out`) and the residual's. Columns that aren't used count as zero.
 #[derive(Debug)]
 pub(crate) struct Bases {
-    /// int32 in the accumulators that row offsets count from.
-    pub(in crate::kernels) acc: [u32; MAX_COLUMNS],
-    /// Byte in the stored region.
-    pub(in crate::kernels) out: [u32; MAX_COLUMNS],
-    /// Byte in the residual's region.
-    pub(in crate::kernels) residual: [u32; MAX_COLUMNS],
-    pub(in crate::kernels) columns: usize,
+    pub(in crate::kernels) columns: [Row; MAX_COLUMNS],
+    pub(in crate::kernels) used: usize,
     pub(in crate::kernels) most: Row,
 }
 
 impl Bases {
-    /// For each column the int32 of the accumulators (`dst`), the byte that is stored to (`out`)
-    /// and the residual's. At most [`MAX_COLUMNS`] count.
-    pub fn new(columns: &[Row]) -> Self {
-        let mut bases = Self {
-            acc: [0; MAX_COLUMNS],
-            out: [0; MAX_COLUMNS],
-            residual: [0; MAX_COLUMNS],
-            columns: columns.len().min(MAX_COLUMNS),
-            most: Row::default(),
-        };
-        for (i, column) in columns.iter().take(MAX_COLUMNS).enumerate() {
-            bases.acc[i] = column.dst;
-            bases.out[i] = column.out;
-            bases.residual[i] = column.residual;
-            bases.most.dst = bases.most.dst.max(column.dst);
-            bases.most.out = bases.most.out.max(column.out);
-            bases.most.residual = bases.most.residual.max(column.residual);
+    /// At most [`MAX_COLUMNS`] count.
+    pub fn new(list: &[Row]) -> Self {
+        let mut columns = [Row::default(); MAX_COLUMNS];
+        let used = list.len().min(MAX_COLUMNS);
+        columns[..used].copy_from_slice(&list[..used]);
+        Self {
+            columns,
+            used,
+            most: Row::most(&columns),
         }
-        bases
+    }
+
+    /// Where each column begins.
+    pub fn list(&self) -> &[Row] {
+        &self.columns[..self.used]
     }
 }
 
@@ -333,7 +336,7 @@ impl Product<'_> {
         };
         let (most, bases) = (&self.rows.most, &self.bases.most);
         let columns = self.panel.columns();
-        assert!(columns == self.bases.columns && (1..=kernel.columns()).contains(&columns));
+        assert!(columns == self.bases.used && (1..=kernel.columns()).contains(&columns));
         assert!(kernel == GemmKernel::Scalar || self.block.is_multiple_of(COLUMN));
         let (inputs, rows) = (self.inputs, self.rows.rows.len());
         assert!(inputs.rows == rows && inputs.offsets.len() == rows * inputs.taps());

@@ -5,26 +5,7 @@
 
 use std::ops::Range;
 
-use super::super::{Bases, Inputs, MAX_COLUMNS, PADDING, Row, Rows, Stretch};
-
-impl Rows {
-    /// Offsets of every row.
-    pub fn list(&self) -> &[Row] {
-        &self.rows
-    }
-}
-
-impl Bases {
-    /// Where each column begins.
-    pub fn list(&self) -> impl Iterator<Item = Row> {
-        (0..self.columns).map(|m| Row {
-            dst: self.acc[m],
-            out: self.out[m],
-            residual: self.residual[m],
-            lane: 0,
-        })
-    }
-}
+use super::super::{Inputs, PADDING, Stretch};
 
 impl Stretch {
     /// Some of the blocks, counted over both stretches; rows count from the first of them.
@@ -52,11 +33,6 @@ impl Inputs {
     /// Blocks of rows that a kernel takes together.
     pub fn blocks(&self) -> usize {
         self.stretches.iter().map(|s| s.blocks).sum()
-    }
-
-    /// Taps of every row.
-    pub fn taps_per_row(&self) -> usize {
-        self.taps
     }
 
     /// The rows of some blocks.
@@ -89,23 +65,6 @@ impl Inputs {
         let shape = [self.rows_of(blocks).len(), self.taps, self.block];
         let stretches = Stretch::cut(self.stretches, blocks);
         Self::ordered(offsets, shape, stretches, self.bundles)
-    }
-}
-
-impl Bases {
-    /// The same columns with other bytes that are stored to and, `residual` before where they
-    /// were, that sums start from.
-    pub fn moved(&self, out: [u32; MAX_COLUMNS], residual: u32) -> Self {
-        let columns: Vec<Row> = self
-            .list()
-            .zip(out)
-            .map(|(column, out)| Row {
-                out,
-                residual: column.residual.saturating_sub(residual),
-                ..column
-            })
-            .collect();
-        Self::new(&columns)
     }
 }
 

@@ -33,15 +33,6 @@ fn bytes_read_twice_count_once() {
 }
 
 #[test]
-fn joining_ranges_swallows_those_between() {
-    let mut set = ByteSet::default();
-    for (start, end) in [(0, 8), (16, 24), (32, 40), (4, 33)] {
-        set.insert(start, end);
-    }
-    assert_eq!(set.0.into_iter().collect::<Vec<_>>(), [(0, 40)]);
-}
-
-#[test]
 fn stores_cost_what_the_rtl_takes_but_their_start() {
     // Measured: x=16 52 / 55, x=128 388 / 433, 16x16 stride 56 820 / 865, one cycle to start.
     for (text, pynq, de10) in [

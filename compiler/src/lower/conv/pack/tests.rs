@@ -1,9 +1,9 @@
 use proptest::prelude::*;
 
 use super::super::super::groups::Groups;
-use super::super::super::tile::ResidualForm;
 use super::*;
 use crate::qgraph::window::Window;
+use vta_program::listing::ResidualBy;
 
 proptest! {
     /// Every weight lies where the layout says, and everything else is 0.
@@ -22,7 +22,7 @@ proptest! {
             window: Window::whole(kernel),
             alu_steps: 0,
             vectors: 0,
-            residual: ResidualForm::None,
+            residual: ResidualBy::None,
             bias: 0,
             pool: None,
             groups,

@@ -7,29 +7,15 @@ use vta_isa::AluOp;
 use super::super::super::LowerError;
 use super::super::super::emit::{Emitter, Loops};
 use super::super::super::stage::{self, Stage, Sums};
-use super::super::super::transfer::Transfer;
+use super::super::super::transfer::{Area, Transfer};
 use super::window::{Out, Pool, PoolOp};
 
-/// What a tile's input is, once it is in a scratchpad: where its first tile lies and the rows and
-/// columns that it has.
-struct Source {
-    first: usize,
-    rows: Range<usize>,
-    cols: Range<usize>,
-    fold: Fold,
-}
-
-/// How input tiles join outputs.
-#[derive(Clone, Copy)]
-enum Fold {
-    /// By the ALU, from the accumulators.
-    Alu(AluOp),
-    /// By the matrix unit, from the input scratchpad, as they are.
-    Products,
-}
+/// An instruction that joins inputs to outputs: the first tiles, `[dst, src]`, and its loops.
+type Step = ([usize; 2], Loops);
 
 impl Pool<'_> {
-    /// Brings the input of some kernel rows and folds each tap's valid rectangle in.
+    /// Brings the input of some kernel rows and folds each tap's valid rectangle in: by the ALU, from the
+    /// accumulators, or sums by the matrix unit, from the input scratchpad.
     pub(super) fn fold(
         &self,
         e: &mut Emitter<'_, '_>,
@@ -37,32 +23,22 @@ impl Pool<'_> {
         out: &Out,
         taps: Range<usize>,
     ) -> Result<(), LowerError> {
-        let [h, w] = self.size;
-        let (y, x) = (
-            self.reach(0, &out.rows, &taps),
-            self.reach(1, &out.cols, &(0..self.window.kernel[1])),
-        );
-        if y.is_empty() || x.is_empty() {
+        let reached = Area {
+            block: out.area.block,
+            rows: self.reach(0, &out.area.rows, &taps),
+            cols: self.reach(1, &out.area.cols, &(0..self.window.kernel[1])),
+        };
+        if reached.count() == 0 {
             return Ok(());
         }
-        let rows = Transfer {
-            base: self.input,
-            sram: out.base + out.count(),
-            dram: (out.block * h + y.start) * w + x.start,
-            size: [y.len(), x.len()],
-            stride: w,
-            step: 1,
-        };
-        let source = |first: usize, fold: Fold| Source {
-            first,
-            rows: y,
-            cols: x,
-            fold,
-        };
+        let sram = out.base + out.area.count();
+        let rows = Transfer::area(self.input, self.size, &reached, sram);
         match (&self.op, stage) {
             (PoolOp::Average { .. }, Stage::Products(products)) => {
-                let source = source(products.fetch(e, rows, None)?, Fold::Products);
-                self.fold_taps(e, out, taps, &source)?;
+                let first = products.fetch(e, rows, None)?;
+                for (tiles, loops) in self.steps(out, taps, first, &reached) {
+                    stage::add(e, tiles, loops)?;
+                }
                 products.ring.free(e)
             }
             (op, stage) => {
@@ -71,61 +47,54 @@ impl Pool<'_> {
                     PoolOp::Max(_) => AluOp::Max,
                     PoolOp::Average { .. } => AluOp::Add,
                 };
-                self.fold_taps(e, out, taps, &source(rows.sram, Fold::Alu(op)))
-            }
-        }
-    }
-
-    fn fold_taps(
-        &self,
-        e: &mut Emitter<'_, '_>,
-        out: &Out,
-        taps: Range<usize>,
-        source: &Source,
-    ) -> Result<(), LowerError> {
-        let (rows, cols) = (&out.rows, &out.cols);
-        if out.count() == 1 {
-            return self.fold_one(e, out, taps, source);
-        }
-        for kr in taps {
-            for kc in 0..self.window.kernel[1] {
-                let (i, j) = (self.valid(0, rows, kr), self.valid(1, cols, kc));
-                if i.is_empty() || j.is_empty() {
-                    continue;
+                for (tiles, loops) in self.steps(out, taps, rows.sram, &reached) {
+                    e.join(op, [tiles], loops)?;
                 }
-                let at = |axis: usize, out: usize, tap: usize| {
-                    out * self.window.stride[axis] + tap * self.window.dilation[axis]
-                        - self.window.pads.before()[axis]
-                };
-                let dst = out.base + (i.start - rows.start) * cols.len() + j.start - cols.start;
-                let row = at(0, i.start, kr) - source.rows.start;
-                let width = source.cols.len();
-                let src = source.first + row * width + at(1, j.start, kc) - source.cols.start;
-                let step = if i.len() > 1 {
-                    self.window.stride[0] * width
-                } else {
-                    0
-                };
-                let loops = Loops {
-                    iter: [i.len(), j.len()],
-                    dst: [cols.len(), 1],
-                    src: [step, self.window.stride[1]],
-                };
-                fold_tiles(e, source.fold, [dst, src], loops)?;
+                Ok(())
             }
         }
-        Ok(())
     }
 
-    /// One output: its taps are the loops.
-    fn fold_one(
+    /// What folds some kernel rows of the input in that was `reached` and lies in a scratchpad from the tile `first` on.
+    fn steps(&self, out: &Out, taps: Range<usize>, first: usize, reached: &Area) -> Vec<Step> {
+        let (rows, cols) = (&out.area.rows, &out.area.cols);
+        let ([y, x], width) = ([reached.rows.start, reached.cols.start], reached.cols.len());
+        let place = |row: usize, col: usize| first + (row - y) * width + col - x;
+        if out.area.count() == 1 {
+            return self.one_step(out, taps, width, place).into_iter().collect();
+        }
+        let at = |axis: usize, out: usize, tap: usize| {
+            out * self.window.stride[axis] + tap * self.window.dilation[axis]
+                - self.window.pads.before()[axis]
+        };
+        let [down, right] = self.window.stride;
+        let all = taps.flat_map(|kr| (0..self.window.kernel[1]).map(move |kc| (kr, kc)));
+        let step = |(kr, kc): (usize, usize)| {
+            let (i, j) = (self.valid(0, rows, kr), self.valid(1, cols, kc));
+            if i.is_empty() || j.is_empty() {
+                return None;
+            }
+            let dst = out.base + (i.start - rows.start) * cols.len() + j.start - cols.start;
+            let src = place(at(0, i.start, kr), at(1, j.start, kc));
+            let loops = Loops {
+                iter: [i.len(), j.len()],
+                dst: [cols.len(), 1],
+                src: [if i.len() > 1 { down * width } else { 0 }, right],
+            };
+            Some(([dst, src], loops))
+        };
+        all.filter_map(step).collect()
+    }
+
+    /// Of one output the taps are the loops.
+    fn one_step(
         &self,
-        e: &mut Emitter<'_, '_>,
         out: &Out,
         taps: Range<usize>,
-        source: &Source,
-    ) -> Result<(), LowerError> {
-        let first = [out.rows.start, out.cols.start];
+        width: usize,
+        place: impl Fn(usize, usize) -> usize,
+    ) -> Option<Step> {
+        let first = [out.area.rows.start, out.area.cols.start];
         let inside = |axis: usize, taps: Range<usize>| -> Vec<usize> {
             let positions = self
                 .window
@@ -133,31 +102,13 @@ impl Pool<'_> {
             positions.collect()
         };
         let (rows, cols) = (inside(0, taps), inside(1, 0..self.window.kernel[1]));
-        let (Some(&row), Some(&col)) = (rows.first(), cols.first()) else {
-            return Ok(());
-        };
-        let width = source.cols.len();
-        let src = source.first + (row - source.rows.start) * width + col - source.cols.start;
+        let src = place(*rows.first()?, *cols.first()?);
         let [dh, dw] = self.window.dilation;
-        let step = if rows.len() > 1 { dh * width } else { 0 };
         let loops = Loops {
             iter: [rows.len(), cols.len()],
             dst: [0, 0],
-            src: [step, dw],
+            src: [if rows.len() > 1 { dh * width } else { 0 }, dw],
         };
-        fold_tiles(e, source.fold, [out.base, src], loops)
-    }
-}
-
-/// Folds input tiles into outputs, a tap for each micro-op execution.
-fn fold_tiles(
-    e: &mut Emitter<'_, '_>,
-    fold: Fold,
-    tiles: [usize; 2],
-    loops: Loops,
-) -> Result<(), LowerError> {
-    match fold {
-        Fold::Products => stage::add(e, tiles, loops),
-        Fold::Alu(op) => e.join(op, [tiles], loops),
+        Some(([out.base, src], loops))
     }
 }

@@ -2,15 +2,12 @@
 
 use std::ops::Range;
 
-use crate::lower::transfer::Base;
-use crate::qgraph::TensorId;
+use crate::lower::transfer::{Area, Base};
 use crate::qgraph::lane::LaneOp;
 use crate::qgraph::window::Window;
 
 /// Geometry of a pool in blocks.
 pub(super) struct Pool<'g> {
-    /// What it reads.
-    pub from: TensorId,
     pub input: Base,
     pub output: Base,
     pub window: &'g Window,
@@ -21,23 +18,10 @@ pub(super) struct Pool<'g> {
     pub op: PoolOp<'g>,
 }
 
-/// A tile of a pool's outputs.
+/// A tile of a pool's outputs, and its first accumulator tile.
 pub(super) struct Out {
-    pub block: usize,
-    pub rows: Range<usize>,
-    pub cols: Range<usize>,
-    /// Its first accumulator tile.
+    pub area: Area,
     pub base: usize,
-}
-
-impl Out {
-    pub(super) fn size(&self) -> [usize; 2] {
-        [self.rows.len(), self.cols.len()]
-    }
-
-    pub(super) fn count(&self) -> usize {
-        self.rows.len() * self.cols.len()
-    }
 }
 
 pub(super) enum PoolOp<'g> {

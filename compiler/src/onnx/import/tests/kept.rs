@@ -4,7 +4,11 @@ use std::collections::BTreeMap;
 
 use super::model::{Model, int, ints, text};
 use crate::graph::{Data, Element, Graph, MatMulForm, OnnxAttribute, Op};
-use crate::onnx::{ReadOptions, load, load_with, proto, save};
+use crate::onnx::{OnnxError, ReadOptions, load, load_part, proto, save};
+
+fn load_with(bytes: &[u8], options: &ReadOptions<'_>) -> Result<Graph, OnnxError> {
+    load_part(bytes.to_vec(), options)?.whole()
+}
 
 fn shape(graph: &Graph, name: &str) -> Vec<usize> {
     let value = graph.values.iter().find(|v| v.name == name);

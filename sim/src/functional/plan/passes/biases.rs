@@ -20,20 +20,19 @@ pub(super) const PASS: Pass = Pass {
     run: fix,
 };
 
-fn fix(mut list: List, context: &Context<'_>) -> List {
+fn fix(list: &mut List, context: &Context<'_>) {
     if !context.fixed_inputs {
-        return list;
+        return;
     }
     let tiles = TileReader {
         config: context.config,
         memory: context.memory,
     };
     let stored = |span: &Span| meet(context.stored, &[*span]);
-    for draft in list.places.iter_mut().flatten() {
+    for draft in list.slots.iter_mut().flatten() {
         if let Kind::Matmul(matmul) = &mut draft.kind {
             let fixed = tiles.fix(matmul, stored);
             list.constants.extend(fixed.into_iter().flatten());
         }
     }
-    list
 }

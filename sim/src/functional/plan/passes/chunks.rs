@@ -14,18 +14,18 @@ use vta_isa::AluOp;
 use vta_isa::resolve::Interval;
 
 use super::super::draft::{Draft, Kind, Matmul, OperandDraft, StepDraft};
-use super::list::{Pass, Place, join, next_touching};
+use super::list::{Pass, Slot, join, next_touching};
 
 pub(super) const PASS: Pass = Pass {
     name: NAME,
-    run: |list, _| list.each(|_, place, behind| fold_chunk(place, behind)),
+    run: |list, _| list.each(|_, slot, behind| fold_chunk(slot, behind)),
 };
 
 const NAME: &str = "chunks";
 
 /// A product whose sums the next product goes on with: the next takes its taps.
-fn fold_chunk(place: &mut Place, behind: &mut [Place]) {
-    let Some(first) = place.as_ref().filter(|d| matches!(d.kind, Kind::Matmul(_))) else {
+fn fold_chunk(slot: &mut Slot, behind: &mut [Slot]) {
+    let Some(first) = slot.as_ref().filter(|d| matches!(d.kind, Kind::Matmul(_))) else {
         return;
     };
     let Some(next) = next_touching(behind, &first.writes) else {
@@ -35,7 +35,7 @@ fn fold_chunk(place: &mut Place, behind: &mut [Place]) {
     if let Some(Some(second)) = rest.first_mut()
         && let Kind::Matmul(matmul) = &mut second.kind
         && continues(first, matmul, between)
-        && let Some(first) = join(place, &mut second.origin, NAME)
+        && let Some(first) = join(slot, &mut second.origin, NAME)
         && let Kind::Matmul(first) = first.kind
     {
         absorb(*first, matmul);
@@ -59,7 +59,7 @@ fn absorb(mut first: Matmul, second: &mut Matmul) {
 }
 
 /// Whether the second product goes on with the sums of the first.
-fn continues(first: &Draft, b: &Matmul, between: &[Place]) -> bool {
+fn continues(first: &Draft, b: &Matmul, between: &[Slot]) -> bool {
     let Kind::Matmul(a) = &first.kind else {
         return false;
     };

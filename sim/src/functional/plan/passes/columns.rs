@@ -17,17 +17,17 @@ use std::mem;
 use vta_isa::resolve::Interval;
 
 use super::super::draft::{ByteTiles, Draft, Kind, Matmul, OperandDraft, StartDraft, StepDraft};
-use super::list::{Pass, Passed, Place, join};
+use super::list::{Pass, Passed, Slot, join};
 
 pub(super) const PASS: Pass = Pass {
     name: NAME,
     run: |list, context| {
-        list.each(|_, place, behind| {
-            if let Some(next) = place
+        list.each(|_, slot, behind| {
+            if let Some(next) = slot
                 .as_ref()
                 .and_then(|d| partner(d, behind, context.columns))
                 && let Some(second) = &mut behind[next]
-                && let Some(first) = join(place, &mut second.origin, NAME)
+                && let Some(first) = join(slot, &mut second.origin, NAME)
             {
                 absorb(first, second);
             }
@@ -41,7 +41,7 @@ const NAME: &str = "columns";
 const WINDOW: usize = 96;
 
 /// The product that a product can be moved to and joined with.
-fn partner(first: &Draft, behind: &[Place], columns: usize) -> Option<usize> {
+fn partner(first: &Draft, behind: &[Slot], columns: usize) -> Option<usize> {
     let Kind::Matmul(a) = &first.kind else {
         return None;
     };

@@ -20,7 +20,7 @@ use vta_isa::resolve::Interval;
 use super::super::draft::{
     ByteTiles, Draft, Kind, Matmul, OperandDraft, Scaled, StepDraft, Vector,
 };
-use super::list::{Pass, Passed, Place, WINDOW, join};
+use super::list::{Pass, Passed, Slot, WINDOW, join};
 use super::operand::operand;
 use super::rectangles::Rectangles;
 
@@ -28,8 +28,8 @@ pub(super) const PASS: Pass = Pass {
     name: NAME,
     run: |list, context| {
         let lanes = context.config.lanes();
-        list.each(|_, place, behind| {
-            if let Some(product) = place {
+        list.each(|_, slot, behind| {
+            if let Some(product) = slot {
                 fold_after(product, behind, lanes);
             }
         })
@@ -39,15 +39,15 @@ pub(super) const PASS: Pass = Pass {
 const NAME: &str = "ends";
 
 /// ALU instructions, biases and residuals on a product's tiles, then the stores of all of them.
-fn fold_after(draft: &mut Draft, behind: &mut [Place], lanes: usize) {
+fn fold_after(draft: &mut Draft, behind: &mut [Slot], lanes: usize) {
     let Kind::Matmul(matmul) = &mut draft.kind else {
         return;
     };
     let mut passed = Passed::default();
     let mut rectangles = Rectangles::new(matmul, lanes);
     let mut stores = Vec::new();
-    for (at, place) in behind.iter_mut().enumerate().take(WINDOW) {
-        let Some(other) = place else { continue };
+    for (at, slot) in behind.iter_mut().enumerate().take(WINDOW) {
+        let Some(other) = slot else { continue };
         if !other.touches(&draft.writes) {
             passed.pass(other);
             continue;
@@ -76,7 +76,7 @@ fn fold_after(draft: &mut Draft, behind: &mut [Place], lanes: usize) {
         };
         let Some(step) = step else { break };
         matmul.after.push(step);
-        join(place, &mut draft.origin, NAME);
+        join(slot, &mut draft.origin, NAME);
     }
     // A kernel reads these bytes while it writes the stored ones.
     let stored = rectangles.filter(Rectangles::are_apart);

@@ -12,19 +12,19 @@ pub(super) const WINDOW: usize = 512;
 
 /// A batch's operations in order.
 pub(in super::super) struct List {
-    pub places: Vec<Place>,
+    pub slots: Vec<Slot>,
     /// Bytes that passes took as constants.
     pub constants: Vec<Span>,
 }
 
 /// An operation; `None` where it has become part of another.
-pub(super) type Place = Option<Draft>;
+pub(super) type Slot = Option<Draft>;
 
 /// A fusion.
 pub(in super::super) struct Pass {
     /// What listings call it.
     pub name: &'static str,
-    pub run: fn(List, &Context<'_>) -> List,
+    pub run: fn(&mut List, &Context<'_>),
 }
 
 /// What passes may know.
@@ -42,50 +42,38 @@ pub(in super::super) struct Context<'a> {
 impl List {
     pub fn new(drafts: Vec<Draft>) -> Self {
         Self {
-            places: drafts.into_iter().map(Some).collect(),
+            slots: drafts.into_iter().map(Some).collect(),
             constants: Vec::new(),
         }
     }
 
     /// The operations that are left.
     pub fn into_drafts(self) -> Vec<Draft> {
-        self.places.into_iter().flatten().collect()
+        self.slots.into_iter().flatten().collect()
     }
 
-    /// The operations that are left, to be put back.
-    pub fn take(&mut self) -> impl Iterator<Item = Draft> + use<> {
-        std::mem::take(&mut self.places).into_iter().flatten()
-    }
-
-    /// The same list with other operations.
-    pub fn with(mut self, drafts: impl IntoIterator<Item = Draft>) -> Self {
-        self.places = drafts.into_iter().map(Some).collect();
-        self
-    }
-
-    /// Calls a function for each operation in turn, with the places before it, its own, and those
+    /// Calls a function for each operation in turn, with the slots before it, its own, and those
     /// behind it.
-    pub fn each(mut self, mut join: impl FnMut(&mut [Place], &mut Place, &mut [Place])) -> Self {
-        for index in 0..self.places.len() {
-            let (before, rest) = self.places.split_at_mut(index);
-            if let Some((place, behind)) = rest.split_first_mut() {
-                join(before, place, behind);
+    pub fn each(&mut self, mut join: impl FnMut(&mut [Slot], &mut Slot, &mut [Slot])) {
+        for index in 0..self.slots.len() {
+            let (before, rest) = self.slots.split_at_mut(index);
+            if let Some((slot, behind)) = rest.split_first_mut() {
+                join(before, slot, behind);
             }
         }
-        self
     }
 }
 
 /// Takes an operation that has become part of another, which then stands for its instructions.
-pub(super) fn join(place: &mut Place, origin: &mut Origin, pass: &'static str) -> Option<Draft> {
-    let mut draft = place.take()?;
+pub(super) fn join(slot: &mut Slot, origin: &mut Origin, pass: &'static str) -> Option<Draft> {
+    let mut draft = slot.take()?;
     origin.take(std::mem::take(&mut draft.origin), pass);
     Some(draft)
 }
 
 /// The first of the operations that touches any of the tiles.
-pub(super) fn next_touching(behind: &[Place], tiles: &TileSet) -> Option<usize> {
-    let touches = |place: &Place| place.as_ref().is_some_and(|d| d.touches(tiles));
+pub(super) fn next_touching(behind: &[Slot], tiles: &TileSet) -> Option<usize> {
+    let touches = |slot: &Slot| slot.as_ref().is_some_and(|d| d.touches(tiles));
     behind.iter().take(WINDOW).position(touches)
 }
 

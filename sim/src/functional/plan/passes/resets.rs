@@ -10,18 +10,18 @@
 //! from zero. Tiles that no product took are reset as before.
 
 use super::super::draft::{Kind, StartDraft};
-use super::list::{Pass, Place, next_touching};
+use super::list::{Pass, Slot, next_touching};
 
 pub(super) const PASS: Pass = Pass {
     name: NAME,
-    run: |list, _| list.each(|_, place, behind| fold_zero(place, behind)),
+    run: |list, _| list.each(|_, slot, behind| fold_zero(slot, behind)),
 };
 
 const NAME: &str = "resets";
 
 /// A reset right before products that begin on all of its tiles, each on some.
-fn fold_zero(place: &mut Place, mut behind: &mut [Place]) {
-    let Some(zero) = place.as_mut().filter(|d| matches!(d.kind, Kind::Zero)) else {
+fn fold_zero(slot: &mut Slot, mut behind: &mut [Slot]) {
+    let Some(zero) = slot.as_mut().filter(|d| matches!(d.kind, Kind::Zero)) else {
         return;
     };
     while !zero.writes.is_empty()
@@ -45,6 +45,6 @@ fn fold_zero(place: &mut Place, mut behind: &mut [Place]) {
         behind = later;
     }
     if zero.writes.is_empty() {
-        *place = None;
+        *slot = None;
     }
 }

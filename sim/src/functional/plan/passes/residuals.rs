@@ -13,7 +13,7 @@
 use vta_isa::MemType;
 
 use super::super::draft::{Draft, Kind, StartDraft};
-use super::list::{Pass, Passed, Place, WINDOW, join};
+use super::list::{Pass, Passed, Slot, WINDOW, join};
 use super::operand::operand;
 use super::rectangles::Rectangles;
 
@@ -21,8 +21,8 @@ pub(super) const PASS: Pass = Pass {
     name: NAME,
     run: |list, context| {
         let lanes = context.config.lanes();
-        list.each(|before, place, _| {
-            if let Some(product) = place {
+        list.each(|before, slot, _| {
+            if let Some(product) = slot {
                 fold_before(before, product, lanes);
             }
         })
@@ -33,7 +33,7 @@ const NAME: &str = "residuals";
 
 /// LOADs ACC8 of all tiles of a product, and immediate or vector steps on them before it. Walks
 /// back from the product: what is passed over comes after what is taken.
-fn fold_before(before: &mut [Place], draft: &mut Draft, lanes: usize) {
+fn fold_before(before: &mut [Slot], draft: &mut Draft, lanes: usize) {
     let Kind::Matmul(matmul) = &mut draft.kind else {
         return;
     };
@@ -43,8 +43,8 @@ fn fold_before(before: &mut [Place], draft: &mut Draft, lanes: usize) {
     };
     let mut passed = Passed::default();
     let (mut taken, mut steps) = (Vec::new(), Vec::new());
-    for (at, place) in before.iter().enumerate().rev().take(WINDOW) {
-        let Some(other) = place else { continue };
+    for (at, slot) in before.iter().enumerate().rev().take(WINDOW) {
+        let Some(other) = slot else { continue };
         if !other.touches(&draft.writes) {
             passed.pass(other);
             continue;

@@ -12,14 +12,14 @@ use vta_isa::resolve::TileSet;
 
 pub(super) const PASS: Pass = Pass {
     name: "rest",
-    run: |mut list, _| {
+    run: |list, _| {
         let scaled = |draft: &Draft| matches!(draft.kind, Kind::Scaled(_));
-        if !list.places.iter().flatten().any(scaled) {
-            list.places.retain(Option::is_some);
-            return list;
+        if !list.slots.iter().flatten().any(scaled) {
+            list.slots.retain(Option::is_some);
+            return;
         }
-        let drafts = list.take();
-        list.with(drafts.flat_map(plain))
+        let drafts = std::mem::take(&mut list.slots).into_iter().flatten();
+        list.slots = drafts.flat_map(plain).map(Some).collect();
     },
 };
 

@@ -16,33 +16,32 @@ use vta_isa::resolve::TileSet;
 use super::super::draft::{
     ByteTiles, Draft, GroupDraft, Kind, Matmul, OperandDraft, StartDraft, StepDraft, Vector,
 };
-use super::list::{Pass, Place, next_touching};
+use super::list::{Pass, Slot, next_touching};
 
 pub(super) const PASS: Pass = Pass {
     name: "split",
-    run: |mut list, context| {
-        let (places, lanes) = (&list.places, context.config.lanes());
-        let parts = |at| parts_of(places, at, lanes);
-        let parts: Vec<Vec<Draft>> = (0..places.len()).map(parts).collect();
+    run: |list, context| {
+        let (slots, lanes) = (&list.slots, context.config.lanes());
+        let parts = |at| parts_of(slots, at, lanes);
+        let parts: Vec<Vec<Draft>> = (0..slots.len()).map(parts).collect();
         if parts.iter().all(Vec::is_empty) {
-            return list;
+            return;
         }
         let mut all = Vec::with_capacity(parts.len());
-        for (place, parts) in list.places.into_iter().zip(parts) {
+        for (slot, parts) in std::mem::take(&mut list.slots).into_iter().zip(parts) {
             if parts.is_empty() {
-                all.push(place);
+                all.push(slot);
             } else {
                 all.extend(parts.into_iter().map(Some));
             }
         }
-        list.places = all;
-        list
+        list.slots = all;
     },
 };
 
 /// The parts of one product; none if it stays whole. A tile has so many lanes.
-fn parts_of(places: &[Place], at: usize, lanes: usize) -> Vec<Draft> {
-    let Some(draft) = &places[at] else {
+fn parts_of(slots: &[Slot], at: usize, lanes: usize) -> Vec<Draft> {
+    let Some(draft) = &slots[at] else {
         return Vec::new();
     };
     let Kind::Matmul(matmul) = &draft.kind else {
@@ -57,15 +56,15 @@ fn parts_of(places: &[Place], at: usize, lanes: usize) -> Vec<Draft> {
         return Vec::new();
     }
     // Mostly all groups are treated at once.
-    let next = next_touching(&places[at + 1..], &draft.writes);
-    let next = next.and_then(|next| places[at + 1 + next].as_ref());
+    let next = next_touching(&slots[at + 1..], &draft.writes);
+    let next = next.and_then(|next| slots[at + 1 + next].as_ref());
     if next.is_none_or(|next| next.writes.includes(&draft.writes)) {
         return Vec::new();
     }
     let mut whole = vec![(0..matmul.groups.len()).collect::<Vec<usize>>()];
     let mut done: Vec<Vec<usize>> = Vec::new();
     while let Some(groups) = whole.pop() {
-        let (now, later) = first_treated(matmul, &groups, &places[at + 1..]);
+        let (now, later) = first_treated(matmul, &groups, &slots[at + 1..]);
         if now.is_empty() || later.is_empty() {
             done.push(groups);
         } else {
@@ -84,7 +83,7 @@ fn parts_of(places: &[Place], at: usize, lanes: usize) -> Vec<Draft> {
 }
 
 /// The groups that what follows treats first, and the others.
-fn first_treated(matmul: &Matmul, groups: &[usize], behind: &[Place]) -> (Vec<usize>, Vec<usize>) {
+fn first_treated(matmul: &Matmul, groups: &[usize], behind: &[Slot]) -> (Vec<usize>, Vec<usize>) {
     let next = next_touching(behind, &tiles_of(matmul, groups));
     let next = next.and_then(|next| behind[next].as_ref());
     // A product with taps is a chunk, which goes on with all groups.

@@ -14,9 +14,9 @@ use super::list::Pass;
 
 pub(super) const PASS: Pass = Pass {
     name: "sums",
-    run: |mut list, _| {
+    run: |list, _| {
         let mut live = TileSet::ALL;
-        for draft in list.places.iter_mut().flatten().rev() {
+        for draft in list.slots.iter_mut().flatten().rev() {
             if let Kind::Matmul(matmul) = &mut draft.kind {
                 matmul.write_acc = draft.writes.meets(&live);
             }
@@ -24,6 +24,5 @@ pub(super) const PASS: Pass = Pass {
             live.remove(&draft.writes);
             live.add(&draft.reads);
         }
-        list
     },
 };

@@ -18,10 +18,10 @@ use crate::kernels::PADDING;
 
 pub(super) const PASS: Pass = Pass {
     name: NAME,
-    run: |mut list, _| {
+    run: |list, _| {
         let mut last: Option<usize> = None;
-        for at in 0..list.places.len() {
-            let (before, rest) = list.places.split_at_mut(at);
+        for at in 0..list.slots.len() {
+            let (before, rest) = list.slots.split_at_mut(at);
             let Some(draft) = &rest[0] else { continue };
             if let Some(last) = last.and_then(|last| before[last].as_mut())
                 && let Kind::Matmul(next) = &draft.kind
@@ -32,8 +32,7 @@ pub(super) const PASS: Pass = Pass {
                 last = Some(at);
             }
         }
-        list.places.retain(Option::is_some);
-        list
+        list.slots.retain(Option::is_some);
     },
 };
 

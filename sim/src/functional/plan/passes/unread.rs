@@ -11,27 +11,24 @@ use vta_isa::MemType;
 use vta_isa::resolve::TileSet;
 
 use super::super::draft::Kind;
-use super::list::{Pass, Place};
+use super::list::{Pass, Slot};
 
 pub(super) const PASS: Pass = Pass {
     name: "unread",
-    run: |mut list, context| {
-        drop_unread(&mut list.places, context.config.lanes());
-        list
-    },
+    run: |list, context| drop_unread(&mut list.slots, context.config.lanes()),
 };
 
 /// Drops loads of inputs that nothing reads from the scratchpad, neither in this batch nor after.
-fn drop_unread(places: &mut [Place], lanes: usize) {
+fn drop_unread(slots: &mut [Slot], lanes: usize) {
     let mut live = TileSet::ALL;
-    for place in places.iter_mut().rev() {
-        match place.as_ref().map(|draft| &draft.kind) {
+    for slot in slots.iter_mut().rev() {
+        match slot.as_ref().map(|draft| &draft.kind) {
             Some(Kind::Load(op)) if op.mem == MemType::Inp => {
                 let tiles = TileSet::range(op.entries.clone());
                 let read = tiles.meets(&live);
                 live.remove(&tiles);
                 if !read {
-                    *place = None;
+                    *slot = None;
                 }
             }
             Some(Kind::Matmul(matmul)) if matmul.read.is_none() => {

@@ -16,9 +16,9 @@ pub(crate) enum Trip {
 
 /// A GEMM's loops: how many trips of what, and the tiles from one to the next, of accumulators, inputs and weights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Form([(Trip, u32, [u32; 3]); 2]);
+pub(crate) struct GemmLoops([(Trip, u32, [u32; 3]); 2]);
 
-impl Form {
+impl GemmLoops {
     pub fn of([dst, src, wgt]: &[Loops; 3]) -> Self {
         let axis = |d: usize| {
             let trip = match (dst.factors[d], wgt.factors[d]) {
