@@ -132,80 +132,68 @@ pub fn check_insns(
 
 fn check_subject(subject: Subject, core: Core, also: Also) -> Result<Found> {
     let mut found = Found::default();
-    match &subject {
-        Subject::Programs(programs, _) => {
-            for program in programs {
-                check_program(program, &mut found);
+    match subject {
+        Subject::Programs(programs, network) => {
+            for program in &programs {
+                found.check_program(program);
+                if also.hazards {
+                    found.find_hazards(program)?;
+                }
+                if core == Core::Rtl {
+                    found.find_deviations(program);
+                }
+            }
+            if let Some(network) = network {
+                found.fail("", &network.faults);
+                found.network = Some(*network);
             }
         }
         Subject::Insns {
             config,
             words,
             insns,
-            ..
+            case,
         } => {
-            found.fail("", isa_check::check(config, insns));
+            found.fail("", isa_check::check(&config, &insns));
             if also.strict {
-                found.fail("", isa_check::dirty(words));
+                found.fail("", isa_check::dirty(&words));
+            }
+            if also.hazards {
+                let report = match &case {
+                    Some(case) => hazards::check_case(case).map(|r| as_written(r, &insns)),
+                    None => hazards::check(&config, &insns, UopSource::Unknown).map_err(Into::into),
+                };
+                found.add_or_note(report, "")?;
+            }
+            if core == Core::Rtl {
+                let deviations = match &case {
+                    Some(case) => hazards::case_deviations(case)?,
+                    None => hazards::deviations(&config, &insns, UopSource::Unknown),
+                };
+                found.fail("", deviations);
             }
         }
         Subject::Cases(cases) => {
-            for case in cases {
-                check_case(case, also.strict, &mut found);
+            for case in &cases {
+                let place = format!("{}: ", case.name);
+                found.check_case(case, &place, also.strict);
+                if also.hazards {
+                    found.add_or_note(hazards::check_case(case), &place)?;
+                }
+                if core == Core::Rtl {
+                    found.fail(&place, hazards::case_deviations(case)?);
+                }
             }
         }
-    }
-    if also.hazards {
-        find_hazards(&subject, &mut found)?;
-    }
-    if core == Core::Rtl {
-        find_deviations(&subject, &mut found)?;
-    }
-    if let Subject::Programs(_, Some(network)) = subject {
-        found.fail("", network.faults.clone());
-        found.network = Some(*network);
     }
     Ok(found)
 }
 
-/// What the original RTL does differently.
-fn find_deviations(subject: &Subject, found: &mut Found) -> Result<()> {
-    match subject {
-        Subject::Programs(programs, _) => {
-            for program in programs {
-                deviations_of(program, found);
-            }
-        }
-        Subject::Insns {
-            case: Some(case), ..
-        } => found.fail("", hazards::case_deviations(case)?),
-        Subject::Insns { config, insns, .. } => {
-            let deviations = hazards::deviations(config, insns, UopSource::Unknown);
-            found.fail("", deviations);
-        }
-        Subject::Cases(cases) => {
-            for case in cases {
-                let place = format!("{}: ", case.name);
-                found.fail(&place, hazards::case_deviations(case)?);
-            }
-        }
-    }
-    Ok(())
-}
-
-fn deviations_of(program: &Program, found: &mut Found) {
-    for layer in &program.layers {
-        for (index, command) in layer.commands.iter().enumerate() {
-            let uops = uops_of(program, command);
-            if let Some(what) = hazards::deviation(&command.insn, uops) {
-                let insn = command.insn;
-                let deviation = DeviationAt {
-                    at: At { index, insn },
-                    what,
-                };
-                found.fail(&format!("layer {}: ", layer.described()), [deviation]);
-            }
-        }
+/// The micro-ops of a command's kernel.
+fn kernel<'p>(program: &'p Program, command: &Command) -> Option<&'p [Uop]> {
+    match command.symbol {
+        Symbol::Kernel(id) => program.kernels.get(id.0 as usize).map(|k| &k.uops[..]),
+        Symbol::None | Symbol::Buffer(_) => None,
     }
 }
 
@@ -216,13 +204,8 @@ fn uops_of<'p>(program: &'p Program, command: &Command) -> &'p [Uop] {
         Insn::Alu(alu) => usize::from(alu.uop_bgn)..usize::from(alu.uop_end),
         Insn::Load(_) | Insn::Store(_) | Insn::Finish(_) => return &[],
     };
-    let kernel = match command.symbol {
-        Symbol::Kernel(id) => program.kernels.get(id.0 as usize),
-        Symbol::None | Symbol::Buffer(_) => None,
-    };
-    kernel
-        .and_then(|kernel| kernel.uops.get(range))
-        .unwrap_or_default()
+    let uops = kernel(program, command);
+    uops.and_then(|uops| uops.get(range)).unwrap_or_default()
 }
 
 fn load(args: &CheckOptions, machine: &Machine) -> Result<Subject> {
@@ -307,84 +290,10 @@ fn network(
     Ok(Subject::Programs(programs, Some(Box::new(judged))))
 }
 
-/// Each layer is a batch of its own: its tokens balance and its micro-ops are known.
-fn check_program(program: &Program, all: &mut Found) {
-    let kernels: Vec<&[Uop]> = program.kernels.iter().map(|k| &k.uops[..]).collect();
-    for layer in &program.layers {
-        let mut insns = program.opening();
-        let mut uops = vec![None; insns.len()];
-        for command in &layer.commands {
-            insns.push(command.insn);
-            uops.push(match command.symbol {
-                Symbol::Kernel(id) => kernels.get(id.0 as usize).copied(),
-                Symbol::None | Symbol::Buffer(_) => None,
-            });
-        }
-        insns.extend(program.closing());
-        insns.push(Finish::default().into());
-        uops.resize(insns.len(), None);
-        let found = isa_check::check_with(&program.config, &insns, |i| uops[i]);
-        all.fail(&format!("layer {}: ", layer.described()), found);
-    }
-}
-
-/// Tokens left over at the end are legal in recorded runs.
-fn check_case(case: &Case, strict: bool, found: &mut Found) {
-    let mut findings = isa_check::check(&case.config, &case.insns);
-    if strict {
-        findings.extend(isa_check::dirty(&case.words));
-    }
-    for finding in findings {
-        let text = format!("{}: {finding}", case.name);
-        match finding {
-            Finding::Leftover { .. } => found.notes.push(text),
-            _ => found.faults.push(text),
-        }
-    }
-}
-
-fn find_hazards(subject: &Subject, found: &mut Found) -> Result<()> {
-    match subject {
-        Subject::Programs(programs, _) => {
-            for program in programs {
-                for batch in hazards::check_program(program, QueueLimits::default())? {
-                    let layer = |insn| match batch.layer(insn) {
-                        Some(layer) => format!("layer {layer}: "),
-                        None => String::new(),
-                    };
-                    found.add(&batch.report, layer);
-                }
-            }
-        }
-        Subject::Insns {
-            case: Some(case),
-            insns,
-            ..
-        } => {
-            let report = hazards::check_case(case);
-            found.add_or_note(report.map(|r| as_written(r, insns)), "")?;
-        }
-        Subject::Insns { config, insns, .. } => {
-            let report = hazards::check(config, insns, UopSource::Unknown);
-            found.add_or_note(report.map_err(HazardError::from), "")?;
-        }
-        Subject::Cases(cases) => {
-            for case in cases {
-                let name = format!("{}: ", case.name);
-                found.add_or_note(hazards::check_case(case), &name)?;
-            }
-        }
-    }
-    Ok(())
-}
-
 /// The hazards of a program, a line each, for `vta run --hazards`.
 pub fn hazards_of_program(program: &Arc<Program>) -> Result<Vec<String>> {
     let mut found = Found::default();
-    find_hazards(
-        &Subject::Programs(vec![Arc::clone(program)], None),
-        &mut found,
-    )?;
+    found.find_hazards(program)?;
     let line = |(place, hazard): &(String, Hazard)| format!("{place}{hazard}");
     Ok(found.hazards.iter().map(line).collect())
 }
@@ -416,6 +325,63 @@ fn as_written(mut report: Report, insns: &[Insn]) -> Report {
 }
 
 impl Found {
+    /// Each layer is a batch of its own: its tokens balance and its micro-ops are known.
+    fn check_program(&mut self, program: &Program) {
+        for layer in &program.layers {
+            let mut insns = program.opening();
+            let mut uops = vec![None; insns.len()];
+            for command in &layer.commands {
+                insns.push(command.insn);
+                uops.push(kernel(program, command));
+            }
+            insns.extend(program.closing());
+            insns.push(Finish::default().into());
+            uops.resize(insns.len(), None);
+            let found = isa_check::check_with(&program.config, &insns, |i| uops[i]);
+            self.fail(&format!("layer {}: ", layer.described()), found);
+        }
+    }
+
+    /// Hazards in the batches that a session submits, in which layers overlap.
+    fn find_hazards(&mut self, program: &Arc<Program>) -> Result<()> {
+        for batch in hazards::check_program(program, QueueLimits::default())? {
+            let layer = |insn| match batch.layer(insn) {
+                Some(layer) => format!("layer {layer}: "),
+                None => String::new(),
+            };
+            self.add(&batch.report, layer);
+        }
+        Ok(())
+    }
+
+    /// What the original RTL does differently.
+    fn find_deviations(&mut self, program: &Program) {
+        for layer in &program.layers {
+            for (index, command) in layer.commands.iter().enumerate() {
+                let insn = command.insn;
+                let what = hazards::deviation(&insn, uops_of(program, command));
+                let at = At { index, insn };
+                let deviation = what.map(|what| DeviationAt { at, what });
+                self.fail(&format!("layer {}: ", layer.described()), deviation);
+            }
+        }
+    }
+
+    /// Tokens left over at the end are legal in recorded runs.
+    fn check_case(&mut self, case: &Case, place: &str, strict: bool) {
+        let mut findings = isa_check::check(&case.config, &case.insns);
+        if strict {
+            findings.extend(isa_check::dirty(&case.words));
+        }
+        for finding in findings {
+            let text = format!("{place}{finding}");
+            match finding {
+                Finding::Leftover { .. } => self.notes.push(text),
+                _ => self.faults.push(text),
+            }
+        }
+    }
+
     /// Adds faults, each behind its place.
     fn fail(&mut self, place: &str, faults: impl IntoIterator<Item: Display>) {
         let faults = faults.into_iter();

@@ -1,5 +1,6 @@
 //! Where the cycles of a run go, as figures, JSON and a page.
 
+pub mod format;
 pub(crate) mod host_share;
 pub(crate) mod html;
 pub(crate) mod timed;
@@ -12,9 +13,8 @@ use std::sync::Arc;
 use serde::{Serialize, Serializer};
 use serde_json::{Map, Value, json};
 use vta_driver::Program;
-use vta_sim::views::{Lane, LayerCycles};
+use vta_sim::views::Lane;
 
-use self::html::{Input, page};
 use self::timed::add_keys;
 
 /// The cycles of one pass over a program: BATCH images.
@@ -28,26 +28,6 @@ pub struct Report {
 }
 
 impl Report {
-    /// Cycles of the pass.
-    pub fn cycles(&self) -> u64 {
-        self.timed.total().cycles
-    }
-
-    /// What no schedule of these layers, one after the other, can beat.
-    pub fn bound_cycles(&self) -> u64 {
-        self.timed.bound_cycles()
-    }
-
-    /// An estimate of the energy of the pass, in microjoules.
-    pub fn energy_uj(&self) -> f64 {
-        self.timed.total().energy(&self.timed.energy).total_pj() / 1e6
-    }
-
-    /// Each layer's cycles, stalls and traffic, in program order.
-    pub fn layers(&self) -> &[LayerCycles] {
-        &self.timed.layers
-    }
-
     /// The figures of the pass and of each layer, with the keys of `vta run --json`.
     pub fn json(&self) -> Value {
         let batch = self.program.config.batch() as u64;
@@ -82,11 +62,7 @@ impl Report {
 
     /// One HTML file that needs nothing else.
     pub fn html(&self) -> String {
-        page(&Input {
-            title: &self.title,
-            program: &self.program,
-            timed: &self.timed,
-        })
+        html::page(&self.title, &self.program, &self.timed)
     }
 }
 

@@ -21,7 +21,7 @@ pub use self::row::{Measured, Row};
 pub use self::shard::Shard;
 pub use self::sweeper::{Study, Sweeper, Workload};
 pub use self::topology::{MAX_LAYERS, Shape, Topology};
-pub use self::tune::{Tuned, Tuner, cycles, tune};
+pub use self::tune::{Tuned, Tuner, pass};
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -80,10 +80,7 @@ pub fn sweep(args: &SweepOptions, watch: &dyn Watch) -> Result<Swept> {
     );
     let sweeper = Sweeper::open(&args.study, args.threads, watch)?;
     let (name, grid) = (args.study.work.name(), sweeper.grid());
-    let mut table = match args.shard {
-        Some(_) => Table::of_shards(&args.output, &name, grid)?,
-        None => Table::open(&args.output, &name, grid)?,
-    };
+    let mut table = Table::open(&args.output, &name, grid, args.shard)?;
     let wanted = |index: usize| args.shard.is_none_or(|shard| shard.has(index));
     let mut missing: Vec<(usize, Point)> = (0..).zip(grid.points()).collect();
     missing.retain(|(index, _)| wanted(*index));

@@ -13,12 +13,12 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, bail, ensure};
 use vta_app::device;
 use vta_compiler::{layer, lower};
-use vta_driver::{Device, Program, QueueLimits, Session};
+use vta_driver::{Device, Program, QueueLimits, RunReport, Session};
 use vta_isa::Config;
 use vta_sim::{Functional, GemmKernel, Planning, SimDevice};
 
 pub use self::cores::on_core;
-use self::figures::{Figures, LayerRow, Measured, NetworkRow, Samples, Speedup};
+use self::figures::{Figures, LayerRow, NetworkRow, Samples, Speedup};
 use self::spread::median;
 use self::subject::{image, program};
 use crate::args::BenchArgs;
@@ -189,17 +189,22 @@ fn one_network(
     let image = image(program, 0)?;
     let mut session = session(program)?;
     let mut walls = vec![Vec::with_capacity(samples); program.layers.len()];
-    let timed = || {
+    let mut timed = || {
         let started = Instant::now();
         let out = session.run(&[&image])?;
         Ok((started.elapsed().as_secs_f64(), out.reports))
     };
-    let run = Measured::take(kernel, samples, timed, |reports| {
+    // These plan, and touch memory for the first time.
+    timed()?;
+    timed()?;
+    let mut taken = Samples::default();
+    for _ in 0..samples {
+        let reports: Vec<RunReport> = taken.push(kernel, &mut timed)?;
         let marks = reports.iter().flat_map(|report| &report.marks);
         for (walls, mark) in walls.iter_mut().zip(marks) {
             walls.push(mark.wall.as_secs_f64());
         }
-    })?;
+    }
     let layers = program.layers.iter().zip(walls);
     let layers = layers.map(|(layer, walls)| (layer.name.clone(), layer.macs, median(walls)));
     let layers: Vec<(String, u64, f64)> = layers.collect();
@@ -208,7 +213,7 @@ fn one_network(
         macs: layers.iter().map(|l| l.1).sum(),
         device_seconds: layers.iter().map(|l| l.2).sum(),
         layers,
-        run,
+        run: taken.medians(),
     })
 }
 

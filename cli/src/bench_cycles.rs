@@ -9,16 +9,17 @@ use vta_app::Watch;
 use vta_app::device::Machine;
 use vta_app::open::layer_or_network;
 use vta_app::report;
+use vta_app::sweep::pass;
 use vta_compiler::lower::{self, LowerOptions};
 use vta_compiler::qgraph::{QConv, QGraph, QOp};
 use vta_compiler::{layer, tune};
-use vta_driver::{GemmSteps, Program, QueueLimits, Session};
+use vta_driver::GemmSteps;
 use vta_isa::Extension;
 use vta_sim::views::LayerCycles;
-use vta_sim::{CycleLog, Execution};
 
 use crate::args::BenchArgs;
 use crate::bar::Bar;
+use crate::bench::spread::median;
 use crate::table::{Column, Table};
 use crate::terminal::{print_json, print_line, print_text};
 
@@ -86,7 +87,7 @@ impl Row {
 pub fn bench(args: &BenchArgs) -> Result<bool> {
     let machine = Machine::read(&args.timing.target(args.config.as_ref()))?;
     if let Some(text) = machine.misfit_of_config() {
-        Bar::new("", usize::MAX, true).note(&text);
+        Bar::remarks().note(&text);
     }
     let layers = layers()?;
     let rows = layers
@@ -113,14 +114,14 @@ pub fn bench(args: &BenchArgs) -> Result<bool> {
             Ok(row)
         })
         .collect::<Result<Vec<_>>>()?;
-    let [median, worst] = spread(&rows, Row::of_bound);
-    let compute = spread(&rows, Row::of_compute_bound);
+    let [usual, worst] = spread(&rows, Row::of_bound);
+    let [usual_compute, worst_compute] = spread(&rows, Row::of_compute_bound);
     if args.json {
         let object = json!({
             "timing": machine.name,
             "layers": rows.iter().map(|r| r.json("layer")).collect::<Vec<_>>(),
-            "median": median, "worst": worst,
-            "compute_median": compute[0], "compute_worst": compute[1],
+            "median": usual, "worst": worst,
+            "compute_median": usual_compute, "compute_worst": worst_compute,
             "networks": networks.iter().map(|r| r.json("mode")).collect::<Vec<_>>(),
         });
         print_json(&object)?;
@@ -128,12 +129,10 @@ pub fn bench(args: &BenchArgs) -> Result<bool> {
     }
     print_line(&table("layer", &rows, args.markdown))?;
     print_text(&format!(
-        "\n{} layers on {}, cycles / bound: median {median:.3}, worst {worst:.3}; \
-         cycles / compute bound: median {:.3}, worst {:.3}\n",
+        "\n{} layers on {}, cycles / bound: median {usual:.3}, worst {worst:.3}; \
+         cycles / compute bound: median {usual_compute:.3}, worst {worst_compute:.3}\n",
         rows.len(),
         machine.name,
-        compute[0],
-        compute[1]
     ))?;
     print_line(&table("mode", &networks, args.markdown))?;
     Ok(true)
@@ -173,12 +172,14 @@ fn layers() -> Result<Vec<(String, String)>> {
 }
 
 /// Figures of a graph with the shipped tiles, and how many submissions it took.
-fn row(name: &str, what: &str, graph: &QGraph, machine: &Machine) -> Result<(Row, u64)> {
+fn row(name: &str, what: &str, graph: &QGraph, machine: &Machine) -> Result<(Row, usize)> {
     let options = LowerOptions::default();
     let (config, board) = (&machine.config, &machine.name);
     let tiles = tune::tiles(&tune::shipped()?, graph, config, &options, board)?;
     let program = Arc::new(lower::compile_with(graph, config, &options, &tiles)?);
-    let (layers, submissions) = measure(&program, machine)?;
+    let runs = pass(&program, machine)?;
+    let mut layers = report::merge(runs.iter().flat_map(|run| &run.layers));
+    report::leave_out_additions(&mut layers, &program.layers);
     let mut steps = GemmSteps::default();
     program.layers.iter().for_each(|l| steps.add(&l.steps));
     let sum = |part: fn(&LayerCycles) -> u64| layers.iter().map(part).sum();
@@ -190,30 +191,14 @@ fn row(name: &str, what: &str, graph: &QGraph, machine: &Machine) -> Result<(Row
         bound: sum(|l| l.bound.cycles()),
         compute_bound: sum(|l| l.bound.of_compute()),
     };
-    Ok((row, submissions))
+    Ok((row, runs.len()))
 }
 
-/// A pass in cycles, layer by layer, nothing computed.
-fn measure(program: &Arc<Program>, machine: &Machine) -> Result<(Vec<LayerCycles>, u64)> {
-    let log = CycleLog::default();
-    let only = Execution::TimingOnly;
-    let device = machine.cycle(program.config.clone(), only, log.clone())?;
-    let limits = QueueLimits::default();
-    let mut session = Session::new(Arc::clone(program), Arc::new(device), limits)?;
-    session.run(&[&vec![0; program.input_len()?]])?;
-    let runs = log.runs();
-    let mut layers = report::merge(runs.iter().flat_map(|run| &run.layers));
-    report::leave_out_additions(&mut layers, &program.layers);
-    Ok((layers, session.counters().submissions))
-}
-
-/// The median and the largest of a figure over at least one row; of an even number, the median lies between.
+/// The median and the largest of a figure.
 fn spread(rows: &[Row], figure: fn(&Row) -> f64) -> [f64; 2] {
-    let mut all: Vec<f64> = rows.iter().map(figure).collect();
-    all.sort_by(f64::total_cmp);
-    let at = |index: usize| all.get(index).copied().unwrap_or(f64::NAN);
-    let last = all.len().saturating_sub(1);
-    [(at(last / 2) + at(all.len() / 2)) / 2.0, at(last)]
+    let all: Vec<f64> = rows.iter().map(figure).collect();
+    let largest = all.iter().copied().fold(f64::NAN, f64::max);
+    [median(all), largest]
 }
 
 fn table(what: &'static str, rows: &[Row], markdown: bool) -> String {

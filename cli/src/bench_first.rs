@@ -8,16 +8,14 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 use vta_app::device;
-use vta_driver::{
-    Batch, Device, DeviceMemory, LayerMark, PhysAddr, QueueLimits, RunReport, Session,
-};
+use vta_driver::{Batch, DeviceInfo, PhysAddr, QueueLimits, Runner, Session, WorkerDevice};
 use vta_isa::{Config, Insn};
 use vta_replay::Case;
-use vta_sim::{Executor, Functional, GemmKernel, Planning, SimDevice, SimError};
+use vta_sim::{Executor, Functional, GemmKernel, Planning, SimDevice};
 
 use crate::args::BenchArgs;
 use crate::bench::on_core;
-use crate::bench::spread::quartiles;
+use crate::bench::spread::{median, quartiles};
 use crate::bench::subject::{image, program};
 use crate::table::{Column, Table};
 use crate::terminal::{print_json, print_text};
@@ -34,63 +32,81 @@ const INTERPRETER_INSNS: f64 = 1e9 / 28.0;
 /// Networks of the zoo.
 const NETWORKS: [&str; 2] = ["resnet18", "resnet50"];
 
-/// Seconds: a median, between quartiles.
-#[derive(Clone, Copy, Debug)]
-struct Spread([f64; 3]);
-
-impl Spread {
-    fn median(self) -> f64 {
-        self.0[1]
-    }
-
-    fn json_us(self) -> Value {
-        let [low, median, high] = self.0.map(|s| s * 1e6);
-        json!({ "us": median, "quartiles_us": [low, high] })
-    }
-}
-
-fn of(seconds: Vec<f64>) -> Spread {
-    Spread(quartiles(seconds))
-}
-
-/// One program.
-#[derive(Debug)]
+/// One program, in seconds of each sample.
+#[derive(Default)]
 struct Row {
     name: String,
     insns: u64,
     macs: u64,
-    first: Spread,
+    first: Vec<f64>,
     /// The second run: a short program is planned before it, a long one meanwhile.
-    second: Spread,
-    known: Spread,
+    second: Vec<f64>,
+    known: Vec<f64>,
     /// The device alone, the first time.
-    first_device: Spread,
-    /// What a run takes longer that plans.
-    planning: Spread,
+    first_device: Vec<f64>,
+    /// Of runs that plan.
+    planned: Vec<f64>,
     /// Memory of the plans.
     plan_bytes: usize,
 }
 
+fn json_us(seconds: &[f64]) -> Value {
+    let [low, median, high] = quartiles(seconds.to_vec()).map(|s| s * 1e6);
+    json!({ "us": median, "quartiles_us": [low, high] })
+}
+
 impl Row {
+    /// The first two runs on what has run nothing yet.
+    fn first(&mut self, mut run: impl FnMut() -> Result<f64>) -> Result<()> {
+        self.first.push(run()?);
+        self.second.push(run()?);
+        Ok(())
+    }
+
+    /// Runs of what is planned at once.
+    fn known(&mut self, mut run: impl FnMut() -> Result<f64>) -> Result<()> {
+        self.planned.push(run()?);
+        for _ in 1..WARM_UPS {
+            run()?;
+        }
+        for _ in 0..KNOWN {
+            self.known.push(run()?);
+        }
+        Ok(())
+    }
+
+    /// What a run takes longer that plans.
+    fn planning(&self) -> Vec<f64> {
+        let known = median(self.known.clone());
+        let planned = self.planned.iter();
+        planned.map(|seconds| (seconds - known).max(0.0)).collect()
+    }
+
+    /// The first run over what the interpreter would take.
+    fn first_of_interpreter(&self) -> f64 {
+        median(self.first.clone()) / self.interpreter()
+    }
+
     /// What the interpreter would take.
-    fn bound(&self) -> f64 {
+    fn interpreter(&self) -> f64 {
         self.macs as f64 / INTERPRETER_MACS + self.insns as f64 / INTERPRETER_INSNS
     }
 
-    fn ns_an_insn(&self, taken: Spread) -> f64 {
-        taken.median() * 1e9 / self.insns.max(1) as f64
+    fn ns_an_insn(&self, seconds: &[f64]) -> f64 {
+        median(seconds.to_vec()) * 1e9 / self.insns.max(1) as f64
     }
 
     fn json(&self) -> Value {
+        let planning = self.planning();
         json!({
             "name": self.name, "instructions": self.insns, "macs": self.macs,
-            "first": self.first.json_us(), "second": self.second.json_us(),
-            "known": self.known.json_us(), "first_device": self.first_device.json_us(),
-            "first_ns_per_insn": self.ns_an_insn(self.first),
-            "known_ns_per_insn": self.ns_an_insn(self.known),
-            "interpreter_us": self.bound() * 1e6,
-            "first_of_interpreter": self.first.median() / self.bound(),
-            "planning": self.planning.json_us(), "planning_ns_per_insn": self.ns_an_insn(self.planning),
+            "first": json_us(&self.first), "second": json_us(&self.second),
+            "known": json_us(&self.known), "first_device": json_us(&self.first_device),
+            "first_ns_per_insn": self.ns_an_insn(&self.first),
+            "known_ns_per_insn": self.ns_an_insn(&self.known),
+            "interpreter_us": self.interpreter() * 1e6,
+            "first_of_interpreter": self.first_of_interpreter(),
+            "planning": json_us(&planning), "planning_ns_per_insn": self.ns_an_insn(&planning),
             "plan_bytes": self.plan_bytes,
         })
     }
@@ -124,84 +140,25 @@ pub fn bench(args: &BenchArgs) -> Result<bool> {
     Ok(true)
 }
 
-/// The functional simulator, which tells how long it ran and how much memory its plans take.
-struct Timed {
-    executor: Functional,
-    ran: Arc<Mutex<(Duration, usize)>>,
-}
+/// How long a device ran so far, and how much memory its plans take.
+type Ran = Arc<Mutex<(Duration, usize)>>;
 
-impl Executor for Timed {
-    fn run(
-        &mut self,
-        insns: &[Insn],
-        marks: &[LayerMark],
-        memory: &mut DeviceMemory,
-    ) -> Result<RunReport, SimError> {
-        self.executor.run(insns, marks, memory)
-    }
-
-    fn run_batch(
-        &mut self,
-        batch: &Arc<Batch>,
-        memory: &mut DeviceMemory,
-    ) -> Result<RunReport, SimError> {
+/// The functional simulator, which tells what it took.
+fn telling(config: &Config, mut executor: Functional, ran: Ran) -> WorkerDevice {
+    let info = DeviceInfo {
+        name: "sim".to_owned(),
+        config: config.clone(),
+    };
+    let runner: Runner = Box::new(move |batch, memory| {
         let start = Instant::now();
-        let report = self.executor.run_batch(batch, memory);
+        let report = executor.run_batch(batch, memory);
         let elapsed = start.elapsed();
         // A lock that a panic has poisoned still has the figures.
-        let mut ran = self.ran.lock().unwrap_or_else(PoisonError::into_inner);
-        *ran = (ran.0 + elapsed, self.executor.plan_bytes());
-        report
-    }
-}
-
-/// Seconds of the first run, of the second, and of some when the program is known.
-#[derive(Default)]
-struct Samples {
-    first: Vec<f64>,
-    second: Vec<f64>,
-    known: Vec<f64>,
-    first_device: Vec<f64>,
-    /// Of runs that plan.
-    planned: Vec<f64>,
-    plan_bytes: usize,
-}
-
-impl Samples {
-    /// The first two runs on what has run nothing yet.
-    fn first(&mut self, mut run: impl FnMut() -> Result<f64>) -> Result<()> {
-        self.first.push(run()?);
-        self.second.push(run()?);
-        Ok(())
-    }
-
-    /// Runs of what is planned at once.
-    fn known(&mut self, mut run: impl FnMut() -> Result<f64>) -> Result<()> {
-        self.planned.push(run()?);
-        for _ in 1..WARM_UPS {
-            run()?;
-        }
-        for _ in 0..KNOWN {
-            self.known.push(run()?);
-        }
-        Ok(())
-    }
-
-    fn row(self, name: String, insns: u64, macs: u64) -> Row {
-        let known = of(self.known);
-        let beyond = |seconds: f64| (seconds - known.median()).max(0.0);
-        Row {
-            name,
-            insns,
-            macs,
-            first: of(self.first),
-            second: of(self.second),
-            known,
-            first_device: of(self.first_device),
-            planning: of(self.planned.into_iter().map(beyond).collect()),
-            plan_bytes: self.plan_bytes,
-        }
-    }
+        let mut ran = ran.lock().unwrap_or_else(PoisonError::into_inner);
+        *ran = (ran.0 + elapsed, executor.plan_bytes());
+        report.map_err(|e| e.to_string())
+    });
+    WorkerDevice::new(info, runner)
 }
 
 /// A network of the zoo: seconds from the values that are packed to those that are unpacked.
@@ -209,17 +166,18 @@ fn of_network(name: &str, config: &Config, kernel: GemmKernel, samples: usize) -
     let name = format!("zoo:{name}");
     let program = program(&name, config)?;
     let image = image(&program, 0)?;
-    let (mut taken, mut insns, mut plan_bytes) = (Samples::default(), 0, 0);
+    let mut row = Row {
+        macs: program.layers.iter().map(|l| l.macs).sum(),
+        name,
+        ..Row::default()
+    };
     for planning in (0..samples).flat_map(|_| [Planning::Again, Planning::AtOnce]) {
-        let ran: Arc<Mutex<(Duration, usize)>> = Arc::default();
-        let executor = Timed {
-            executor: Functional::with_kernel(config.clone(), kernel).with_planning(planning),
-            ran: Arc::clone(&ran),
-        };
-        let device = SimDevice::with_executor("sim", config.clone(), executor);
-        let device: Arc<dyn Device> = Arc::new(device);
+        let ran = Ran::default();
+        let executor = Functional::with_kernel(config.clone(), kernel).with_planning(planning);
+        let device = Arc::new(telling(config, executor, Arc::clone(&ran)));
         let mut session = Session::new(Arc::clone(&program), device, QueueLimits::default())?;
         let mut device_seconds = None;
+        let (mut insns, mut plan_bytes) = (0, 0);
         let run = || {
             let start = Instant::now();
             let reports = session.run(&[&image])?.reports;
@@ -231,15 +189,15 @@ fn of_network(name: &str, config: &Config, kernel: GemmKernel, samples: usize) -
             Ok(seconds)
         };
         if planning == Planning::AtOnce {
-            taken.known(run)?;
-            taken.plan_bytes = plan_bytes;
+            row.known(run)?;
+            row.plan_bytes = plan_bytes;
         } else {
-            taken.first(run)?;
-            taken.first_device.extend(device_seconds);
+            row.first(run)?;
+            row.first_device.extend(device_seconds);
         }
+        row.insns = insns;
     }
-    let macs = program.layers.iter().map(|l| l.macs).sum();
-    Ok(taken.row(name, insns, macs))
+    Ok(row)
 }
 
 /// A recorded run: seconds of the simulator alone.
@@ -250,7 +208,17 @@ fn of_case(path: &Path, case: &Case, kernel: GemmKernel, samples: usize) -> Resu
         insn_addr: PhysAddr(0),
         marks: Vec::new(),
     });
-    let mut taken = Samples::default();
+    let tile = (case.config.lanes() * case.config.block()) as u64;
+    let macs = case.insns.iter().map(|insn| match insn {
+        Insn::Gemm(gemm) if !gemm.reset => gemm.steps() * tile,
+        Insn::Gemm(_) | Insn::Load(_) | Insn::Store(_) | Insn::Alu(_) | Insn::Finish(_) => 0,
+    });
+    let mut row = Row {
+        name: case.name.clone(),
+        insns: batch.insns.len() as u64,
+        macs: macs.sum(),
+        ..Row::default()
+    };
     for planning in (0..samples).flat_map(|_| [Planning::Again, Planning::AtOnce]) {
         let mut memory = case.memory()?;
         let executor = Functional::with_kernel(case.config.clone(), kernel);
@@ -263,19 +231,14 @@ fn of_case(path: &Path, case: &Case, kernel: GemmKernel, samples: usize) -> Resu
             Ok(start.elapsed().as_secs_f64())
         };
         if planning == Planning::AtOnce {
-            taken.known(run)?;
-            taken.plan_bytes = executor.plan_bytes();
+            row.known(run)?;
+            row.plan_bytes = executor.plan_bytes();
         } else {
-            taken.first(run)?;
+            row.first(run)?;
         }
     }
-    taken.first_device.clone_from(&taken.first);
-    let tile = (case.config.lanes() * case.config.block()) as u64;
-    let macs = case.insns.iter().map(|insn| match insn {
-        Insn::Gemm(gemm) if !gemm.reset => gemm.steps() * tile,
-        Insn::Gemm(_) | Insn::Load(_) | Insn::Store(_) | Insn::Alu(_) | Insn::Finish(_) => 0,
-    });
-    Ok(taken.row(case.name.clone(), batch.insns.len() as u64, macs.sum()))
+    row.first_device.clone_from(&row.first);
+    Ok(row)
 }
 
 /// A table, and what doesn't fit one.
@@ -291,7 +254,7 @@ fn text(rows: &[Row]) -> String {
         Column::number("bound"),
         Column::number("plan MB"),
     ]);
-    let ms = |seconds: f64| match seconds * 1e3 {
+    let ms = |seconds: &[f64]| match median(seconds.to_vec()) * 1e3 {
         ms if ms < 1.0 => format!("{ms:.3}"),
         ms if ms < 100.0 => format!("{ms:.2}"),
         ms => format!("{ms:.0}"),
@@ -301,16 +264,16 @@ fn text(rows: &[Row]) -> String {
             row.name.clone(),
             format!("{:.3}", row.macs as f64 / 1e9),
             row.insns.to_string(),
-            ms(row.first.median()),
-            ms(row.second.median()),
-            ms(row.known.median()),
+            ms(&row.first),
+            ms(&row.second),
+            ms(&row.known),
             format!(
                 "{:.0}, {:.0}, {:.0}",
-                row.ns_an_insn(row.first),
-                row.ns_an_insn(row.planning),
-                row.ns_an_insn(row.known)
+                row.ns_an_insn(&row.first),
+                row.ns_an_insn(&row.planning()),
+                row.ns_an_insn(&row.known)
             ),
-            format!("{:.2}", row.first.median() / row.bound()),
+            format!("{:.2}", row.first_of_interpreter()),
             format!("{:.2}", row.plan_bytes as f64 / 1e6),
         ]);
     }

@@ -1,21 +1,24 @@
 //! `vta bench --device opencl:SEL`: what submitting much at once, overlapping runs, and batches
 //! gain on OpenCL devices.
 
+mod asked;
 mod scopes;
 mod steps;
+mod turns;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
-use vta_app::device;
 use vta_app::run::counters_json;
-use vta_driver::{Device, DeviceCounters, Program, QueueLimits, RunOutput, Session};
+use vta_driver::{Device, DeviceCounters, Program, QueueLimits, Session};
 use vta_hw_opencl::{OpenClDevice, Options, Selector};
 use vta_isa::Config;
 
-use self::steps::{Steps, with_batch};
+use self::asked::{configs, names};
+use self::steps::Steps;
+use self::turns::{Rounds, Taken, turns};
 use crate::args::BenchArgs;
 use crate::bench::spread::median;
 use crate::bench::subject;
@@ -35,6 +38,17 @@ struct Way {
     ms: f64,
     submissions: usize,
     counted: DeviceCounters,
+}
+
+impl Way {
+    fn new(name: String, submissions: usize, taken: Taken) -> Self {
+        Self {
+            name,
+            ms: median(taken.ms),
+            submissions,
+            counted: taken.counted,
+        }
+    }
 }
 
 /// Everything about one device, network and batch.
@@ -57,20 +71,12 @@ pub fn bench(args: &BenchArgs, devices: &str) -> Result<bool> {
     if args.scopes {
         return scopes::bench(args, devices);
     }
-    let config = device::config(args.config.as_ref())?;
-    let batches = match &args.batch[..] {
-        [] => vec![config.batch()],
-        given => given.to_vec(),
-    };
+    let configs = configs(args)?;
     let mut all = Vec::new();
-    for name in devices.split(',') {
-        ensure!(
-            device::is_opencl(name),
-            "--device {name}: OpenCL devices are measured, opencl[:SEL]"
-        );
+    for name in names(devices)? {
         for network in &args.model {
-            for &batch in &batches {
-                let figures = one(args, name, network, &with_batch(&config, batch)?)?;
+            for config in &configs {
+                let figures = one(args, name, network, config)?;
                 if !args.json {
                     print_text(&figures.text())?;
                 }
@@ -90,26 +96,45 @@ fn one(args: &BenchArgs, device: &str, network: &str, config: &Config) -> Result
     let program = subject::program(network, config)?;
     let images = subject::images(&program)?;
     let images: Vec<&[i8]> = images.iter().map(Vec::as_slice).collect();
-    let samples = args.samples.div_ceil(4).max(MIN_SAMPLES);
+    let rounds = Rounds {
+        least: MIN_SAMPLES,
+        most: args.samples.div_ceil(4).max(MIN_SAMPLES),
+        patience: 2 * PATIENCE,
+    };
     let open = |profile| open(device, &program.config, profile);
     let opened = open(false)?;
-    let mut ways = Ways::measure(&opened, &program, &images, samples, args.instructions)?;
+    let mut ways = Ways::measure(&opened, &program, &images, rounds, args.instructions)?;
     let shared: Arc<dyn Device> = opened.clone();
-    let mut session = Session::new(Arc::clone(&program), shared, QueueLimits::default())?;
-    let expected = session.run(&images)?;
+    let mut session = Session::new(
+        Arc::clone(&program),
+        Arc::clone(&shared),
+        QueueLimits::default(),
+    )?;
+    let expected = session.run(&images)?.outputs;
     let started = Instant::now();
     session.run(&images)?;
     let [fewest, most] = PIPELINE_RUNS;
     let fit = PATIENCE.as_secs_f64() / started.elapsed().as_secs_f64().max(1e-9) / 8.0;
     let groups = vec![images.clone(); (fit as u32).clamp(fewest, most) as usize];
-    let found = flows_of(&mut session, &groups, samples, &expected)?;
-    let flows = found.map(|(_, rates, same)| {
-        ways.mismatches.extend(same.err());
-        median(rates)
-    });
+    let mut right = [true; 2];
+    // A round takes many runs, so that one may have to do.
+    let flow = turns(
+        Rounds { least: 1, ..rounds },
+        &[shared.clone(), shared],
+        |way| {
+            let outputs = session.run_many(&groups, way + 1)?;
+            right[way] &= outputs.iter().all(|out| out.outputs == expected);
+            Ok(())
+        },
+    )?;
+    let in_flight = (1..).zip(right).filter(|(_, right)| !right);
+    let wrong = in_flight.map(|(count, _)| format!("{count} runs in flight"));
+    ways.mismatches.extend(wrong);
+    let run_images = (groups.len() * images.len()) as f64;
+    let rate = |taken: &Taken| 1e3 * run_images / median(taken.ms.clone());
     drop(session);
     let profiled = open(true)?;
-    let kernel_share = kernel_share(&profiled, &program, &images, samples)?;
+    let kernel_share = kernel_share(&profiled, &program, &images, rounds.most)?;
     Ok(Figures {
         device: opened.entry().selector.clone(),
         name: opened.entry().facts.name.clone(),
@@ -117,7 +142,7 @@ fn one(args: &BenchArgs, device: &str, network: &str, config: &Config) -> Result
         model: network.to_owned(),
         batch: program.config.batch(),
         ways,
-        flows,
+        flows: [rate(&flow[0]), rate(&flow[1])],
         kernel_share,
     })
 }
@@ -135,9 +160,9 @@ fn open(device: &str, config: &Config, profile: bool) -> Result<Arc<OpenClDevice
 /// The ways of submitting, measured.
 struct Ways {
     /// Everything at once, a submission for each layer.
-    whole: [Way; 2],
+    whole: Vec<Way>,
     /// The first layers: how many, at once, instruction by instruction.
-    part: (usize, [Way; 2]),
+    part: (usize, Vec<Way>),
     mismatches: Vec<String>,
     /// The first run, which plans.
     plan_ms: f64,
@@ -148,51 +173,53 @@ impl Ways {
         opened: &Arc<OpenClDevice>,
         program: &Arc<Program>,
         images: &[&[i8]],
-        samples: usize,
+        rounds: Rounds,
         instructions: usize,
     ) -> Result<Self> {
         let device: Arc<dyn Device> = opened.clone();
         let steps = Steps::new(program, &device)?;
-        let meter = Meter {
-            device: &device,
-            samples,
-        };
         let layers = program.layers.len();
         let last = layers.checked_sub(1).context("the network has no layer")?;
         let started = Instant::now();
         let mut all = steps.record(layers, layers)?;
         let plan_ms = started.elapsed().as_secs_f64() * 1e3;
-        let mut mismatches = Vec::new();
         let mut each = steps.record(layers, 1)?;
-        let [whole_name, layer_name] = ["the whole network at once", "a submission for each layer"];
-        let (whole, same) = meter.take(
-            (whole_name, 1, &mut || steps.run(images, &mut all, last)),
-            (layer_name, layers, &mut || {
-                steps.run(images, &mut each, last)
-            }),
-        )?;
-        if !same {
-            mismatches.push(layer_name.to_owned());
-        }
+        let devices = [Arc::clone(&device), device];
+        let whole = turns(rounds, &devices, |way| match way {
+            0 => steps.run(images, &mut all, last),
+            _ => steps.run(images, &mut each, last),
+        })?;
         drop((all, each));
         let few = first_layers(program, instructions);
-        let mut part = steps.record(few, few)?;
-        let batches = part.one_by_one()?;
-        let part_name = format!("the first {few} of {layers} layers at once");
-        let insn_name = "a submission for each instruction";
-        let (ways, same) = meter.take(
-            (&part_name, 1, &mut || steps.run(images, &mut part, few - 1)),
-            (insn_name, batches.len(), &mut || {
-                steps.run_each(images, &batches, few - 1)
-            }),
-        )?;
-        // Where a batch starts from empty scratchpads, one instruction has no operands.
-        if opened.keeps_scratchpads() && !same {
-            mismatches.push(insn_name.to_owned());
+        let mut all = steps.record(few, few)?;
+        let each = all.one_by_one()?;
+        let part = turns(rounds, &devices, |way| match way {
+            0 => steps.run(images, &mut all, few - 1),
+            _ => steps.run_each(images, &each, few - 1),
+        })?;
+        let [layer, insn] =
+            ["layer", "instruction"].map(|of| format!("a submission for each {of}"));
+        let differ = |taken: &[Taken]| taken.iter().any(|taken| !taken.same);
+        let mut mismatches = Vec::new();
+        if differ(&whole) {
+            mismatches.push(layer.clone());
         }
+        // Where a batch starts from empty scratchpads, one instruction has no operands.
+        if opened.keeps_scratchpads() && differ(&part) {
+            mismatches.push(insn.clone());
+        }
+        let ways = |names: [(String, usize); 2], taken: Vec<Taken>| {
+            let ways = names.into_iter().zip(taken);
+            let ways = ways.map(|((name, submissions), taken)| Way::new(name, submissions, taken));
+            ways.collect()
+        };
+        let at_once = format!("the first {few} of {layers} layers at once");
         Ok(Self {
-            whole,
-            part: (few, ways),
+            whole: ways(
+                [("the whole network at once".to_owned(), 1), (layer, layers)],
+                whole,
+            ),
+            part: (few, ways([(at_once, 1), (insn, each.len())], part)),
             mismatches,
             plan_ms,
         })
@@ -207,83 +234,6 @@ fn first_layers(program: &Program, commands: usize) -> usize {
         sum <= commands
     });
     fits.count().max(1)
-}
-
-/// Takes times and counts on one device.
-struct Meter<'a> {
-    device: &'a Arc<dyn Device>,
-    samples: usize,
-}
-
-/// A name, how often it submits, and a run that gives an output.
-type Measured<'a> = (&'a str, usize, &'a mut dyn FnMut() -> Result<Vec<u8>>);
-
-impl Meter<'_> {
-    /// Two ways that take turns, so that whatever else the machine does meets both: the median
-    /// times of runs after one that plans, what the last ones counted, and whether all outputs
-    /// are the same.
-    fn take<'a>(&self, one: Measured<'a>, many: Measured<'a>) -> Result<([Way; 2], bool)> {
-        let expected = one.2()?;
-        let mut same = many.2()? == expected;
-        let mut found = [(one, Vec::new()), (many, Vec::new())];
-        let mut counted = [DeviceCounters::default(); 2];
-        let counters = || self.device.counters().unwrap_or_default();
-        let started = Instant::now();
-        for sample in 0..self.samples {
-            if sample >= MIN_SAMPLES && started.elapsed() > 2 * PATIENCE {
-                break;
-            }
-            for (((_, _, run), times), counted) in found.iter_mut().zip(&mut counted) {
-                let before = counters();
-                let begun = Instant::now();
-                same &= run()? == expected;
-                times.push(begun.elapsed().as_secs_f64() * 1e3);
-                *counted = counters().since(&before);
-            }
-        }
-        let mut counted = counted.into_iter();
-        let ways = found.map(|((name, submissions, _), times)| Way {
-            name: name.to_owned(),
-            ms: median(times),
-            submissions,
-            counted: counted.next().unwrap_or_default(),
-        });
-        Ok((ways, same))
-    }
-}
-
-/// How many runs are in flight, images a second, and which outputs aren't the expected.
-type Flow = (usize, Vec<f64>, Result<(), String>);
-
-/// Images a second with one and two runs in flight, in rounds that take turns, so that whatever else the
-/// machine does meets both.
-fn flows_of(
-    session: &mut Session,
-    groups: &[Vec<&[i8]>],
-    samples: usize,
-    expected: &RunOutput,
-) -> Result<[Flow; 2]> {
-    let mut found = [1, 2].map(|in_flight| (in_flight, Vec::new(), Ok(())));
-    let started = Instant::now();
-    for round in 0..=samples {
-        if round > 1 && started.elapsed() > 2 * PATIENCE {
-            break;
-        }
-        for (in_flight, rates, same) in &mut found {
-            let begun = Instant::now();
-            let outputs = session.run_many(groups, *in_flight)?;
-            let seconds = begun.elapsed().as_secs_f64();
-            if outputs.iter().any(|out| out.outputs != expected.outputs) {
-                *same = Err(format!("{in_flight} runs in flight"));
-            }
-            // The first round plans.
-            if round > 0 {
-                let images: usize = groups.iter().map(Vec::len).sum();
-                rates.push(images as f64 / seconds);
-            }
-        }
-    }
-    Ok(found)
 }
 
 /// The share of the time of runs one after the other in which kernels ran.
@@ -319,16 +269,16 @@ impl Figures {
     }
 
     fn json(&self) -> Value {
-        let ways = |[one, many]: &[Way; 2]| {
+        let ways = |ways: &[Way]| {
             let way = |way: &Way| {
                 let mut object = counters_json(&way.counted);
                 object["way"] = json!(way.name);
                 object["ms"] = json!(way.ms);
                 object["submissions"] = json!(way.submissions);
-                object["ratio"] = json!(way.ms / one.ms);
+                object["ratio"] = json!(way.ms / ways[0].ms);
                 object
             };
-            json!([way(one), way(many)])
+            json!(ways.iter().map(way).collect::<Vec<_>>())
         };
         let [one, two] = self.flows;
         json!({
@@ -354,13 +304,13 @@ impl Figures {
         let numbers = ["ms", "ratio", "submissions", "launches", "waits", "copies"];
         let columns = std::iter::once(Column::text(""));
         let mut table = Table::new(columns.chain(numbers.map(Column::number)));
-        for [one, many] in [&self.ways.whole, &self.ways.part.1] {
-            for way in [one, many] {
+        for ways in [&self.ways.whole, &self.ways.part.1] {
+            for way in ways {
                 let c = &way.counted;
                 table.row([
                     way.name.clone(),
                     format!("{:.2}", way.ms),
-                    format!("{:.2}", way.ms / one.ms),
+                    format!("{:.2}", way.ms / ways[0].ms),
                     way.submissions.to_string(),
                     c.launches.to_string(),
                     c.waits.to_string(),
@@ -415,8 +365,11 @@ mod tests {
             batch: 16,
             ways: Ways {
                 plan_ms: 12_345.6,
-                whole: [way("at once", 250.0, 1), way("layer by layer", 500.0, 157)],
-                part: (3, [way("few at once", 8.0, 1), way("each", 1234.5, 12_345)]),
+                whole: vec![way("at once", 250.0, 1), way("layer by layer", 500.0, 157)],
+                part: (
+                    3,
+                    vec![way("few at once", 8.0, 1), way("each", 1234.5, 12_345)],
+                ),
                 mismatches: vec!["each".to_owned()],
             },
             flows: [40.0, 80.0],

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use vta_app::compile::Plans;
+use vta_app::report::format::{bytes, percent, short};
 use vta_app::report::{Timed, utilization};
 use vta_app::run::Outcome;
 use vta_files::printable;
@@ -41,16 +42,17 @@ pub fn text(outcome: &Outcome, args: &RunArgs) -> Result<()> {
 
 /// An image with its best labels and bars of confidence.
 fn describe(outcome: &Outcome, image: usize, out: &mut String) {
-    let image = &outcome.images[image];
-    let ranking = &image.ranking;
-    let few = if outcome.images.len() > 1 {
-        ranking.len().min(3)
+    let most = if outcome.images.len() > 1 {
+        3
     } else {
-        ranking.len()
+        usize::MAX
     };
-    let [right, wrong] = match is_plain() {
-        true => ["right:", "wrong:"],
-        false => ["\u{2713}", "\u{2717}"],
+    let image = &outcome.images[image];
+    let ranking = &image.ranking[..image.ranking.len().min(most)];
+    let [right, wrong] = if is_plain() {
+        ["right:", "wrong:"]
+    } else {
+        ["\u{2713}", "\u{2717}"]
     };
     let verdict = match image.truth {
         Some(truth) if ranking.first().is_some_and(|r| r.0 == truth) => {
@@ -63,13 +65,9 @@ fn describe(outcome: &Outcome, image: usize, out: &mut String) {
         "{}{verdict}\n",
         paint("1", &printable(&image.name))
     ));
-    let width = ranking
-        .iter()
-        .take(few)
-        .map(|r| outcome.label(r.0).len())
-        .max()
-        .unwrap_or(0);
-    for &(class, confidence) in ranking.iter().take(few) {
+    let widths = ranking.iter().map(|r| outcome.label(r.0).len());
+    let width = widths.max().unwrap_or(0);
+    for &(class, confidence) in ranking {
         let label = outcome.label(class);
         let bar = bar(confidence);
         let percent = confidence * 100.0;
@@ -87,18 +85,19 @@ fn summary(outcome: &Outcome, args: &RunArgs, out: &mut String) {
     let seconds = outcome.wall.as_secs_f64();
     let rate = images as f64 / seconds.max(1e-9);
     // Without results there is no work whose time would tell anything.
-    let done = match outcome.timing_only {
-        true => ", cycles only, nothing computed".to_owned(),
-        false => format!(" in {:.0} ms ({rate:.1} a second)", seconds * 1e3),
+    let done = if outcome.timing_only {
+        ", cycles only, nothing computed".to_owned()
+    } else {
+        format!(" in {:.0} ms ({rate:.1} a second)", seconds * 1e3)
     };
     out.push_str(&format!(
-        "\n{images} image{} on {}{done}, {} submission{}, {} instructions, {}\n",
+        "\n{images} image{} on {}{done}, {} submission{}, {} instructions, {} of data\n",
         plural(images),
         outcome.device,
         total.submissions,
         plural(total.submissions as usize),
         total.traffic.insns,
-        size(total.traffic.total_bytes()),
+        bytes(total.traffic.total_bytes()),
     ));
     for (name, c) in &outcome.found.devices {
         let scopes = match c.scope_copies {
@@ -112,8 +111,8 @@ fn summary(outcome: &Outcome, args: &RunArgs, out: &mut String) {
             c.waits,
             c.stalls,
             c.copies,
-            size(c.bytes_to_device),
-            size(c.bytes_from_device),
+            bytes(c.bytes_to_device),
+            bytes(c.bytes_from_device),
         ));
     }
     if outcome.host.ops() > 0 {
@@ -134,9 +133,10 @@ fn summary(outcome: &Outcome, args: &RunArgs, out: &mut String) {
     if args.model == "demo" && args.input.is_empty() && !args.profile {
         let vta = program_name();
         // The photo is there in the repository, not where the program is installed.
-        let first = match Path::new(PHOTO).is_file() {
-            true => format!("run demo --input {PHOTO}"),
-            false => "run demo --profile".to_owned(),
+        let first = if Path::new(PHOTO).is_file() {
+            format!("run demo --input {PHOTO}")
+        } else {
+            "run demo --profile".to_owned()
         };
         out.push_str(&format!(
             "\nTry next: {vta} {first}\n          {vta} run zoo:resnet18 --profile\n",
@@ -192,10 +192,12 @@ const PHOTO: &str = "models/demo/cat.png";
 fn program_name() -> String {
     let called = std::env::args().next().unwrap_or_default();
     let plain = |c: char| c.is_alphanumeric() || "/._-+:@".contains(c);
-    match called.is_empty() || called.chars().all(plain) {
-        true if called.is_empty() => "vta".to_owned(),
-        true => called,
-        false => format!("'{}'", called.replace('\'', r"'\''")),
+    if called.is_empty() {
+        "vta".to_owned()
+    } else if called.chars().all(plain) {
+        called
+    } else {
+        format!("'{}'", called.replace('\'', r"'\''"))
     }
 }
 
@@ -219,31 +221,6 @@ fn cycles_line(outcome: &Outcome, timed: &Timed) -> String {
         line.push_str(&format!("  lost {share:4.1} %: {}\n", loss.words));
     }
     line
-}
-
-/// Bytes with a prefix.
-pub fn size(bytes: u64) -> String {
-    match bytes {
-        0..10_000 => format!("{bytes} bytes"),
-        10_000..10_000_000 => format!("{:.1} KB", bytes as f64 / 1e3),
-        _ => format!("{:.1} MB", bytes as f64 / 1e6),
-    }
-}
-
-/// A number with three or four digits and a prefix.
-pub fn short(value: u64) -> String {
-    for (size, prefix) in [(1e9, "G"), (1e6, "M"), (1e3, "k")] {
-        // What would round to 1000 takes the next prefix.
-        if value >= 10_000 && value as f64 >= size * 0.99995 {
-            return format!("{:.1} {prefix}", value as f64 / size);
-        }
-    }
-    value.to_string()
-}
-
-/// A share of 1 in percent.
-pub fn percent(share: f64) -> String {
-    format!("{:.1} %", share * 100.0)
 }
 
 /// The table of layers: figures of one pass.
@@ -278,13 +255,10 @@ fn host_table(outcome: &Outcome) -> Table {
         Column::number("share"),
     ]);
     for layer in &outcome.host.layers {
-        let measured = || {
-            let row = rows.iter().find(|row| row.name == layer.name)?;
-            Some(row.wall.as_secs_f64() * 1e3 / runs)
-        };
+        let row = || rows.iter().find(|row| row.name == layer.name);
         let ms = match &outcome.timed {
             Some(timed) => Some(layer.time(&timed.speed).total_ms()),
-            None => measured(),
+            None => row().map(|row| row.wall.as_secs_f64() * 1e3 / runs),
         };
         table.row([
             layer.name.clone(),
@@ -318,8 +292,8 @@ fn host_line(outcome: &Outcome) -> String {
         host.ops(),
         host.layers.len(),
         outcome.program.layers.len().max(host.layers.len()),
-        size(traffic.read),
-        size(traffic.written),
+        bytes(traffic.read),
+        bytes(traffic.written),
     );
     if outcome.timed.is_none() {
         let rows = outcome.layers();
@@ -433,9 +407,10 @@ pub fn tell_written(views: &ViewArgs, json: bool) -> Result<()> {
     for (path, what, how) in files {
         let Some(path) = path else { continue };
         let line = format!("{}: {what} written, {how}", path.display());
-        match json {
-            true => say(&line),
-            false => say_written(path, &line)?,
+        if json {
+            say(&line);
+        } else {
+            say_written(path, &line)?;
         }
     }
     Ok(())

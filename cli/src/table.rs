@@ -119,10 +119,8 @@ impl Table {
     pub fn fitting(&self, width: usize) -> (String, Vec<&'static str>) {
         let natural = |index: usize| {
             let cells = self.rows.iter().map(|row| row[index].width());
-            cells
-                .max()
-                .unwrap_or(0)
-                .max(self.columns[index].name.width())
+            let all = cells.chain([self.columns[index].name.width()]);
+            all.max().unwrap_or(0)
         };
         let mut shown: Vec<(usize, usize)> =
             (0..self.columns.len()).map(|i| (i, natural(i))).collect();
@@ -174,11 +172,12 @@ impl Table {
             for (&(i, wide), cell) in shown.iter().zip(&cells) {
                 let cell = cell.get(line).map_or("", String::as_str);
                 let blanks = " ".repeat(wide.saturating_sub(cell.width()));
-                let (before, after) = match self.columns[i].right {
-                    true => (blanks.as_str(), ""),
-                    false => ("", blanks.as_str()),
+                let gap = " ".repeat(GAP);
+                whole += &if self.columns[i].right {
+                    format!("{blanks}{cell}{gap}")
+                } else {
+                    format!("{cell}{blanks}{gap}")
                 };
-                whole.push_str(&format!("{before}{cell}{after}{}", " ".repeat(GAP)));
             }
             text.push_str(whole.trim_end());
             text.push('\n');

@@ -19,9 +19,9 @@ const HANGING: usize = 2;
 pub fn width() -> usize {
     let told = std::env::var("COLUMNS").ok();
     let told = told.and_then(|columns| columns.trim().parse::<usize>().ok());
-    let seen = || match io::stdout().is_terminal() {
-        true => terminal_size().map(|(Width(columns), _)| usize::from(columns)),
-        false => None,
+    let seen = || {
+        let (Width(columns), _) = terminal_size().filter(|_| io::stdout().is_terminal())?;
+        Some(usize::from(columns))
     };
     told.or_else(seen).unwrap_or(COLUMNS).max(COLUMNS)
 }

@@ -2,17 +2,17 @@
 
 use std::path::Path;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use serde_json::json;
 use vta_app::Watch;
 use vta_app::device::Machine;
 use vta_app::files;
 use vta_app::open::layer_or_network;
 use vta_app::options::did_you_mean;
-use vta_app::sweep::{Tuned, cycles};
-use vta_compiler::lower::{self, ConvShape, ConvTile, LoopOrder, LowerOptions, Tiles};
+use vta_app::sweep::{Tuned, Tuner};
+use vta_compiler::lower::{self, ConvShape, ConvTile, LoopOrder, Tiles};
 use vta_compiler::qgraph::NodeId;
-use vta_compiler::tune::{self, Cache, Job, Measured};
+use vta_compiler::tune::{self, Cache, Measured};
 use vta_driver::Program;
 use vta_files::output::{self, FileLock};
 
@@ -26,36 +26,27 @@ use crate::terminal::{print_line, print_text};
 /// # Errors
 /// What can't be read, lowered, measured or written.
 pub fn tune(args: &TuneArgs) -> Result<bool> {
-    ensure!(args.candidates > 0, "--candidates must be at least 1");
     let machine = Machine::read(&args.timing.target(args.config.as_ref()))?;
     if let Some(text) = machine.misfit_of_config() {
         Bar::remarks().note(&text);
     }
     let graph = layer_or_network(&args.model)?;
+    let tuner = Tuner::new(graph, machine, args.candidates)?;
     if let Some(layer) = &args.explain {
-        let options = LowerOptions::default();
-        let job = Job {
-            graph: &graph,
-            config: &machine.config,
-            options: &options,
-            timing: &machine.name,
-            candidates: args.candidates,
-        };
-        let measure = |program: &Program| cycles(program, &machine).map_err(|e| e.to_string());
-        return explain(&job, layer, &measure, args.json);
+        return explain(&tuner, layer, args.json);
     }
     let mut cache = match &args.output {
         Some(path) => read(path)?,
         None => Cache::new(),
     };
     let bar = Bar::new("layers", 0, args.json);
-    let tuned = vta_app::sweep::tune(&graph, &machine, args.candidates, &mut cache, &bar);
+    let tuned = tuner.tune(&mut cache, &bar);
     bar.clear();
     // What was measured before an error is worth keeping.
     if let Some(path) = &args.output {
         keep(path, &mut cache)?;
     }
-    summary(&cache, tuned?, &machine, args.json)
+    summary(&cache, tuned?, &tuner.machine().name, args.json)
 }
 
 /// Adds a cache to that of a file, which others may have changed since it was read.
@@ -74,30 +65,31 @@ fn read(path: &Path) -> Result<Cache> {
 }
 
 /// The whole program's cycles before and after.
-fn summary(cache: &Cache, tuned: Tuned, machine: &Machine, as_json: bool) -> Result<bool> {
+fn summary(cache: &Cache, tuned: Tuned, timing: &str, as_json: bool) -> Result<bool> {
     let Tuned {
         measured,
         untuned_cycles,
         cycles,
     } = tuned;
-    let (known, name) = (cache.len(), &machine.name);
+    let known = cache.len();
     if as_json {
         let object = json!({
             "untuned_cycles": untuned_cycles, "cycles": cycles, "shapes_measured": measured,
-            "shapes_known": known, "timing": name,
+            "shapes_known": known, "timing": timing,
         });
         print_line(&object.to_string())?;
     } else {
         print_text(&format!(
             "{measured} shapes measured, {known} known; {untuned_cycles} cycles untuned, {cycles} \
-             tuned on {name}"
+             tuned on {timing}"
         ))?;
     }
     Ok(true)
 }
 
 /// A table of a layer's candidates.
-fn explain(job: &Job<'_>, layer: &str, measure: &tune::Measure<'_>, as_json: bool) -> Result<bool> {
+fn explain(tuner: &Tuner, layer: &str, as_json: bool) -> Result<bool> {
+    let job = tuner.job();
     let all = lower::conv_tiles(job.graph, job.config, job.options, &Tiles::default())?;
     let name = |node: NodeId| &job.graph.nodes[node.0].name;
     let found = all.iter().find(|(node, ..)| name(*node) == layer);
@@ -109,7 +101,9 @@ fn explain(job: &Job<'_>, layer: &str, measure: &tune::Measure<'_>, as_json: boo
             names.join(", ")
         )
     })?;
-    let measured = tune::explain(job, *node, shape, measure)?;
+    let measured = tune::explain(&job, *node, shape, &|program: &Program| {
+        tuner.cycles(program)
+    })?;
     if as_json {
         let one = |m: &Measured| {
             let searched = m.tile == *searched;

@@ -2,9 +2,9 @@
 
 use serde_json::{Value, json};
 use vta_app::check::{NetworkVerdict, NodeVerdict, Verdict, attributes};
+use vta_app::report::format::{bytes, percent, short};
 use vta_files::printable;
 
-use crate::report::{percent, short, size};
 use crate::table::{Column, Table};
 
 /// Up to so many nodes are listed one by one without being asked for.
@@ -14,9 +14,10 @@ const NAMES: usize = 4;
 
 /// The table and the totals.
 pub fn text(network: &NetworkVerdict, every_node: bool) -> String {
-    let mut out = match every_node || network.nodes.len() <= FEW {
-        true => by_node(network),
-        false => by_operator(network),
+    let mut out = if every_node || network.nodes.len() <= FEW {
+        by_node(network)
+    } else {
+        by_operator(network)
     };
     out.push('\n');
     totals(network, &mut out);
@@ -42,15 +43,15 @@ fn by_node(network: &NetworkVerdict) -> String {
     let mut reasons: Vec<&str> = Vec::new();
     for node in &network.nodes {
         let (place, reason) = node.place();
-        let known = reasons.iter().position(|known| *known == reason);
-        let number = known.unwrap_or_else(|| {
-            reasons.push(reason);
-            reasons.len() - 1
-        });
-        // The first reason is none wherever there is a node of the device.
-        let number = match reason.is_empty() {
-            true => String::new(),
-            false => format!(" [{}]", number + usize::from(!reasons[0].is_empty())),
+        let runs_on = if reason.is_empty() {
+            place.to_owned()
+        } else {
+            let known = reasons.iter().position(|known| *known == reason);
+            let index = known.unwrap_or_else(|| {
+                reasons.push(reason);
+                reasons.len() - 1
+            });
+            format!("{place} [{}]", index + 1)
         };
         let shape: Vec<String> = node.shape.iter().map(ToString::to_string).collect();
         table.row([
@@ -58,27 +59,18 @@ fn by_node(network: &NetworkVerdict) -> String {
             node.operator.clone(),
             shape.join("x"),
             macs(node.macs),
-            format!("{place}{number}"),
+            runs_on,
         ]);
     }
     let mut out = table.text();
-    let first = usize::from(reasons.first().is_some_and(|reason| !reason.is_empty()));
-    for (index, reason) in reasons.iter().enumerate() {
-        if !reason.is_empty() {
-            out.push_str(&format!("[{}] {reason}\n", index + first));
-        }
+    for (number, reason) in (1..).zip(reasons) {
+        out.push_str(&format!("[{number}] {reason}\n"));
     }
     out
 }
 
-/// Nodes of one operator and verdict.
-struct Group<'n> {
-    place: &'static str,
-    /// Why, without sizes.
-    why: String,
-    first: &'n NodeVerdict,
-    nodes: Vec<&'n NodeVerdict>,
-}
+/// Why, without sizes, and the nodes of one operator of which that is said.
+type Group<'n> = (String, Vec<&'n NodeVerdict>);
 
 /// Nodes that are alike in one row: those of the device, of the host, refused ones.
 fn by_operator(network: &NetworkVerdict) -> String {
@@ -86,21 +78,16 @@ fn by_operator(network: &NetworkVerdict) -> String {
     for node in &network.nodes {
         let (place, reason) = node.place();
         let why = without_sizes(reason);
-        let same = |group: &&mut Group<'_>| {
-            let first = group.first;
-            (&first.operator, group.place, &group.why) == (&node.operator, place, &why)
+        let same = |(known, nodes): &&mut Group<'_>| {
+            let first = nodes[0];
+            (&first.operator, first.place().0, known) == (&node.operator, place, &why)
         };
         match groups.iter_mut().find(same) {
-            Some(group) => group.nodes.push(node),
-            None => groups.push(Group {
-                place,
-                why,
-                first: node,
-                nodes: vec![node],
-            }),
+            Some((_, nodes)) => nodes.push(node),
+            None => groups.push((why, vec![node])),
         }
     }
-    groups.sort_by_key(|group| match group.first.verdict {
+    groups.sort_by_key(|(_, nodes)| match nodes[0].verdict {
         Verdict::Device => 0,
         Verdict::Host { .. } => 1,
         Verdict::Refused { .. } => 2,
@@ -113,25 +100,21 @@ fn by_operator(network: &NetworkVerdict) -> String {
         Column::words("runs on"),
         Column::text("why"),
     ]);
-    for group in &groups {
-        let all = group.nodes.iter().map(|node| node.macs);
+    for (common, nodes) in &groups {
+        let first = nodes[0];
+        let (place, reason) = first.place();
         // Where they are the same everywhere, sizes help.
-        let alike = group
-            .nodes
-            .iter()
-            .all(|node| node.verdict == group.first.verdict);
-        let mut why = match alike {
-            true => group.first.place().1.to_owned(),
-            false => group.why.clone(),
-        };
-        if let Verdict::Refused { .. } = group.first.verdict {
-            why.push_str(&format!(" ({})", names(&group.nodes)));
+        let alike = nodes.iter().all(|node| node.verdict == first.verdict);
+        let mut why = if alike { reason } else { common }.to_owned();
+        if let Verdict::Refused { .. } = first.verdict {
+            why.push_str(&format!(" ({})", names(nodes)));
         }
+        let all = nodes.iter().map(|node| node.macs);
         table.row([
-            group.first.operator.clone(),
-            group.nodes.len().to_string(),
+            first.operator.clone(),
+            nodes.len().to_string(),
             macs(all.fold(0, u64::saturating_add)),
-            group.place.to_owned(),
+            place.to_owned(),
             why,
         ]);
     }
@@ -150,10 +133,8 @@ fn without_sizes(reason: &str) -> String {
             .chars()
             .all(|c| c.is_ascii_digit() || ", ".contains(c));
         out.push_str(before);
-        out.push_str(&match is_shape {
-            true => "[..]".to_owned(),
-            false => format!("[{inside}]"),
-        });
+        let kept = if is_shape { ".." } else { inside };
+        out.push_str(&format!("[{kept}]"));
         rest = after;
     }
     out + rest
@@ -170,10 +151,7 @@ fn names(nodes: &[&NodeVerdict]) -> String {
 }
 
 fn totals(network: &NetworkVerdict, out: &mut String) {
-    let device = network.count(|v| *v == Verdict::Device);
-    let host = network.count(|v| matches!(v, Verdict::Host { .. }));
-    let refused = network.count(|v| matches!(v, Verdict::Refused { .. }));
-    let unknown = network.count(|v| *v == Verdict::Behind) + network.unread;
+    let [device, host, refused, unknown] = network.counts();
     let mut counts = vec![format!("{device} on the device")];
     for (count, what) in [
         (host, "on the host"),
@@ -186,9 +164,8 @@ fn totals(network: &NetworkVerdict, out: &mut String) {
     }
     let all = network.nodes.len() + network.unread;
     out.push_str(&format!("{all} nodes: {}\n", counts.join(", ")));
-    let macs = network.macs(|_| true);
+    let [of_device, macs] = network.macs();
     if macs > 0 {
-        let of_device = network.macs(|v| *v == Verdict::Device);
         out.push_str(&format!(
             "{} of {} multiply-adds on the device ({})\n",
             short(of_device),
@@ -203,8 +180,8 @@ fn totals(network: &NetworkVerdict, out: &mut String) {
             "the host computes in {layers} segment{}, where --allow-host lets it; for each pass it \
              reads {} and writes {}\n",
             if layers == 1 { "" } else { "s" },
-            size(traffic.read),
-            size(traffic.written),
+            bytes(traffic.read),
+            bytes(traffic.written),
         ));
     }
     if !network.ends.is_empty() {
@@ -238,18 +215,18 @@ pub fn json(network: &NetworkVerdict) -> Value {
         }
         object
     };
-    let host = |v: &Verdict| matches!(v, Verdict::Host { .. });
-    let refused = |v: &Verdict| matches!(v, Verdict::Refused { .. });
+    let [device, host, refused, unknown] = network.counts();
+    let [of_device, macs] = network.macs();
     json!({
         "float": network.is_float,
         "nodes": network.nodes.iter().map(node).collect::<Vec<_>>(),
-        "device_nodes": network.count(|v| *v == Verdict::Device),
-        "host_nodes": network.count(host),
-        "refused_nodes": network.count(refused),
-        "unread_nodes": network.count(|v| *v == Verdict::Behind) + network.unread,
+        "device_nodes": device,
+        "host_nodes": host,
+        "refused_nodes": refused,
+        "unread_nodes": unknown,
         "ends": network.ends,
-        "macs": network.macs(|_| true),
-        "device_macs": network.macs(|v| *v == Verdict::Device),
+        "macs": macs,
+        "device_macs": of_device,
         "host_segments": network.host.layers.len(),
         "host": network.host.json(None),
     })

@@ -234,7 +234,7 @@ fn what_the_host_takes_is_told() {
     for says in [
         "on the host  nodes  operators",
         "curve0           2  Sigmoid, Tanh",
-        "4 operators on the host, in 2 of 4 layers: 1152 bytes read for each pass, 1152 bytes written",
+        "4 operators on the host, in 2 of 4 layers: 1152 B read for each pass, 1152 B written",
     ] {
         assert!(out.replace("\n  ", " ").contains(says), "{says}: {out}");
     }

@@ -81,23 +81,31 @@ pub struct NetworkVerdict {
 }
 
 impl NetworkVerdict {
-    /// Nodes of a verdict.
-    pub fn count(&self, wanted: fn(&Verdict) -> bool) -> usize {
-        self.nodes
-            .iter()
-            .filter(|node| wanted(&node.verdict))
-            .count()
+    /// Nodes on the device, on the host, refused, and not judged, since they depend on refused ones.
+    pub fn counts(&self) -> [usize; 4] {
+        let mut counts = [0, 0, 0, self.unread];
+        for node in &self.nodes {
+            counts[match node.verdict {
+                Verdict::Device => 0,
+                Verdict::Host { .. } => 1,
+                Verdict::Refused { .. } => 2,
+                Verdict::Behind => 3,
+            }] += 1;
+        }
+        counts
     }
 
-    /// Multiply-adds of nodes of a verdict.
-    pub fn macs(&self, wanted: fn(&Verdict) -> bool) -> u64 {
-        let nodes = self.nodes.iter().filter(|node| wanted(&node.verdict));
-        nodes.fold(0, |all, node| all.saturating_add(node.macs))
+    /// Multiply-adds of one image: of the nodes on the device, and of all.
+    pub fn macs(&self) -> [u64; 2] {
+        let device = self.nodes.iter().filter(|n| n.verdict == Verdict::Device);
+        let sum = |sum: u64, node: &NodeVerdict| sum.saturating_add(node.macs);
+        [device.fold(0, sum), self.nodes.iter().fold(0, sum)]
     }
 
     /// Whether something can't be computed.
     pub fn is_refused(&self) -> bool {
-        !self.faults.is_empty() || self.count(|v| matches!(v, Verdict::Refused { .. })) > 0
+        let [_, _, refused, _] = self.counts();
+        refused > 0 || !self.faults.is_empty()
     }
 }
 
@@ -228,6 +236,7 @@ fn unread(
         OnnxError::Nodes { behind, .. } => *behind,
         _ => 0,
     };
+    // An error that is of no node, as a damaged file, leaves nothing to judge.
     let refused: Option<Vec<NodeVerdict>> = onnx.each().iter().map(row).collect();
     let Some(refused) = refused else {
         return Err(error);
@@ -238,6 +247,7 @@ fn unread(
     } else {
         judge_graph(name, Box::new(part.graph), target, config)?
     };
+    // What can be read may compile, but isn't the network that was asked about.
     found.compiled = None;
     found.nodes.extend(refused);
     found.unread += unread;

@@ -177,15 +177,7 @@ impl Setup {
             trace.finish(|| cycle.log.close_trace())?;
         }
         if let Some(path) = &self.target.report {
-            let timed = &timed;
-            output::write(
-                path,
-                html::page(&html::Input {
-                    title,
-                    program,
-                    timed,
-                }),
-            )?;
+            output::write(path, html::page(title, program, &timed))?;
         }
         Ok(Some(timed))
     }

@@ -12,9 +12,9 @@ use crate::run::values::{Arrays, Feed, Values};
 
 /// Batches of images, each with an array for every input.
 pub struct Batches<'a> {
-    /// With the index of the first image.
-    batches: Vec<(usize, Arrays<'a>)>,
-    images: usize,
+    batches: Vec<Arrays<'a>>,
+    /// Of each image: its batch, and its place there.
+    images: Vec<(usize, usize)>,
 }
 
 impl<'a> Batches<'a> {
@@ -25,29 +25,24 @@ impl<'a> Batches<'a> {
     pub fn new(inputs: &'a [Tensor], given: &'a [Vec<Feed<'a>>]) -> Result<Self> {
         let mut all = Self {
             batches: Vec::with_capacity(given.len()),
-            images: 0,
+            images: Vec::new(),
         };
         for (number, feeds) in given.iter().enumerate() {
             let at = |error: Error| error.at(format!("calibration batch {number}"));
             let batch = batch(inputs, feeds).map_err(at)?;
-            let first = all.images;
-            all.images += batch.count;
-            all.batches.push((first, batch));
+            all.images.extend((0..batch.count).map(|at| (number, at)));
+            all.batches.push(batch);
         }
-        ensure!(all.images > 0, "{} has no images"; CALIBRATION);
+        ensure!(!all.images.is_empty(), "{} has no images"; CALIBRATION);
         Ok(all)
     }
 
     fn image(&self, image: usize) -> Vec<f32> {
-        let after = self.batches.partition_point(|(first, _)| *first <= image);
+        let (batch, at) = self.images[image];
         let mut all = Vec::new();
-        // A batch without images begins where the next one does, which comes after it.
-        let Some((first, batch)) = after.checked_sub(1).map(|at| &self.batches[at]) else {
-            return all;
-        };
-        for (input, values) in &batch.values {
+        for (input, values) in &self.batches[batch].values {
             let len = input.len();
-            all.extend_from_slice(&values.real((image - first) * len..(image - first + 1) * len));
+            all.extend_from_slice(&values.real(at * len..(at + 1) * len));
         }
         all
     }
@@ -74,7 +69,7 @@ fn batch<'a>(inputs: &'a [Tensor], feeds: &'a [Feed<'a>]) -> Result<Arrays<'a>> 
 
 impl Calibration for Batches<'_> {
     fn count(&self) -> usize {
-        self.images
+        self.images.len()
     }
 
     fn read(&self, range: Range<usize>) -> Result<Vec<Vec<f32>>> {

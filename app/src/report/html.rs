@@ -1,6 +1,5 @@
 //! The report of a timed run: one HTML file that needs nothing else.
 
-mod format;
 mod host;
 mod labels;
 mod roofline;
@@ -12,13 +11,14 @@ use std::borrow::Cow;
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 use vta_driver::Program;
-use vta_sim::cycle::{Client, StallReason, Unit};
-use vta_sim::views::{Energy, LayerCycles, Roofline, Spend, losses};
+use vta_isa::Config;
+use vta_sim::cycle::{Client, StallReason, TimingConfig, Unit};
+use vta_sim::views::{Energy, EnergyTable, LayerCycles, Roofline, Spend, losses};
 
+use crate::report::format::{self, bytes, grouped, percent, short};
 use crate::report::timed::{Timed, utilization};
 pub(crate) use svg::columns as busy;
 
-use format::{bytes, grouped, percent, short};
 use row::{Row, loss_list, rows};
 
 const STYLE: &str = include_str!("html/page.css");
@@ -27,25 +27,13 @@ const SCRIPT: &str = include_str!("html/sort.js");
 /// Layers that get a card of their own.
 const CARDS: usize = 6;
 
-/// What the report is made of.
-pub struct Input<'a> {
-    /// The model's name, as the user gave it.
-    pub title: &'a str,
-    /// What ran.
-    pub program: &'a Program,
-    /// Its cycles.
-    pub timed: &'a Timed,
-}
-
-/// The whole file. All text from models is escaped.
-pub fn page(input: &Input<'_>) -> String {
-    let Input {
-        title,
-        program,
-        timed,
-    } = *input;
+/// The whole file: of a model by the name that the user gave it, the program that ran, and its cycles. All text
+/// from models is escaped.
+pub fn page(title: &str, program: &Program, timed: &Timed) -> String {
     let rows = rows(program, timed);
     let total = timed.total();
+    let macs = rows.iter().map(|row| row.macs).sum();
+    let used = utilization(&total, macs, 1);
     let markup = html! {
         (DOCTYPE)
         html lang="en" {
@@ -58,9 +46,9 @@ pub fn page(input: &Input<'_>) -> String {
             }
             body {
                 main {
-                    (head(input))
-                    (tiles(input, &rows, &total))
-                    (where_cycles_go(&total))
+                    (head(title, &program.config, timed))
+                    (tiles(program, timed, macs, &total))
+                    (where_cycles_go(&total, used))
                     (host::host(timed))
                     section {
                         h2 { "Over time" }
@@ -82,12 +70,12 @@ pub fn page(input: &Input<'_>) -> String {
                                 &Roofline::new(&program.config, &timed.timing), &timed.layers,
                             ))
                         }
-                        (energy(timed, &rows))
+                        (energy(&timed.energy, &total.energy(&timed.energy)))
                     }
                     (slowest(&rows))
                     (table::layers(&rows, &total))
                     (stalls(&total))
-                    (machine(input))
+                    (machine(&program.config, &timed.timing, &total))
                 }
                 script { (PreEscaped(SCRIPT)) }
             }
@@ -96,14 +84,14 @@ pub fn page(input: &Input<'_>) -> String {
     markup.into_string()
 }
 
-fn head(input: &Input<'_>) -> Markup {
-    let (config, timing) = (&input.program.config, &input.timed.timing);
+fn head(title: &str, config: &Config, timed: &Timed) -> Markup {
+    let timing = &timed.timing;
     html! {
         header {
-            h1 { (input.title) }
+            h1 { (title) }
             p {
                 (config.batch()) "×" (config.block()) "×" (config.block()) " matrix unit, "
-                (timing.bus_bytes * 8) "-bit bus, board " b { (input.timed.board) }
+                (timing.bus_bytes * 8) "-bit bus, board " b { (timed.board) }
                 " at " (timing.clock_mhz) " MHz"
             }
         }
@@ -114,10 +102,9 @@ fn tile(name: &str, value: &str, note: &str) -> Markup {
     html! { div.tile { span { (name) } strong { (value) } small { (note) } } }
 }
 
-fn tiles(input: &Input<'_>, rows: &[Row<'_>], total: &LayerCycles) -> Markup {
-    let timed = input.timed;
+fn tiles(program: &Program, timed: &Timed, macs: u64, total: &LayerCycles) -> Markup {
     let ms = timed.device_ms();
-    let images = input.program.config.batch() as f64;
+    let images = program.config.batch() as f64;
     let hosted = !timed.host.layers.is_empty();
     let cycles = if hosted {
         format!("{}, {ms:.2} ms", grouped(total.cycles))
@@ -125,13 +112,13 @@ fn tiles(input: &Input<'_>, rows: &[Row<'_>], total: &LayerCycles) -> Markup {
         grouped(total.cycles)
     };
     let a_second = |ms: f64| format!("{:.1} images a second", images * 1e3 / ms.max(1e-9));
-    let macs: u64 = rows.iter().map(|r| r.macs).sum();
     let bound = timed.bound_cycles();
     let joules = total.energy(&timed.energy).total_pj();
-    let instructions = format!("{} instructions", grouped(total.insns));
+    let fetched = bytes(total.read_beats[Client::Fetch as usize] * total.bus_bytes);
+    let instructions = format!("with {fetched} of {} instructions", grouped(total.insns));
     html! {
         div.tiles {
-            (tile("Cycles", &short(total.cycles as f64), &cycles))
+            (tile("Cycles", &short(total.cycles), &cycles))
             @if hosted {
                 (tile("Time with the host", &format!("≈ {:.1} ms", timed.pass_ms()),
                     &format!("about {}", a_second(timed.pass_ms()))))
@@ -141,21 +128,23 @@ fn tiles(input: &Input<'_>, rows: &[Row<'_>], total: &LayerCycles) -> Markup {
             (tile("Of the bound", &format!("{:.2}×", total.cycles as f64 / bound.max(1) as f64),
                 &format!("bound {}", grouped(bound))))
             (tile("Matrix unit", &percent(utilization(total, macs, 1)),
-                &format!("{} useful MACs", short(macs as f64))))
+                &format!("{} useful MACs", short(macs))))
             (tile("DRAM", &bytes(total.dram_bytes()), &instructions))
             (tile("Energy", &format::joules(joules), "estimate, see below"))
         }
     }
 }
 
-fn where_cycles_go(total: &LayerCycles) -> Markup {
+fn where_cycles_go(total: &LayerCycles, used: f64) -> Markup {
     let reasons = losses(total);
     html! {
         section {
             h2 { "Where the cycles go" }
             p.note {
                 "Every cycle of the compute module, by what it does. The matrix unit multiplies in "
-                (percent(total.gemm_utilization())) " of them."
+                (percent(total.gemm_utilization())) " of them. Useful MACs are " (percent(used))
+                " of its peak: they count taps on padding, which take no step, but not biases and residuals, \
+                 which may."
             }
             (svg::stacked(total, 1000, 34))
             (legend(total))
@@ -195,6 +184,7 @@ fn legend(total: &LayerCycles) -> Markup {
 /// The layers that lose most cycles, each with its reasons.
 fn slowest(rows: &[Row<'_>]) -> Markup {
     let lost = |row: &Row<'_>| row.layer.cycles.saturating_sub(row.layer.bound.cycles());
+    // The device spends no cycles on layers of the host.
     let mut order: Vec<&Row<'_>> = rows.iter().filter(|r| r.layer.cycles > 0).collect();
     order.sort_by_key(|row| std::cmp::Reverse(lost(row)));
     html! {
@@ -275,9 +265,7 @@ fn heat(share: f64) -> String {
     format!("--heat:{:.1}%", (share * 55.0).min(55.0))
 }
 
-fn energy(timed: &Timed, rows: &[Row<'_>]) -> Markup {
-    let mut total = Energy::default();
-    rows.iter().for_each(|row| total.add(&row.energy));
+fn energy(table: &EnergyTable, total: &Energy) -> Markup {
     let parts = [
         ("DRAM", total.dram_pj),
         ("Scratchpads", total.scratchpad_pj),
@@ -285,7 +273,6 @@ fn energy(timed: &Timed, rows: &[Row<'_>]) -> Markup {
         ("ALU", total.alu_pj),
         ("Leakage and clock", total.leakage_pj),
     ];
-    let table = &timed.energy;
     let prices = [
         ("int8 multiply-add", table.mac_pj),
         ("ALU lane", table.alu_op_pj),
@@ -327,8 +314,7 @@ fn energy(timed: &Timed, rows: &[Row<'_>]) -> Markup {
 }
 
 /// All parameters, so that the report stands on its own.
-fn machine(input: &Input<'_>) -> Markup {
-    let total = input.timed.total();
+fn machine(config: &Config, timing: &TimingConfig, total: &LayerCycles) -> Markup {
     let beats = |c: Client| total.read_beats[c as usize];
     html! {
         section {
@@ -346,8 +332,8 @@ fn machine(input: &Input<'_>) -> Markup {
                 }
                 details {
                     summary { "Configuration and timing" }
-                    pre { (input.program.config.to_json()) }
-                    pre { (input.timed.timing.to_toml()) }
+                    pre { (config.to_json()) }
+                    pre { (timing.to_toml()) }
                 }
             }
         }

@@ -127,6 +127,7 @@ impl Timed {
         let mut object = cycles_json(&total, &steps, macs, passes, &self.energy);
         object.insert("bound_cycles".into(), json!(bound));
         object.insert("compute_bound_cycles".into(), json!(compute * passes));
+        // A network is limited by other things from layer to layer.
         object.remove("limited_by");
         object.remove("why");
         object.insert("timing".into(), json!(self.board));

@@ -5,7 +5,7 @@ use vta_isa::Config;
 use vta_sim::Board;
 use vta_sim::cycle::TimingConfig;
 
-use crate::error::{Context, Error, Result, bail, ensure};
+use crate::error::{Context, Error, Result, ensure};
 use crate::options::names::{VARY, said};
 
 /// Points that a grid may have.
@@ -24,7 +24,7 @@ struct Axis {
 pub struct Grid {
     axes: Vec<Axis>,
     config: Map<String, Value>,
-    timing: toml_text::Text,
+    timing: toml::Table,
     base: String,
     /// The board whose limits hold.
     limits: Option<Board>,
@@ -59,7 +59,7 @@ impl Grid {
         let config_json = config.to_json();
         let grid = Self {
             config: serde_json::from_str(&config_json).context("configuration")?,
-            timing: toml_text::Text::new(&timing.to_toml()),
+            timing: timing.to_toml().parse().map_err(Error::input)?,
             base: format!("{config_json} {}", timing.to_toml()),
             limits: None,
             layers: false,
@@ -114,19 +114,15 @@ impl Grid {
     /// A key that no file knows would make every point fail: name it at once.
     fn check_keys(&self) -> Result<()> {
         for axis in &self.axes {
-            let known = if is_config(&axis.key) {
-                self.config.contains_key(&axis.key)
-            } else {
-                self.timing.has(&axis.key)
-            };
-            if !known {
-                let config = self.config.iter().filter(|(_, v)| v.is_number());
-                let keys: Vec<&str> = config.map(|(k, _)| k.as_str()).collect();
-                bail!(
-                    "{} {}: there is no such key; there are {}, {}";
-                    VARY, axis.key, keys.join(", "), self.timing.keys().join(", ")
-                );
-            }
+            let config = self.config.iter().filter(|(_, v)| v.is_number());
+            let timing = self.timing.iter().filter(|(_, v)| !v.is_table());
+            let keys = config.map(|(k, _)| k.as_str());
+            let keys: Vec<&str> = keys.chain(timing.map(|(k, _)| k.as_str())).collect();
+            ensure!(
+                keys.contains(&axis.key.as_str()),
+                "{} {}: there is no such key; there are {}";
+                VARY, axis.key, keys.join(", ")
+            );
         }
         Ok(())
     }
@@ -205,14 +201,18 @@ impl Grid {
                 })?;
                 config.insert(axis.key.clone(), Value::from(number));
             } else {
-                timing.set(&axis.key, value);
+                // As a number and not as text: `.5` is one, but not in TOML.
+                let whole = value.parse::<i64>().map(toml::Value::from);
+                let number = || value.parse::<f64>().map(toml::Value::from);
+                let number = whole.or_else(|_| number())?;
+                timing.insert(axis.key.clone(), number);
             }
         }
         let config = Config::from_json(&Value::Object(config).to_string())?;
         if let Some(board) = &self.limits {
             board.admit(&config)?;
         }
-        Ok((config, TimingConfig::from_toml(&timing.text())?))
+        Ok((config, TimingConfig::from_toml(&timing.to_string())?))
     }
 }
 
@@ -249,52 +249,6 @@ fn axis(text: &str) -> Result<Axis> {
     }
     let key = key.trim().to_owned();
     Ok(Axis { key, values })
-}
-
-/// A timing file as lines `key = value` whose top-level values can be replaced.
-mod toml_text {
-    /// The lines, tables behind all top-level keys.
-    #[derive(Clone)]
-    pub struct Text(Vec<String>);
-
-    impl Text {
-        pub fn new(text: &str) -> Self {
-            Self(text.lines().map(str::to_owned).collect())
-        }
-
-        fn top(&self) -> usize {
-            let table = self.0.iter().position(|l| l.starts_with('['));
-            table.unwrap_or(self.0.len())
-        }
-
-        fn key(line: &str) -> Option<&str> {
-            line.split_once('=').map(|(key, _)| key.trim())
-        }
-
-        pub fn keys(&self) -> Vec<&str> {
-            self.0[..self.top()]
-                .iter()
-                .filter_map(|l| Self::key(l))
-                .collect()
-        }
-
-        pub fn has(&self, key: &str) -> bool {
-            self.keys().contains(&key)
-        }
-
-        pub fn set(&mut self, key: &str, value: &str) {
-            let top = self.top();
-            for line in &mut self.0[..top] {
-                if Self::key(line) == Some(key) {
-                    *line = format!("{key} = {value}");
-                }
-            }
-        }
-
-        pub fn text(&self) -> String {
-            self.0.join("\n")
-        }
-    }
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 
 use super::grid::{Grid, MAX_POINTS};
+use super::shard::Shard;
 
 /// What the last cell of each row says.
 pub(super) struct Labels {
@@ -22,23 +23,18 @@ pub(super) struct Numbers {
 }
 
 impl Labels {
-    /// Of a whole sweep's table.
-    pub fn whole(model: &str, grid: &Grid) -> Self {
+    /// Of the table of a whole sweep, or of a shard.
+    pub fn new(model: &str, grid: &Grid, shard: Option<Shard>) -> Self {
         Self {
-            sweep: sweep(model, grid),
-            numbers: None,
-        }
-    }
-
-    /// Of a shard's table.
-    pub fn numbered(model: &str, grid: &Grid) -> Self {
-        let numbers = Numbers {
-            of: grid.points().map(|p| p.values).zip(1..).collect(),
-            grid: grid.identity(),
-        };
-        Self {
-            numbers: Some(numbers),
-            ..Self::whole(model, grid)
+            sweep: format!(
+                "{}, base {}",
+                model.replace(['\n', '\r'], " "),
+                grid.fingerprint()
+            ),
+            numbers: shard.map(|_| Numbers {
+                of: grid.points().map(|p| p.values).zip(1..).collect(),
+                grid: grid.identity(),
+            }),
         }
     }
 
@@ -67,10 +63,4 @@ pub(super) fn split(label: &str) -> (&str, Option<(usize, usize, &str)>) {
         Some((sweep, Some((number, points, grid))))
     });
     parts.unwrap_or((label, None))
-}
-
-/// What tells a sweep from others: the model, and all that isn't varied.
-pub(super) fn sweep(model: &str, grid: &Grid) -> String {
-    let model = model.replace(['\n', '\r'], " ");
-    format!("{model}, base {}", grid.fingerprint())
 }

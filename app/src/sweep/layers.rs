@@ -49,7 +49,7 @@ fn together(layers: &[&Row]) -> Row {
 }
 
 fn sum(layers: &[&Row]) -> Result<Measured, String> {
-    let mut all: Option<Measured> = None;
+    let mut all = Measured::default();
     // Multiply-adds that the matrix unit could do in all the cycles.
     let mut most = 0.0;
     for row in layers {
@@ -59,28 +59,21 @@ fn sum(layers: &[&Row]) -> Result<Measured, String> {
             .as_ref()
             .map_err(|error| format!("{name}: {error}"))?;
         most += one.most_macs();
-        all = Some(match all {
-            None => one.clone(),
-            Some(sum) => Measured {
-                cycles: sum.cycles + one.cycles,
-                bound_cycles: sum.bound_cycles + one.bound_cycles,
-                pass_ms: sum.pass_ms + one.pass_ms,
-                macs: sum.macs + one.macs,
-                dram_bytes: sum.dram_bytes + one.dram_bytes,
-                energy_uj: sum.energy_uj + one.energy_uj,
-                ..sum
-            },
-        });
+        all = Measured {
+            cycles: all.cycles + one.cycles,
+            bound_cycles: all.bound_cycles + one.bound_cycles,
+            pass_ms: all.pass_ms + one.pass_ms,
+            macs: all.macs + one.macs,
+            dram_bytes: all.dram_bytes + one.dram_bytes,
+            energy_uj: all.energy_uj + one.energy_uj,
+            // The machine's.
+            ..one.clone()
+        };
     }
-    let all = all.ok_or("there are no layers")?;
-    Ok(Measured {
-        utilization: if most > 0.0 {
-            all.macs as f64 / most
-        } else {
-            0.0
-        },
-        ..all
-    })
+    if most > 0.0 {
+        all.utilization = all.macs as f64 / most;
+    }
+    Ok(all)
 }
 
 #[cfg(test)]

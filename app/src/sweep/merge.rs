@@ -1,6 +1,6 @@
 //! Tables of shards as the one table that the whole sweep would have written.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 
 use vta_files::output;
@@ -37,8 +37,8 @@ struct Rows<'a> {
     grid: Option<(usize, String, String)>,
     rows: Vec<Kept>,
     by_values: HashMap<Vec<String>, usize>,
-    /// Indices into `rows` by the point's number.
-    by_number: HashMap<usize, usize>,
+    /// Indices into `rows` by the point's number, in the grid's order.
+    by_number: BTreeMap<usize, usize>,
 }
 
 /// Writes the rows of all tables as one: those of shards in the order of their grid, without their
@@ -58,24 +58,18 @@ pub fn merge(tables: &[PathBuf], path: &Path) -> Result<Merged> {
         bail!("no row to merge in any table ({})", names.join(", "));
     };
     let points = rows.grid.as_ref().map_or(0, |(points, ..)| *points);
-    let mut order: Vec<usize> = Vec::with_capacity(rows.rows.len());
-    let mut missing = Vec::new();
-    for number in 1..=points {
-        match rows.by_number.get(&number) {
-            Some(at) => order.push(*at),
-            None => missing.push(number),
-        }
-    }
-    let others = (0..rows.rows.len()).filter(|at| rows.rows[*at].number.is_none());
-    order.extend(others);
+    let has = |number: &usize| rows.by_number.contains_key(number);
+    let missing: Vec<usize> = (1..=points).filter(|number| !has(number)).collect();
+    let numbered = rows.by_number.values().map(|at| &rows.rows[*at]);
+    let others = rows.rows.iter().filter(|kept| kept.number.is_none());
     let keys = rows.keys.iter().flat_map(|(keys, _)| keys);
     let mut text = head(keys.map(String::as_str))?;
-    for at in &order {
-        text += &line(&rows.rows[*at].line.row, sweep)?;
+    for kept in numbered.chain(others) {
+        text += &line(&kept.line.row, sweep)?;
     }
     output::write(path, text)?;
     Ok(Merged {
-        rows: order.len(),
+        rows: rows.rows.len(),
         missing,
     })
 }
@@ -113,6 +107,7 @@ impl<'a> Rows<'a> {
             first == sweep,
             "a row of the sweep '{sweep}'; that of {of} is '{first}'"
         );
+        // A row of a whole sweep's table has no number, and so no place in the grid's order.
         let Some((number, points, grid)) = number else {
             return self.row(line).map(drop);
         };

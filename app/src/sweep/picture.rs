@@ -5,6 +5,7 @@ use std::collections::HashSet;
 use maud::{Markup, PreEscaped, html};
 
 use super::row::{Measured, Row};
+use crate::report::format::{round, round_step};
 
 /// Rows that no other row beats in area and cycles an image, by area; indices into `rows`.
 pub fn front(rows: &[Row]) -> Vec<usize> {
@@ -66,10 +67,7 @@ impl Axis {
     fn linear(values: impl Iterator<Item = f64>) -> Self {
         let (low, high) = span(values);
         let span = (high - low).max(high * 0.1).max(1e-9);
-        let rough = span / 6.0;
-        let power = 10f64.powf(rough.log10().floor());
-        let steps = [1.0, 2.0, 5.0, 10.0].map(|m| m * power);
-        let step = steps.into_iter().find(|s| *s >= rough).unwrap_or(rough);
+        let step = round_step(span / 6.0);
         let low = ((low - span * 0.05) / step).floor().max(0.0) * step;
         let ticks = ((high + span * 0.05 - low) / step).ceil() as usize;
         Self {
@@ -159,63 +157,34 @@ fn numbered(points: &[(f64, f64)]) -> Vec<Option<(f64, f64)>> {
     points.iter().map(place).collect()
 }
 
-/// The points of the front, with what is told of them below the picture.
-struct Listed<'a> {
-    /// Each with the lines of what differs from others.
-    machines: Vec<(&'a Measured, Vec<String>)>,
-    /// What all have in common, where there are several.
-    common: Vec<String>,
-}
-
-impl<'a> Listed<'a> {
-    fn new(keys: &[&str], best: &[(&Row, &'a Measured)]) -> Self {
-        let first = best.first().map(|(row, _)| *row);
-        let differs = |at: usize| {
-            let mut others = best.iter();
-            others.any(|(row, _)| first.is_some_and(|first| row.values[at] != first.values[at]))
-        };
-        let alone = best.len() == 1;
-        let machine = |&(row, m): &(&Row, &'a Measured)| {
-            (m, lines(&words(keys, row, |at| alone || differs(at))))
-        };
-        let common = first.filter(|_| !alone);
-        let common = common.map(|first| words(keys, first, |at| !differs(at)));
-        let common = common.filter(|words| !words.is_empty());
-        Self {
-            machines: best.iter().take(MAX_LISTED).map(machine).collect(),
-            common: common.map(|words| lines(&words)).unwrap_or_default(),
+/// The lines below the picture: the number of a point of the front, its figures, and what differs from others. What
+/// all have in common stands behind them.
+fn list(keys: &[&str], best: &[(&Row, &Measured)]) -> Vec<[String; 3]> {
+    let Some((first, _)) = best.first() else {
+        return Vec::new();
+    };
+    let alone = best.len() == 1;
+    let differs = |at: usize| {
+        let mut others = best.iter();
+        alone || others.any(|(row, _)| row.values[at] != first.values[at])
+    };
+    let mut list = Vec::new();
+    let mut add = |mut head: [String; 2], words: &[String]| {
+        for line in lines(words) {
+            // Only the first line of a point has them.
+            let [number, figures] = std::mem::take(&mut head);
+            list.push([number, figures, line]);
         }
+    };
+    for (number, (row, m)) in (1..).zip(best).take(MAX_LISTED) {
+        let figures = format!("{:.0} cycles, {:.2} mm²", m.cycles_per_image(), m.area_mm2);
+        add([number.to_string(), figures], &words(keys, row, differs));
     }
-
-    /// Where the list ends.
-    fn bottom(&self) -> f64 {
-        let lines: usize = self.machines.iter().map(|(_, lines)| lines.len()).sum();
-        LIST + LINE * (lines + self.common.len()) as f64
+    let common = words(keys, first, |at| !differs(at));
+    if !common.is_empty() {
+        add([String::new(), "all of these".to_owned()], &common);
     }
-
-    fn markup(&self) -> Markup {
-        let mut y = LIST;
-        let mut next = |lines: &[String]| {
-            let at = y;
-            y += LINE * lines.len() as f64;
-            at
-        };
-        html! {
-            @for (n, (m, lines)) in self.machines.iter().enumerate() {
-                @let y = next(lines);
-                text.b x=(LEFT) y=(format!("{y:.1}")) text-anchor="end" { (n + 1) }
-                text x=(LEFT + 12.0) y=(format!("{y:.1}")) {
-                    (format!("{:.0} cycles, {:.2} mm²", m.cycles_per_image(), m.area_mm2))
-                }
-                (block(y, lines))
-            }
-            @if !self.common.is_empty() {
-                @let y = next(&self.common);
-                text x=(LEFT + 12.0) y=(format!("{y:.1}")) { "all of these" }
-                (block(y, &self.common))
-            }
-        }
-    }
+    list
 }
 
 /// A self-contained SVG of machines, whose values are of these keys.
@@ -241,7 +210,8 @@ pub fn pareto(model: &str, keys: &[&str], rows: &[Row]) -> String {
     let on_front: HashSet<usize> = front.iter().copied().collect();
     let others = (0..rows.len()).filter(|i| !on_front.contains(i));
     let text = |row: &Row| words(keys, row, |_| true).join(", ");
-    let listed = Listed::new(keys, &best);
+    let list = list(keys, &best);
+    let bottom = LIST + LINE * list.len() as f64;
     let (small, large) = if rows.len() > MANY {
         (3.0, 4.0)
     } else {
@@ -249,7 +219,7 @@ pub fn pareto(model: &str, keys: &[&str], rows: &[Row]) -> String {
     };
     let markup = html! {
         svg xmlns="http://www.w3.org/2000/svg"
-            viewBox=(format!("0 0 920 {}", listed.bottom() + 16.0)) {
+            viewBox=(format!("0 0 920 {}", bottom + 16.0)) {
             title { "vta sweep of " (model) }
             style { (PreEscaped(STYLE)) }
             text.b x=(LEFT) y="26" { (model) ": cycles an image against area" }
@@ -268,19 +238,15 @@ pub fn pareto(model: &str, keys: &[&str], rows: &[Row]) -> String {
                     text x=(format!("{x:.1}")) y=(format!("{y:.1}")) text-anchor="end" { (n + 1) }
                 }
             }
-            (listed.markup())
+            @for (i, [number, figures, words]) in list.iter().enumerate() {
+                @let y = format!("{:.1}", LIST + LINE * i as f64);
+                text.b x=(LEFT) y=(y) text-anchor="end" { (number) }
+                text x=(LEFT + 12.0) y=(y) { (figures) }
+                text.m x=(LEFT + 220.0) y=(y) { (words) }
+            }
         }
     };
     markup.into_string()
-}
-
-/// Lines of a machine.
-fn block(y: f64, lines: &[String]) -> Markup {
-    html! {
-        @for (i, line) in lines.iter().enumerate() {
-            text.m x=(LEFT + 220.0) y=(format!("{:.1}", y + LINE * i as f64)) { (line) }
-        }
-    }
 }
 
 /// A point with its machine as a tooltip.
@@ -297,32 +263,17 @@ fn axes(xs: &Axis, ys: &Axis) -> Markup {
         @for &v in &xs.ticks {
             @let x = format!("{:.1}", LEFT + xs.place(v) * (RIGHT - LEFT));
             line.g x1=(x) x2=(x) y1=(TOP) y2=(BOTTOM) {}
-            text.m x=(x) y=(BOTTOM + 20.0) text-anchor="middle" { (tick(v)) }
+            text.m x=(x) y=(BOTTOM + 20.0) text-anchor="middle" { (round(v)) }
         }
         @for &v in &ys.ticks {
             @let y = BOTTOM - ys.place(v) * (BOTTOM - TOP);
             line.g x1=(LEFT) x2=(RIGHT) y1=(format!("{y:.1}")) y2=(format!("{y:.1}")) {}
-            text.m x=(LEFT - 8.0) y=(format!("{:.1}", y + 4.0)) text-anchor="end" { (tick(v)) }
+            text.m x=(LEFT - 8.0) y=(format!("{:.1}", y + 4.0)) text-anchor="end" { (round(v)) }
         }
         text.m x=((LEFT + RIGHT) / 2.0) y=(BOTTOM + 42.0) text-anchor="middle" {
             "area proxy in mm² (45 nm: MACs, ALU lanes, scratchpads, bus)"
         }
     }
-}
-
-fn tick(value: f64) -> String {
-    for (size, prefix) in [(1e9, "G"), (1e6, "M"), (1e3, "k")] {
-        if value >= size {
-            return format!("{:.2}", value / size)
-                .trim_end_matches('0')
-                .trim_end_matches('.')
-                .to_owned()
-                + " "
-                + prefix;
-        }
-    }
-    let text = format!("{value:.2}");
-    text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
 #[cfg(test)]

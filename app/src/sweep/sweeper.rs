@@ -48,13 +48,6 @@ impl Workload {
             Self::Layers(table) => table.name.as_str().into(),
         }
     }
-
-    fn file(&self) -> Option<&Path> {
-        match self {
-            Self::Model(name) => Some(Path::new(name)).filter(|path| path.is_file()),
-            Self::Layers(_) => None,
-        }
-    }
 }
 
 /// What is measured, and on which machines.
@@ -103,21 +96,22 @@ impl Sweeper {
         }
         let mut grid = Grid::new(&study.vary, &machine.config, &machine.timing)?.on(machine.board);
         let subject = match &study.work {
-            Workload::Model(name) => Subject::Network(model::layer_or_network(name)?),
+            Workload::Model(name) => {
+                let graph = model::layer_or_network(name)?;
+                let bytes = compiling(&graph).saturating_mul(threads as u64);
+                room::ask(bytes, || name.clone())?;
+                let path = Path::new(name);
+                if path.is_file() {
+                    grid = grid.of_file(&files::read_file(path)?);
+                }
+                Subject::Network(graph)
+            }
             Workload::Layers(table) => {
                 grid = grid.of_file(format!("{:?}", table.layers).as_bytes());
                 grid = grid.of_layers(table.layers.iter().map(|(name, _)| name.as_str()))?;
                 Subject::Layers(table.layers.clone())
             }
         };
-        if let Subject::Network(graph) = &subject {
-            room::ask(compiling(graph).saturating_mul(threads as u64), || {
-                study.work.name().into_owned()
-            })?;
-        }
-        if let Some(file) = study.work.file() {
-            grid = grid.of_file(&files::read_file(file)?);
-        }
         Ok(Self {
             subject,
             grid,
@@ -225,7 +219,7 @@ fn measured(layers: &[LayerCycles], macs: u64, config: &Config, timing: &TimingC
         utilization: utilization(&total, macs, 1),
         dram_bytes: total.dram_bytes(),
         energy_uj: total.energy(&EnergyTable::default()).total_pj() / 1e6,
-        area_mm2: area::estimate(config, timing).total_mm2(),
+        area_mm2: area::estimate_mm2(config, timing),
     }
 }
 
@@ -255,6 +249,7 @@ impl Programs {
     fn slot(&self, wanted: Key) -> Slot {
         let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(at) = slots.iter().position(|(known, _)| *known == wanted) {
+            // Behind all that were used before it.
             slots[at..].rotate_left(1);
         } else {
             let first = (slots.len() + 1).saturating_sub(self.most);

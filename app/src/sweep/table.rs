@@ -13,6 +13,7 @@ use vta_files::output::{self, FileError, FileLock};
 use super::grid::Grid;
 use super::labels::Labels;
 use super::row::{Line, Row, head, line, read, whole_lines};
+use super::shard::Shard;
 use crate::error::{Context, Result, ensure_input as ensure};
 use crate::files;
 
@@ -30,26 +31,15 @@ pub struct Table {
 }
 
 impl Table {
-    /// The table of a sweep's shard, or of some: its rows say which point of the grid they are. See
-    /// [`merge`](super::merge::merge).
+    /// Opens or makes the table of a sweep. Rows that are there count as finished; a last line without its
+    /// end, from a run that was stopped, is dropped. Those of a shard say which point of the grid they are:
+    /// see [`merge`](super::merge::merge).
     ///
     /// # Errors
-    /// As for [`open`](Self::open); another grid is another sweep.
-    pub fn of_shards(path: &Path, model: &str, grid: &Grid) -> Result<Self> {
-        Self::with(path, Labels::numbered(model, grid), grid)
-    }
-
-    /// Opens or makes the table. Rows that are there count as finished; a last line without its
-    /// end, from a run that was stopped, is dropped.
-    ///
-    /// # Errors
-    /// A file that can't be read or written, is the table of another sweep, has a row that isn't as it
-    /// was written or two results for a point, or is being written by another process.
-    pub fn open(path: &Path, model: &str, grid: &Grid) -> Result<Self> {
-        Self::with(path, Labels::whole(model, grid), grid)
-    }
-
-    fn with(path: &Path, labels: Labels, grid: &Grid) -> Result<Self> {
+    /// A file that can't be read or written, is the table of another sweep, of shards another grid's, has a
+    /// row that isn't as it was written or two results for a point, or is being written by another process.
+    pub fn open(path: &Path, model: &str, grid: &Grid, shard: Option<Shard>) -> Result<Self> {
+        let labels = Labels::new(model, grid, shard);
         let name = || path.display().to_string();
         let other = std::fs::metadata(path).is_ok_and(|facts| !facts.is_file());
         ensure!(

@@ -10,7 +10,7 @@
 //! or `Layer, M, N, K,` for products of an MxK and a KxN matrix.
 
 use std::collections::HashMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use vta_compiler::layer::{LayerSpec, MAX_ELEMENTS};
 use vta_compiler::qgraph::{Pads, Window};
@@ -28,8 +28,6 @@ const MAX_NAME: usize = 200;
 pub struct Topology {
     /// What the table is called.
     pub name: String,
-    /// Where it was read, if it was.
-    pub file: Option<PathBuf>,
     /// At least one, no two of one name, each with its shape.
     pub layers: Vec<(String, Shape)>,
 }
@@ -88,7 +86,6 @@ impl Topology {
         }
         Ok(Self {
             name: name.to_owned(),
-            file: None,
             layers,
         })
     }
@@ -102,11 +99,7 @@ impl Topology {
     pub fn read(path: &Path) -> Result<Self> {
         let text = files::read_text(path)?;
         let layers = parse(&text, &path.display().to_string())?;
-        let topology = Self::new(&files::name(&path.display().to_string()), layers)?;
-        Ok(Self {
-            file: Some(path.to_owned()),
-            ..topology
-        })
+        Self::new(&files::name(&path.display().to_string()), layers)
     }
 }
 

@@ -6,11 +6,11 @@ use vta_compiler::lower::{self, LowerOptions};
 use vta_compiler::qgraph::QGraph;
 use vta_compiler::tune::{self, Cache, Job, Subject};
 use vta_driver::{Program, QueueLimits, Session};
-use vta_sim::{CycleLog, Execution};
+use vta_sim::{CycleLog, Execution, TimedRun};
 
 use crate::device::machine::Machine;
 use crate::error::{Error, Result, ensure};
-use crate::options::names::{CANDIDATES, said};
+use crate::options::names::CANDIDATES;
 use crate::watch::Watch;
 
 /// What tuning has gained.
@@ -24,114 +24,97 @@ pub struct Tuned {
     pub cycles: u64,
 }
 
-/// Measures the `candidates` cheapest tiles, at least 1, of every distinct convolution that the
-/// cache doesn't know for a machine, and adds the fastest.
-///
-/// # Errors
-/// What can't be lowered or measured; [`Error::Cancelled`] when `watch` says so. What was measured
-/// before stays in the cache.
-pub fn tune(
-    graph: &QGraph,
-    machine: &Machine,
-    candidates: usize,
-    cache: &mut Cache,
-    watch: &dyn Watch,
-) -> Result<Tuned> {
-    let options = LowerOptions::default();
-    let job = job(graph, machine, candidates, &options);
-    let untuned_cycles = total(graph, machine, &Cache::new())?;
-    let measure = |program: &Program| {
-        if watch.cancelled() {
-            return Err(Error::Cancelled.to_string());
-        }
-        cycles(program, machine).map_err(|e| e.to_string())
-    };
-    let mut observe = |done, all| watch.progress(done, all);
-    let measured = tune::tune(&job, cache, &measure, &mut observe);
-    if watch.cancelled() {
-        return Err(Error::Cancelled);
-    }
-    Ok(Tuned {
-        measured: measured?,
-        untuned_cycles,
-        cycles: total(graph, machine, cache)?,
-    })
-}
-
-fn job<'a>(
-    graph: &'a QGraph,
-    machine: &'a Machine,
-    candidates: usize,
-    options: &'a LowerOptions,
-) -> Job<'a> {
-    Job {
-        graph,
-        config: &machine.config,
-        options,
-        timing: &machine.name,
-        candidates,
-    }
-}
-
-/// Cycles of a pass with a cache's tiles; with those of the search alone for an empty one.
-fn total(graph: &QGraph, machine: &Machine, cache: &Cache) -> Result<u64> {
-    let options = LowerOptions::default();
-    let (config, name) = (&machine.config, &machine.name);
-    let tiles = tune::tiles(cache, graph, config, &options, name)?;
-    cycles(
-        &lower::compile_with(graph, config, &options, &tiles)?,
-        machine,
-    )
-}
-
-/// The same in pieces, which may be measured side by side and anywhere: one for each distinct
-/// convolution.
+/// Chooses tiles for a network's distinct convolutions: for all at once, or for each by itself, side by side and
+/// anywhere.
 pub struct Tuner {
     graph: QGraph,
     machine: Machine,
     candidates: usize,
-    subjects: Vec<Subject>,
+    options: LowerOptions,
 }
 
 impl Tuner {
-    /// Lowers the network once. `candidates` is at least 1.
+    /// Measures the `candidates` cheapest tiles, at least 1, of each convolution.
     ///
     /// # Errors
-    /// What can't be lowered.
+    /// [`Error::Usage`] for no candidates.
     pub fn new(graph: QGraph, machine: Machine, candidates: usize) -> Result<Self> {
         ensure!(candidates > 0, "{} must be at least 1"; CANDIDATES);
-        let mut tuner = Self {
+        Ok(Self {
             graph,
             machine,
             candidates,
-            subjects: Vec::new(),
-        };
-        tuner.subjects = tune::subjects(&tuner.job(&LowerOptions::default()))?;
-        Ok(tuner)
+            options: LowerOptions::default(),
+        })
     }
 
-    fn job<'a>(&'a self, options: &'a LowerOptions) -> Job<'a> {
-        job(&self.graph, &self.machine, self.candidates, options)
+    /// The machine.
+    pub fn machine(&self) -> &Machine {
+        &self.machine
     }
 
-    /// How many pieces there are.
-    pub fn pieces(&self) -> usize {
-        self.subjects.len()
+    /// The network and the machine for [`vta_compiler::tune`].
+    pub fn job(&self) -> Job<'_> {
+        Job {
+            graph: &self.graph,
+            config: &self.machine.config,
+            options: &self.options,
+            timing: &self.machine.name,
+            candidates: self.candidates,
+        }
     }
 
-    /// Measures a piece: a cache that knows it alone.
+    /// Cycles of a pass over a program, for [`vta_compiler::tune`].
     ///
     /// # Errors
-    /// [`Error::Usage`] for a piece that there isn't, what can't be measured.
-    pub fn measure(&self, piece: usize) -> Result<Cache> {
-        let pieces = self.pieces();
-        let subject = self.subjects.get(piece);
-        let subject = subject
-            .ok_or_else(|| Error::Usage(said!("there is no piece {piece} among {pieces}")))?;
-        let measure = |program: &Program| cycles(program, &self.machine).map_err(|e| e.to_string());
+    /// In words, a program that the machine can't run.
+    pub fn cycles(&self, program: &Program) -> Result<u64, String> {
+        cycles(program, &self.machine).map_err(|e| e.to_string())
+    }
+
+    /// Measures what the cache doesn't know for the machine, and adds the fastest tiles.
+    ///
+    /// # Errors
+    /// What can't be lowered or measured; [`Error::Cancelled`] when `watch` says so. What was measured
+    /// before stays in the cache.
+    pub fn tune(&self, cache: &mut Cache, watch: &dyn Watch) -> Result<Tuned> {
+        let untuned_cycles = self.total(&Cache::new())?;
+        let measure = |program: &Program| {
+            if watch.cancelled() {
+                return Err(Error::Cancelled.to_string());
+            }
+            self.cycles(program)
+        };
+        let mut observe = |done, all| watch.progress(done, all);
+        let measured = tune::tune(&self.job(), cache, &measure, &mut observe);
+        // Why a measurement failed is text by now.
+        if watch.cancelled() {
+            return Err(Error::Cancelled);
+        }
+        Ok(Tuned {
+            measured: measured?,
+            untuned_cycles,
+            cycles: self.total(cache)?,
+        })
+    }
+
+    /// The distinct convolutions.
+    ///
+    /// # Errors
+    /// What can't be lowered.
+    pub fn subjects(&self) -> Result<Vec<Subject>> {
+        Ok(tune::subjects(&self.job())?)
+    }
+
+    /// Measures one: a cache that knows it alone.
+    ///
+    /// # Errors
+    /// What can't be measured.
+    pub fn measure(&self, subject: &Subject) -> Result<Cache> {
         let mut cache = Cache::new();
-        let options = LowerOptions::default();
-        tune::add(&self.job(&options), subject, &mut cache, &measure)?;
+        tune::add(&self.job(), subject, &mut cache, &|program: &Program| {
+            self.cycles(program)
+        })?;
         Ok(cache)
     }
 
@@ -140,24 +123,29 @@ impl Tuner {
     /// # Errors
     /// What can't be lowered or measured.
     pub fn total(&self, cache: &Cache) -> Result<u64> {
-        total(&self.graph, &self.machine, cache)
+        let (graph, config, options) = (&self.graph, &self.machine.config, &self.options);
+        let tiles = tune::tiles(cache, graph, config, options, &self.machine.name)?;
+        let program = lower::compile_with(graph, config, options, &tiles)?;
+        cycles(&program, &self.machine)
     }
 }
 
 /// Cycles of one pass over a program on a machine; nothing is computed.
+fn cycles(program: &Program, machine: &Machine) -> Result<u64> {
+    let runs = pass(&Arc::new(program.clone()), machine)?;
+    Ok(runs.iter().map(|run| run.report.cycles).sum())
+}
+
+/// The batches of one pass over a program on a machine, as timed; nothing is computed.
 ///
 /// # Errors
 /// A program that the machine can't run.
-pub fn cycles(program: &Program, machine: &Machine) -> Result<u64> {
+pub fn pass(program: &Arc<Program>, machine: &Machine) -> Result<Vec<Arc<TimedRun>>> {
     let log = CycleLog::default();
     let only = Execution::TimingOnly;
-    let device = machine.cycle(machine.config.clone(), only, log.clone())?;
-    let program = Arc::new(program.clone());
-    let mut session = Session::new(
-        Arc::clone(&program),
-        Arc::new(device),
-        QueueLimits::default(),
-    )?;
+    let device = machine.cycle(program.config.clone(), only, log.clone())?;
+    let limits = QueueLimits::default();
+    let mut session = Session::new(Arc::clone(program), Arc::new(device), limits)?;
     session.run(&[&vec![0; program.input_len()?]])?;
-    Ok(log.runs().iter().map(|run| run.report.cycles).sum())
+    Ok(log.runs())
 }

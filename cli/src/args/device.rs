@@ -52,18 +52,6 @@ impl DeviceArgs {
     }
 }
 
-/// What a design in the loop is asked.
-#[derive(Args, Clone, Default)]
-pub struct DesignArgs {
-    /// Compare every byte and cycle with those of cycle, and name the first instruction that differs
-    /// (--device rtl:LIB.so)
-    #[arg(long, value_name = "cycle")]
-    pub against: Option<String>,
-    /// Let the library write a waveform (--device rtl:LIB.so)
-    #[arg(long, value_name = "FILE")]
-    pub wave: Option<PathBuf>,
-}
-
 /// What one batch may ask for.
 #[derive(Args, Clone, Default)]
 pub struct LimitArgs {

@@ -2,21 +2,37 @@
 
 use std::path::PathBuf;
 
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueEnum};
 use vta_app::options::{
-    self, InputShape, NetworkOptions, PreprocessOptions, QuantizeOptions, RunOptions, Target,
+    InputShape, NetworkOptions, PreprocessOptions, Preset, QuantizeOptions, RunOptions, Target,
 };
 use vta_compiler::quantize::{Method, Mode, Options, WeightScales};
 use vta_compiler::semantics::Requant;
 use vta_driver::FlatCut;
 
-use super::device::{BoardArgs, DesignArgs, DeviceArgs, ViewArgs};
+use super::device::{BoardArgs, DeviceArgs, ViewArgs};
+
+/// One of some values, each with its name and its help.
+fn one_of<T: Copy + Send + Sync + 'static, const N: usize>(
+    values: [(&'static str, T, &'static str); N],
+) -> impl TypedValueParser<Value = T> {
+    let names = values.map(|(name, _, help)| PossibleValue::new(name).help(help));
+    PossibleValuesParser::new(names).try_map(move |given| {
+        let found = values.iter().find(|(name, ..)| *name == given);
+        found.map(|(_, value, _)| *value).ok_or("no such value")
+    })
+}
 
 /// How images become the network's input.
 #[derive(Args, Clone, Default)]
 pub struct PreprocessArgs {
     /// Known recipe: (x * scale - mean) / std in RGB
-    #[arg(long, value_enum)]
+    #[arg(long, value_parser = one_of([
+        ("imagenet", Preset::Imagenet, "1/255, ImageNet's mean and standard deviation"),
+        ("cifar10", Preset::Cifar10, "1/255, CIFAR-10's mean and standard deviation"),
+        ("raw", Preset::Raw, "0..255 as they are"),
+    ]))]
     pub preprocess: Option<Preset>,
     /// Mean of each channel after scaling, e.g. 0.485,0.456,0.406
     #[arg(
@@ -34,24 +50,10 @@ pub struct PreprocessArgs {
     pub scale: Option<f32>,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Preset {
-    /// 1/255, ImageNet's mean and standard deviation
-    Imagenet,
-    /// 1/255, CIFAR-10's mean and standard deviation
-    Cifar10,
-    /// 0..255 as they are
-    Raw,
-}
-
 impl PreprocessArgs {
     pub fn options(&self) -> PreprocessOptions {
         PreprocessOptions {
-            preprocess: self.preprocess.map(|preset| match preset {
-                Preset::Imagenet => options::Preset::Imagenet,
-                Preset::Cifar10 => options::Preset::Cifar10,
-                Preset::Raw => options::Preset::Raw,
-            }),
+            preprocess: self.preprocess,
             mean: self.mean.clone(),
             std: self.std.clone(),
             scale: self.scale,
@@ -80,25 +82,19 @@ pub struct TilesArgs {
 #[derive(Args, Clone, Default)]
 pub struct RequantArgs {
     /// How int32 sums become int8 (default: the model's own way, or precise; `zoo:` is fast)
-    #[arg(long, value_enum)]
-    pub requant: Option<RequantMode>,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum RequantMode {
-    /// Round every tensor as the model does; labels are those of a runtime that computes in floats
-    Precise,
-    /// Fewest operations: values may differ from the model's by one step
-    Fast,
-}
-
-impl RequantArgs {
-    pub fn mode(&self) -> Option<Requant> {
-        self.requant.map(|mode| match mode {
-            RequantMode::Precise => Requant::Precise,
-            RequantMode::Fast => Requant::Fast,
-        })
-    }
+    #[arg(long, value_parser = one_of([
+        (
+            "precise",
+            Requant::Precise,
+            "Round every tensor as the model does; labels are those of a runtime that computes in floats",
+        ),
+        (
+            "fast",
+            Requant::Fast,
+            "Fewest operations: values may differ from the model's by one step",
+        ),
+    ]))]
+    pub requant: Option<Requant>,
 }
 
 /// What the fast executor makes of a batch.
@@ -137,8 +133,13 @@ pub struct RunArgs {
     pub shape: ShapeArgs,
     #[command(flatten)]
     pub device: DeviceArgs,
-    #[command(flatten)]
-    pub design: DesignArgs,
+    /// Compare every byte and cycle with those of cycle, and name the first instruction that differs
+    /// (--device rtl:LIB.so)
+    #[arg(long, value_name = "cycle")]
+    pub against: Option<String>,
+    /// Let the library write a waveform (--device rtl:LIB.so)
+    #[arg(long, value_name = "FILE")]
+    pub wave: Option<PathBuf>,
     #[command(flatten)]
     pub views: ViewArgs,
     #[command(flatten)]
@@ -199,8 +200,8 @@ impl RunArgs {
             model: self.model.clone(),
             network: NetworkOptions {
                 target: Target {
-                    against: self.design.against.clone(),
-                    wave: self.design.wave.clone(),
+                    against: self.against.clone(),
+                    wave: self.wave.clone(),
                     tiles: self.tiles.cache.clone(),
                     placement: self.placement.clone(),
                     allow_host: self.allow_host,
@@ -209,7 +210,7 @@ impl RunArgs {
                     ..self.device.target(&self.views)
                 },
                 shapes: self.shape.shapes.clone(),
-                requant: self.requant.mode(),
+                requant: self.requant.requant,
                 preprocess: self.preprocess.options(),
             },
             input: self.input.clone(),
@@ -259,16 +260,26 @@ pub struct QuantizeArgs {
     #[arg(long, short, value_name = "Q.onnx")]
     pub output: PathBuf,
     /// Kind of scales
-    #[arg(long, value_enum, default_value = "multiply")]
-    pub mode: QuantizeMode,
+    #[arg(long, default_value = "multiply", value_parser = one_of([
+        ("shift", Mode::Shift, "Power-of-two scales: the device only shifts"),
+        ("multiply", Mode::Multiply, "Any scales: the device multiplies and shifts"),
+    ]))]
+    pub mode: Mode,
     /// How scales of activations are chosen: `min-max` cuts nothing off, `percentile:99.9` keeps that
     /// many percent (99.99 without a number), `mse` has the smallest squared error, `entropy` keeps the
     /// distribution, as TensorRT does
     #[arg(long, default_value = "mse")]
     pub method: Method,
     /// Which weights share a scale
-    #[arg(long, value_enum, default_value = "per-channel")]
-    pub weights: QuantizeWeights,
+    #[arg(long, default_value = "per-channel", value_parser = one_of([
+        ("per-channel", WeightScales::PerChannel, "The weights of an output channel"),
+        (
+            "per-tensor",
+            WeightScales::PerTensor,
+            "All weights of a layer, as always with `--mode shift`",
+        ),
+    ]))]
+    pub weights: WeightScales,
     /// Leave biases as they are. Corrected biases remove the error that rounded weights add to the mean of a
     /// channel, if the calibration images resemble others
     #[arg(long)]
@@ -286,22 +297,6 @@ pub struct QuantizeArgs {
     pub report: Option<PathBuf>,
     #[command(flatten)]
     pub preprocess: PreprocessArgs,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum QuantizeMode {
-    /// Power-of-two scales: the device only shifts
-    Shift,
-    /// Any scales: the device multiplies and shifts
-    Multiply,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum QuantizeWeights {
-    /// The weights of an output channel
-    PerChannel,
-    /// All weights of a layer, as always with `--mode shift`
-    PerTensor,
 }
 
 #[derive(Args)]
@@ -336,31 +331,25 @@ pub struct CompileArgs {
     pub allow_host: bool,
     /// Write a flat image for controllers without an operating system instead of a bundle, in batches
     /// of single layers, with counts of their own, or of the whole network
-    #[arg(long, value_name = "BATCHES", conflicts_with = "dump_after")]
-    pub flat: Option<FlatBatches>,
+    #[arg(long, value_name = "BATCHES", conflicts_with = "dump_after", value_parser = one_of([
+        (
+            "layers",
+            FlatCut::Layers,
+            "A batch for each layer: cycles and time of each are counted",
+        ),
+        (
+            "network",
+            FlatCut::Nowhere,
+            "One batch, as far as queues hold it: layers overlap",
+        ),
+    ]))]
+    pub flat: Option<FlatCut>,
     #[command(flatten)]
     pub preprocess: PreprocessArgs,
     #[command(flatten)]
     pub requant: RequantArgs,
     #[command(flatten)]
     pub tiles: TilesArgs,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum FlatBatches {
-    /// A batch for each layer: cycles and time of each are counted
-    Layers,
-    /// One batch, as far as queues hold it: layers overlap
-    Network,
-}
-
-impl FlatBatches {
-    pub fn cut(self) -> FlatCut {
-        match self {
-            Self::Layers => FlatCut::Layers,
-            Self::Network => FlatCut::Nowhere,
-        }
-    }
 }
 
 impl LayerArgs {
@@ -380,16 +369,10 @@ impl QuantizeArgs {
             calibration: self.calibration.clone(),
             quantize: Options {
                 method: self.method,
-                weights: match self.weights {
-                    QuantizeWeights::PerChannel => WeightScales::PerChannel,
-                    QuantizeWeights::PerTensor => WeightScales::PerTensor,
-                },
+                weights: self.weights,
                 bias_correction: !self.no_bias_correction,
                 equalize: !self.no_equalize,
-                ..Options::new(match self.mode {
-                    QuantizeMode::Shift => Mode::Shift,
-                    QuantizeMode::Multiply => Mode::Multiply,
-                })
+                ..Options::new(self.mode)
             },
             limit: self.limit,
             preprocess: self.preprocess.options(),
@@ -408,7 +391,7 @@ impl CompileArgs {
                 ..Target::default()
             },
             shapes: self.shape.shapes.clone(),
-            requant: self.requant.mode(),
+            requant: self.requant.requant,
             preprocess: self.preprocess.options(),
         }
     }

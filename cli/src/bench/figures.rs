@@ -113,23 +113,6 @@ fn some_median(figures: Vec<f64>) -> Option<f64> {
 }
 
 impl Measured {
-    /// Takes `samples` of both in turns, after two runs that plan and touch memory for the first
-    /// time; what else each sample says is kept.
-    pub fn take<T>(
-        kernel: GemmKernel,
-        samples: usize,
-        mut run: impl FnMut() -> Result<(f64, T)>,
-        mut keep: impl FnMut(T),
-    ) -> Result<Self> {
-        run()?;
-        run()?;
-        let mut taken = Samples::default();
-        for _ in 0..samples {
-            keep(taken.push(kernel, &mut run)?);
-        }
-        Ok(taken.medians())
-    }
-
     fn gmacs(&self, macs: u64) -> f64 {
         macs as f64 / self.seconds / 1e9
     }

@@ -1,11 +1,14 @@
 //! What samples count as.
 
-/// First quartile, median and third quartile of samples; NaN without any.
+/// First quartile, median and third quartile of samples; NaN without any. Of an even number, the median lies
+/// between two.
 pub fn quartiles(mut samples: Vec<f64>) -> [f64; 3] {
     samples.sort_by(f64::total_cmp);
-    let last = samples.len().saturating_sub(1);
-    let at = |n: usize| samples.get((samples.len() * n / 4).min(last));
-    [1, 2, 3].map(|n| at(n).copied().unwrap_or(f64::NAN))
+    let count = samples.len();
+    let last = count.saturating_sub(1);
+    let at = |index: usize| samples.get(index.min(last)).copied().unwrap_or(f64::NAN);
+    let median = (at(last / 2) + at(count / 2)) / 2.0;
+    [at(count / 4), median, at(count * 3 / 4)]
 }
 
 /// The median.

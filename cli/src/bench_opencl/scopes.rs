@@ -2,18 +2,18 @@
 //! time, and the choice that the device is opened with afterwards.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};
-use vta_app::device;
-use vta_driver::{Device, DeviceCounters, QueueLimits, RunOutput, Session};
+use vta_driver::{Device, DeviceCounters, QueueLimits, Session};
 use vta_hw_opencl::{
     DeviceEntry, OpenClDevice, OpenClError, Options, Scopes, Selector, remember_scopes,
 };
 use vta_isa::Config;
 
-use super::steps::with_batch;
+use super::asked::{configs, names};
+use super::turns::{Rounds, turns};
 use crate::args::BenchArgs;
 use crate::bench::spread::quartiles;
 use crate::bench::subject;
@@ -46,30 +46,22 @@ struct Figures {
 /// Measures every device and number of images, and remembers the fastest scopes of each; whether
 /// all outputs agree.
 pub fn bench(args: &BenchArgs, devices: &str) -> Result<bool> {
-    let config = device::config(args.config.as_ref())?;
-    let batches = match &args.batch[..] {
-        [] => vec![config.batch()],
-        given => given.to_vec(),
-    };
+    let configs = configs(args)?;
     let (mut all, mut same) = (Vec::new(), true);
-    for name in devices.split(',') {
-        ensure!(
-            device::is_opencl(name),
-            "--device {name}: OpenCL devices are measured, opencl[:SEL]"
-        );
+    for name in names(devices)? {
         let entry = name.parse::<Selector>()?.find()?;
-        for &batch in &batches {
-            let config = with_batch(&config, batch)?;
+        for config in &configs {
             let networks = args.model.iter();
-            let measured = networks.map(|network| one(args, name, &entry, network, &config));
+            let measured = networks.map(|network| one(args, name, &entry, network, config));
             let measured = measured.collect::<Result<Vec<_>>>()?;
             let chosen = choose(&measured);
-            remember_scopes(&entry, &config, &Options::from_env(), chosen);
+            remember_scopes(&entry, config, &Options::from_env(), chosen);
             for figures in measured {
                 same &= figures.rows.iter().all(|row| row.same);
-                match args.json {
-                    true => all.push(figures.json(chosen)),
-                    false => print_text(&figures.text(chosen))?,
+                if args.json {
+                    all.push(figures.json(chosen));
+                } else {
+                    print_text(&figures.text(chosen))?;
                 }
             }
         }
@@ -97,8 +89,7 @@ fn one(
     let images = subject::images(&program)?;
     let images: Vec<&[i8]> = images.iter().map(Vec::as_slice).collect();
     let selector: Selector = name.parse()?;
-    let (mut rows, mut sessions) = (Vec::new(), Vec::new());
-    let mut expected: Option<RunOutput> = None;
+    let (mut rows, mut sessions, mut devices) = (Vec::new(), Vec::new(), Vec::new());
     for scopes in Scopes::all() {
         let options = Options {
             scopes: Some(scopes),
@@ -112,13 +103,11 @@ fn one(
         match OpenClDevice::open(&selector, config.clone(), options) {
             Ok(device) => {
                 let device: Arc<dyn Device> = Arc::new(device);
-                let limits = QueueLimits::default();
-                let mut session = Session::new(Arc::clone(&program), device, limits)?;
-                let out = session.run(&images)?;
-                let expected = &expected.get_or_insert_with(|| out.clone()).outputs;
-                row.same = out.outputs == *expected;
-                sessions.push((rows.len(), session, Vec::new()));
+                devices.push(Arc::clone(&device));
+                let session = Session::new(Arc::clone(&program), device, QueueLimits::default())?;
+                sessions.push((rows.len(), session));
             }
+            // A device may lack images or constants, but has buffers.
             Err(OpenClError::Scope { reason, .. }) if scopes != Scopes::default() => {
                 row.found = Err(reason);
             }
@@ -126,20 +115,17 @@ fn one(
         }
         rows.push(row);
     }
-    let started = Instant::now();
-    for round in 0..args.samples.div_ceil(4).max(MIN_ROUNDS) {
-        if round >= MIN_ROUNDS && started.elapsed() > PATIENCE {
-            break;
-        }
-        for (row, session, times) in &mut sessions {
-            let counters = |s: &Session| s.device().counters().unwrap_or_default();
-            let (before, begun) = (counters(session), Instant::now());
-            let out = session.run(&images)?;
-            times.push(begun.elapsed().as_secs_f64() * 1e3);
-            let row = &mut rows[*row];
-            row.same &= Some(&out.outputs) == expected.as_ref().map(|e| &e.outputs);
-            row.found = Ok((quartiles(times.clone()), counters(session).since(&before)));
-        }
+    let rounds = Rounds {
+        least: MIN_ROUNDS,
+        most: args.samples.div_ceil(4).max(MIN_ROUNDS),
+        patience: PATIENCE,
+    };
+    let taken = turns(rounds, &devices, |way| {
+        Ok(sessions[way].1.run(&images)?.outputs)
+    })?;
+    for ((row, _), taken) in sessions.iter().zip(taken) {
+        rows[*row].same = taken.same;
+        rows[*row].found = Ok((quartiles(taken.ms), taken.counted));
     }
     Ok(Figures {
         device: entry.selector.clone(),

@@ -9,7 +9,7 @@ use vta_driver::{
     Allocations, Batch, BufferKind, CommandQueue, Device, FlushReason, PhysAddr, Program,
     QueueLimits, Recording, TensorSpec, Ticket, Work, WorkDone,
 };
-use vta_isa::{Config, Deps, Finish, Insn, MemType};
+use vta_isa::{Deps, Finish, Insn};
 
 /// A program whose buffers lie on a device.
 pub struct Steps {
@@ -30,8 +30,7 @@ impl Steps {
     /// Allocates the program's buffers and writes its constants.
     pub fn new(program: &Arc<Program>, device: &Arc<dyn Device>) -> Result<Self> {
         let mut buffers = Allocations::new(Arc::clone(device));
-        let sizes = MemType::ALL.map(|mem| program.config.elem_bytes(mem) as u64);
-        let align = sizes.into_iter().fold(1, u64::max);
+        let align = program.config.max_elem_bytes();
         let mut addresses = Vec::new();
         for buffer in &program.buffers {
             let addr = buffers.alloc(buffer.size_bytes, align)?;
@@ -152,13 +151,7 @@ impl Recorded {
 }
 
 fn alone(mut insn: Insn) -> Result<Arc<Batch>> {
-    match &mut insn {
-        Insn::Load(i) => i.deps = Deps::NONE,
-        Insn::Store(i) => i.deps = Deps::NONE,
-        Insn::Gemm(i) => i.deps = Deps::NONE,
-        Insn::Alu(i) => i.deps = Deps::NONE,
-        Insn::Finish(i) => i.deps = Deps::NONE,
-    }
+    *insn.deps_mut() = Deps::NONE;
     let insns = vec![insn, Finish::default().into()];
     let words = insns.iter().map(Insn::encode).collect::<Result<_, _>>()?;
     Ok(Arc::new(Batch {
@@ -174,42 +167,4 @@ fn wait(tickets: impl IntoIterator<Item = Box<dyn Ticket>>) -> Result<()> {
     let done: Vec<_> = tickets.into_iter().map(Ticket::wait).collect();
     done.into_iter().collect::<Result<Vec<_>, _>>()?;
     Ok(())
-}
-
-/// A configuration whose runs take `batch` images: scratchpads that hold one image's tiles keep
-/// their depth.
-pub fn with_batch(config: &Config, batch: usize) -> Result<Config> {
-    ensure!(
-        batch.is_power_of_two(),
-        "--batch {batch}: VTA's BATCH is a power of two"
-    );
-    let mut keys: serde_json::Map<String, serde_json::Value> =
-        serde_json::from_str(&config.to_json())?;
-    let wanted = i64::from(batch.trailing_zeros());
-    let more = wanted - i64::from(config.batch().trailing_zeros());
-    for key in ["LOG_BATCH", "LOG_INP_BUFF_SIZE", "LOG_ACC_BUFF_SIZE"] {
-        let value = keys.get(key).and_then(serde_json::Value::as_i64);
-        let value = value.with_context(|| format!("a configuration without {key}"))? + more;
-        keys.insert(key.to_owned(), value.into());
-    }
-    let config = Config::from_json(&serde_json::to_string(&keys)?);
-    config.with_context(|| format!("--batch {batch}"))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_larger_batch_keeps_the_depths() {
-        let one = Config::default();
-        let many = with_batch(&one, 16).unwrap();
-        assert_eq!(many.batch(), 16);
-        for mem in MemType::ALL {
-            assert_eq!(many.depth(mem), one.depth(mem), "{mem:?}");
-        }
-        assert_eq!(with_batch(&many, 1).unwrap(), one);
-        assert!(with_batch(&one, 3).is_err());
-        assert!(with_batch(&one, 1 << 20).is_err());
-    }
 }

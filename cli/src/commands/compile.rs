@@ -36,7 +36,7 @@ pub fn compile(args: &CompileArgs) -> Result<bool> {
     };
     let size_bytes = match args.flat {
         None => bundle.save(output)?,
-        Some(batches) => bundle.save_flat(output, batches.cut())?,
+        Some(cut) => bundle.save_flat(output, cut)?,
     };
     let program = &*bundle.device_program()?;
     let commands: usize = program.layers.iter().map(|l| l.commands.len()).sum();

@@ -92,15 +92,15 @@ fn verdict(args: &CheckArgs, coverage: &Coverage) -> String {
         coverage.layers.iter().map(of).sum()
     };
     let file = args.file.display();
-    match coverage.holds() {
-        true => format!(
-            "{file}: proven of {} layers: {} bytes are stored once each, {} products and {} copies are \
-             computed once each for every output, and nothing is read that wasn't written",
-            coverage.layers.len(),
-            sum(|layer| layer.stored_bytes),
-            sum(|layer| layer.products),
-            sum(|layer| layer.copies),
-        ),
-        false => format!("{file}: {} fault(s)", sum(|layer| layer.faults)),
+    if !coverage.holds() {
+        return format!("{file}: {} fault(s)", sum(|layer| layer.faults));
     }
+    format!(
+        "{file}: proven of {} layers: {} bytes are stored once each, {} products and {} copies are \
+         computed once each for every output, and nothing is read that wasn't written",
+        coverage.layers.len(),
+        sum(|layer| layer.stored_bytes),
+        sum(|layer| layer.products),
+        sum(|layer| layer.copies),
+    )
 }

@@ -32,9 +32,10 @@ pub fn exec(args: &RunArgs) -> Result<bool> {
     if let Some(text) = &done.misfit {
         Bar::remarks().note(text);
     }
-    match args.json {
-        true => print_json(&done.json())?,
-        false => print(&done, args)?,
+    if args.json {
+        print_json(&done.json())?;
+    } else {
+        print(&done, args)?;
     }
     report::tell_written(&args.views, args.json)?;
     let same = done.design.is_none_or(|design| design.differing == 0);

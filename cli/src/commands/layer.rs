@@ -23,9 +23,10 @@ pub fn layer(args: &LayerArgs) -> Result<bool> {
     let bar = Bar::new("images", 20, args.json);
     let outcome = layer::run(&args.layer, args.seed, &args.target(), &bar)?;
     bar.clear();
-    match args.json {
-        true => print_json(&outcome.json())?,
-        false => text(&outcome)?,
+    if args.json {
+        print_json(&outcome.json())?;
+    } else {
+        text(&outcome)?;
     }
     tell_written(&args.views, args.json)?;
     Ok(outcome.is_right())

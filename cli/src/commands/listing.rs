@@ -2,8 +2,7 @@
 
 use anyhow::Result;
 use vta_app::files::{decode, read_words};
-use vta_app::open;
-use vta_app::open::Source;
+use vta_app::open::{self, Source};
 use vta_driver::{Program, Symbol};
 use vta_files::output;
 use vta_isa::{INSN_BYTES, Uop};

@@ -45,9 +45,12 @@ pub fn quantize(args: &QuantizeArgs) -> Result<bool> {
 
 /// The layers that cost most, and what would help.
 fn table(report: &Report) -> String {
-    let decibel = |db: f64| match db.is_finite() {
-        true => format!("{db:.1}"),
-        false => "exact".to_owned(),
+    let decibel = |db: f64| {
+        if db.is_finite() {
+            format!("{db:.1}")
+        } else {
+            "exact".to_owned()
+        }
     };
     let mut table = Table::new([
         Column::name("layer"),

@@ -4,12 +4,12 @@ use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
 use serde_json::json;
-use vta_app::device::Setup;
-use vta_app::device::is_rtl;
+use vta_app::device::{self, Setup, is_rtl};
 use vta_app::files::is;
 use vta_app::options::names::{BOARD, TIMING};
-use vta_app::{Target, device, run};
+use vta_app::{Target, run};
 use vta_files::printable;
+use vta_replay::CaseReport;
 
 use crate::args::{ReplayArgs, TimingArgs};
 use crate::terminal::{print_json, print_text};
@@ -45,27 +45,7 @@ pub fn replay(args: &ReplayArgs) -> Result<bool> {
                 "bytes_different": report.bytes_different, "leftover_tokens": leftover,
             }));
             if !args.json {
-                let verdict = if report.bytes_different == 0 {
-                    "ok  "
-                } else {
-                    "FAIL"
-                };
-                let mut line = format!(
-                    "{verdict} {} ({} bytes",
-                    printable(&case.name),
-                    report.bytes_compared
-                );
-                if leftover > 0 {
-                    line.push_str(&format!(", {leftover} leftover token(s)"));
-                }
-                line.push(')');
-                for m in &report.mismatches {
-                    line.push_str(&format!(
-                        "\n       {:#x}: {:#04x}, recorded {:#04x}",
-                        m.addr, m.found, m.expected
-                    ));
-                }
-                print_text(&line)?;
+                print_text(&text(&case.name, &report, leftover))?;
             }
         }
     }
@@ -83,6 +63,28 @@ pub fn replay(args: &ReplayArgs) -> Result<bool> {
         print_text(&format!("{matched} of {total} runs match{bytes}"))?;
     }
     Ok(matched == total)
+}
+
+/// A run in a line, and its first bytes that differ.
+fn text(name: &str, report: &CaseReport, leftover: u32) -> String {
+    let verdict = if report.bytes_different == 0 {
+        "ok  "
+    } else {
+        "FAIL"
+    };
+    let (name, bytes) = (printable(name), report.bytes_compared);
+    let tokens = match leftover {
+        0 => String::new(),
+        n => format!(", {n} leftover token(s)"),
+    };
+    let mut text = format!("{verdict} {name} ({bytes} bytes{tokens})");
+    for m in &report.mismatches {
+        text.push_str(&format!(
+            "\n       {:#x}: {:#04x}, recorded {:#04x}",
+            m.addr, m.found, m.expected
+        ));
+    }
+    text
 }
 
 /// Programs with recorded cycles; how many match, and how many there are.

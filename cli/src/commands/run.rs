@@ -19,9 +19,10 @@ pub fn run(args: &RunArgs) -> Result<bool> {
     let bar = Bar::new("images", 20, args.json);
     let outcome = run::run(&args.options(), &bar)?;
     bar.clear();
-    match args.json {
-        true => print_with(|out| run::json(&outcome).write_pretty(out))?,
-        false => report::text(&outcome, args)?,
+    if args.json {
+        print_with(|out| run::json(&outcome).write_pretty(out))?;
+    } else {
+        report::text(&outcome, args)?;
     }
     report::tell_written(&args.views, args.json)?;
     let clean = outcome.hazards.as_ref().is_none_or(Vec::is_empty);
@@ -43,8 +44,8 @@ fn refuse_results(args: &RunArgs) -> Result<()> {
         ("--timing-only", args.views.timing_only),
         ("--trace", args.views.trace.is_some()),
         ("--report", args.views.report.is_some()),
-        ("--against", args.design.against.is_some()),
-        ("--wave", args.design.wave.is_some()),
+        ("--against", args.against.is_some()),
+        ("--wave", args.wave.is_some()),
     ] {
         ensure!(!given, "{option} needs a run, and --dump-plan runs nothing");
     }

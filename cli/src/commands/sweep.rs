@@ -3,10 +3,10 @@
 use anyhow::Result;
 use serde_json::json;
 use vta_app::Watch;
-use vta_app::sweep::Row;
-use vta_app::sweep::Topology;
-use vta_app::sweep::{self, Machines, SweepOptions, Swept, front, merge as merge_tables};
-use vta_app::sweep::{Study, Workload};
+use vta_app::sweep::{
+    self, Machines, Row, Study, SweepOptions, Swept, Topology, Workload, front,
+    merge as merge_tables,
+};
 
 use crate::args::{MergeArgs, SweepArgs};
 use crate::bar::Bar;
@@ -106,22 +106,13 @@ fn summary(args: &SweepArgs, name: &str, swept: &Swept) -> Result<bool> {
     let machines = Machines::of(grid, rows);
     let front = front(&machines.rows);
     let failed = rows.iter().filter(|r| r.outcome.is_err()).count();
-    let named = |keys: &[&str], row: &Row| {
-        let pairs = keys.iter().zip(&row.values);
-        let pairs = pairs.map(|(k, v)| format!("{k}={v}"));
-        pairs.collect::<Vec<_>>().join(" ")
-    };
     let keys: Vec<&str> = grid.keys().collect();
-    let (describe, machine) = (
-        |row: &Row| named(&keys, row),
-        |row: &Row| named(&machines.keys, row),
-    );
     if args.json {
         let point = |&i: &usize| {
             let row = &machines.rows[i];
             let measured = row.outcome.as_ref().ok();
             json!({
-                "point": machine(row),
+                "point": named(&machines.keys, row),
                 "cycles": measured.map(|m| m.cycles),
                 "area_mm2": measured.map(|m| m.area_mm2),
             })
@@ -148,7 +139,7 @@ fn summary(args: &SweepArgs, name: &str, swept: &Swept) -> Result<bool> {
                 "  {:>12.0} cycles  {:>6.2} mm2  {}",
                 m.cycles_per_image(),
                 m.area_mm2,
-                machine(&machines.rows[i])
+                named(&machines.keys, &machines.rows[i])
             );
             print_text(line.trim_end())?;
         }
@@ -157,13 +148,20 @@ fn summary(args: &SweepArgs, name: &str, swept: &Swept) -> Result<bool> {
         print_text(&format!("{}: picture written", picture.display()))?;
     }
     if failed > 0 {
-        print_text(&failures(rows, describe))?;
+        print_text(&failures(&keys, rows))?;
     }
     Ok(failed == 0)
 }
 
+/// A point's values with their keys.
+fn named(keys: &[&str], row: &Row) -> String {
+    let pairs = keys.iter().zip(&row.values);
+    let pairs = pairs.map(|(k, v)| format!("{k}={v}"));
+    pairs.collect::<Vec<_>>().join(" ")
+}
+
 /// Why points have no result: each reason once, with its first point and how many others have it, too.
-fn failures(rows: &[Row], describe: impl Fn(&Row) -> String) -> String {
+fn failures(keys: &[&str], rows: &[Row]) -> String {
     let mut reasons: Vec<(&str, &Row, usize)> = Vec::new();
     for row in rows {
         let Err(error) = &row.outcome else { continue };
@@ -178,7 +176,7 @@ fn failures(rows: &[Row], describe: impl Fn(&Row) -> String) -> String {
             1 => " and another point".to_owned(),
             _ => format!(" and {others} other points"),
         };
-        format!("failed: {}{more}: {error}", describe(first))
+        format!("failed: {}{more}: {error}", named(keys, first))
     };
     reasons.iter().map(line).collect::<Vec<_>>().join("\n")
 }

@@ -5,8 +5,7 @@ use vta_app::Target;
 use vta_app::device::Machine;
 use vta_app::error::Error;
 use vta_app::open::layer_or_network;
-use vta_app::sweep::Tuner as Pieces;
-use vta_compiler::tune::Cache;
+use vta_compiler::tune::{Cache, Subject};
 
 use crate::error::raise;
 use crate::options::config;
@@ -14,7 +13,10 @@ use crate::watch::aside;
 
 /// A network's distinct convolutions, whose tiles are chosen one by one; `pyvta.cluster.tune` is made of it.
 #[pyclass(frozen, module = "pyvta._pyvta")]
-pub struct Tuner(Pieces);
+pub struct Tuner {
+    tuner: vta_app::sweep::Tuner,
+    pieces: Vec<Subject>,
+}
 
 #[pymethods]
 impl Tuner {
@@ -34,20 +36,27 @@ impl Tuner {
             timing: timing.map(str::to_owned),
             ..Target::default()
         };
-        let tuner = aside(py, None, |_| {
+        aside(py, None, |_| {
             let machine = Machine::read(&target)?;
-            Pieces::new(layer_or_network(model)?, machine, candidates)
-        })?;
-        Ok(Self(tuner))
+            let tuner = vta_app::sweep::Tuner::new(layer_or_network(model)?, machine, candidates)?;
+            let pieces = tuner.subjects()?;
+            Ok(Self { tuner, pieces })
+        })
     }
 
     fn __len__(&self) -> usize {
-        self.0.pieces()
+        self.pieces.len()
     }
 
     /// Measures a piece: a cache as text that knows it alone.
     fn measure(&self, py: Python<'_>, piece: usize) -> PyResult<String> {
-        let found = py.detach(|| text(&self.0.measure(piece)?));
+        let subject = self.pieces.get(piece).ok_or_else(|| {
+            let pieces = self.pieces.len();
+            raise(Error::Usage(
+                format!("there is no piece {piece} among {pieces}").into(),
+            ))
+        })?;
+        let found = py.detach(|| text(&self.tuner.measure(subject)?));
         found.map_err(raise)
     }
 
@@ -58,8 +67,8 @@ impl Tuner {
             for cache in &caches {
                 all.merge(&Cache::from_json(cache)?);
             }
-            let untuned = self.0.total(&Cache::new())?;
-            Ok((text(&all)?, untuned, self.0.total(&all)?))
+            let untuned = self.tuner.total(&Cache::new())?;
+            Ok((text(&all)?, untuned, self.tuner.total(&all)?))
         })
     }
 }

@@ -2,7 +2,7 @@
 
 use maud::{Markup, html};
 
-use super::format::{bytes, percent, short};
+use crate::report::format::{bytes, percent, short};
 use crate::report::host_share::HostLayer;
 use crate::report::timed::Timed;
 
@@ -21,8 +21,8 @@ pub fn host(timed: &Timed) -> Markup {
             time.compute_ms,
             format!(
                 "{} MACs, {} values, {} segments",
-                short(work.macs as f64),
-                short(work.values as f64),
+                short(work.macs),
+                short(work.values),
                 share.layers.len()
             ),
         ),
@@ -94,8 +94,8 @@ fn row(layer: &HostLayer, timed: &Timed, whole: f64) -> Markup {
         tr {
             td { (layer.name) }
             td { (layer.kinds) }
-            td.n data-v=(work.macs) { @if work.macs > 0 { (short(work.macs as f64)) } @else { "–" } }
-            td.n data-v=(work.values) { (short(work.values as f64)) }
+            td.n data-v=(work.macs) { @if work.macs > 0 { (short(work.macs)) } @else { "–" } }
+            td.n data-v=(work.values) { (short(work.values)) }
             td.n data-v=(traffic.read) { (bytes(traffic.read)) }
             td.n data-v=(traffic.written) { (bytes(traffic.written)) }
             td.n data-v=(ms) { (format!("{ms:.3} ms")) }

@@ -5,7 +5,7 @@ use vta_driver::{BufferId, Command, Layer, Program, Symbol, TensorSpec};
 use vta_isa::{Insn, MemType};
 use vta_sim::views::{Energy, LayerCycles, Loss, Verdict};
 
-use super::format::percent;
+use crate::report::format::percent;
 use crate::report::timed::Timed;
 
 /// A layer with what the program knows of it.

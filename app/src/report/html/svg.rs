@@ -5,7 +5,7 @@ use std::fmt::Write;
 use maud::{Markup, html};
 use vta_sim::views::{Lane, LayerCycles, Spend, Verdict};
 
-use super::format::{grouped, percent};
+use crate::report::format::{self, grouped, percent};
 use crate::report::timed::Timed;
 
 /// What a layer's cycles were spent on, as one bar.
@@ -58,7 +58,7 @@ pub fn timeline(timed: &Timed) -> Markup {
             @for tick in (0..=cycles).step_by(step as usize) {
                 line.grid x1=(px(x(tick))) x2=(px(x(tick))) y1=(px(top)) y2=(px(bottom + 5.0)) {}
                 text x=(px(x(tick))) y=(px(bottom + 20.0)) text-anchor="middle" {
-                    (round(tick))
+                    (format::round(tick as f64))
                 }
             }
             text x="0" y=(px(bottom + 20.0)) { "cycle" }
@@ -170,23 +170,7 @@ fn area(columns: &[[f64; Lane::COUNT]], lane: Lane, y: f64) -> String {
 
 /// A round step that gives about eight ticks.
 fn tick_step(cycles: u64) -> u64 {
-    let rough = cycles.div_ceil(8).max(1);
-    let power = 10u64.pow(rough.ilog10());
-    [1, 2, 5, 10]
-        .map(|m| m * power)
-        .into_iter()
-        .find(|&step| step >= rough)
-        .unwrap_or(rough)
-}
-
-/// A round number with its prefix.
-fn round(value: u64) -> String {
-    for (size, prefix) in [(1_000_000_000, "G"), (1_000_000, "M"), (1000, "k")] {
-        if value >= size {
-            return format!("{} {prefix}", value as f64 / size as f64);
-        }
-    }
-    value.to_string()
+    format::round_step((cycles as f64 / 8.0).max(1.0)) as u64
 }
 
 pub(super) fn px(value: f64) -> String {

@@ -3,56 +3,48 @@
 use maud::{Markup, html};
 use vta_sim::views::{LayerCycles, losses};
 
-use super::format::{self, bytes, grouped, percent, short};
 use super::row::{Row, loss_list};
 use super::svg;
+use crate::report::format::{self, bytes, grouped, percent, short};
 use crate::report::timed::utilization;
 
-/// A column: its heading, what that means, and its share of the table's width in thousandths.
-struct Column {
-    name: &'static str,
-    hint: &'static str,
-    width: u32,
-}
-
-const fn column(name: &'static str, hint: &'static str, width: u32) -> Column {
-    Column { name, hint, width }
-}
+/// A heading, what it means, and its share of the table's width in thousandths.
+type Column = (&'static str, &'static str, u32);
 
 /// The table is as wide as the page, so that the last column is never cut.
 const COLUMNS: [Column; 12] = [
-    column("#", "Position in the program", 32),
-    column("Layer", "The graph's name, and the layer's kind", 152),
-    column(
+    ("#", "Position in the program", 32),
+    ("Layer", "The graph's name, and the layer's kind", 152),
+    (
         "Shape",
         "Channels, rows and columns of what it reads and of what it writes",
         98,
     ),
-    column(
+    (
         "Cycles",
         "From the end of the layer before to its last result, and the share of the run's",
         82,
     ),
-    column(
+    (
         "Spent on",
         "Uses of the compute module's cycles; sorts by the multiplying part",
         86,
     ),
-    column(
+    (
         "Of bound",
         "Cycles over the largest of GEMM steps, beats that must be read, and store time",
         66,
     ),
-    column(
+    (
         "Matrix unit",
         "Useful MACs over what the matrix unit could do",
         64,
     ),
-    column("MACs", "Useful multiply-adds", 64),
-    column("Read", "Bytes read from DRAM", 70),
-    column("Written", "Bytes written to DRAM", 72),
-    column("Energy", "Estimate", 72),
-    column("Limited by", "What decides how long the layer takes", 142),
+    ("MACs", "Useful multiply-adds", 64),
+    ("Read", "Bytes read from DRAM", 70),
+    ("Written", "Bytes written to DRAM", 72),
+    ("Energy", "Estimate", 72),
+    ("Limited by", "What decides how long the layer takes", 142),
 ];
 
 /// All layers, sortable by every column.
@@ -64,14 +56,14 @@ pub fn layers(rows: &[Row<'_>], total: &LayerCycles) -> Markup {
             div.scroll {
                 table.sortable.layers {
                     colgroup {
-                        @for column in &COLUMNS {
-                            col style=(format!("width:{:.1}%", f64::from(column.width) / 10.0));
+                        @for (_, _, width) in COLUMNS {
+                            col style=(format!("width:{:.1}%", f64::from(width) / 10.0));
                         }
                     }
                     thead {
                         tr {
-                            @for column in &COLUMNS {
-                                th title=(column.hint) { button type="button" { (column.name) } }
+                            @for (name, hint, _) in COLUMNS {
+                                th title=(hint) { button type="button" { (name) } }
                             }
                         }
                     }
@@ -104,7 +96,7 @@ fn table_row(row: &Row<'_>, total: &LayerCycles) -> Markup {
                 @if row.macs > 0 { (percent(used)) } @else { "–" }
             }
             td.n data-v=(row.macs) {
-                @if row.macs > 0 { (short(row.macs as f64)) } @else { "–" }
+                @if row.macs > 0 { (short(row.macs)) } @else { "–" }
             }
             td.n data-v=(read) { (bytes(read)) }
             td.n data-v=(written) { (bytes(written)) }

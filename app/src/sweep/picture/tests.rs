@@ -91,5 +91,8 @@ fn numbers_do_not_lie_on_each_other() {
 
 #[test]
 fn ticks_are_short() {
-    assert_eq!([tick(0.0), tick(2.5), tick(1.5e6)], ["0", "2.5", "1.5 M"]);
+    assert_eq!(
+        [round(0.0), round(2.5), round(1.5e6)],
+        ["0", "2.5", "1.5 M"]
+    );
 }

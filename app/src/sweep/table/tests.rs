@@ -13,7 +13,7 @@ fn grid() -> Grid {
 fn a_stopped_sweep_goes_on_and_ends_in_the_grids_order() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("t.csv");
-    let mut table = Table::open(&path, "demo", &grid()).unwrap();
+    let mut table = Table::open(&path, "demo", &grid(), None).unwrap();
     table.append(row(&["5", "2"], Ok(52))).unwrap();
     table
         .append(row(&["4", "1"], Err("too, \"wide\"\n")))
@@ -23,8 +23,8 @@ fn a_stopped_sweep_goes_on_and_ends_in_the_grids_order() {
     let mut file = OpenOptions::new().append(true).open(&path).unwrap();
     file.write_all("4,2,77,\u{00e9}".as_bytes().split_last().unwrap().1)
         .unwrap();
-    let mut table = Table::open(&path, "demo", &grid()).unwrap();
-    let second = Table::open(&path, "demo", &grid()).err().unwrap();
+    let mut table = Table::open(&path, "demo", &grid(), None).unwrap();
+    let second = Table::open(&path, "demo", &grid(), None).err().unwrap();
     let busy = "another process is writing this file";
     assert!(second.to_string().ends_with(busy), "{second}");
     let done = |a: &str, b: &str| table.has(&[a.to_owned(), b.to_owned()]);
@@ -48,14 +48,14 @@ fn a_stopped_sweep_goes_on_and_ends_in_the_grids_order() {
 fn rows_that_cannot_be_are_refused_and_stay() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("t.csv");
-    let mut table = Table::open(&path, "demo", &grid()).unwrap();
+    let mut table = Table::open(&path, "demo", &grid(), None).unwrap();
     table.append(row(&["4", "1"], Ok(1622))).unwrap();
     table.append(row(&["4", "2"], Ok(42))).unwrap();
     table.finish(&grid()).unwrap();
     let good = std::fs::read_to_string(&path).unwrap();
     let refused = |text: &str| {
         std::fs::write(&path, text).unwrap();
-        let error = Table::open(&path, "demo", &grid())
+        let error = Table::open(&path, "demo", &grid(), None)
             .err()
             .unwrap()
             .to_string();
@@ -69,7 +69,7 @@ fn rows_that_cannot_be_are_refused_and_stay() {
     );
     // A point twice: once as it is, once by another sweep of the same name that was as honest.
     let second = folder.path().join("u.csv");
-    let mut table = Table::open(&second, "demo", &grid()).unwrap();
+    let mut table = Table::open(&second, "demo", &grid(), None).unwrap();
     table.append(row(&["4", "1"], Ok(1623))).unwrap();
     table.finish(&grid()).unwrap();
     let other = std::fs::read_to_string(&second).unwrap();
@@ -79,7 +79,7 @@ fn rows_that_cannot_be_are_refused_and_stay() {
     );
     let twice = good.clone() + good.lines().last().unwrap() + "\n";
     std::fs::write(&path, twice).unwrap();
-    let table = Table::open(&path, "demo", &grid()).unwrap();
+    let table = Table::open(&path, "demo", &grid(), None).unwrap();
     assert_eq!(table.finish(&grid()).unwrap().len(), 2);
     assert_eq!(std::fs::read_to_string(&path).unwrap(), good);
 }
@@ -88,11 +88,13 @@ fn rows_that_cannot_be_are_refused_and_stay() {
 fn another_sweeps_table_is_left_alone() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("t.csv");
-    let mut table = Table::open(&path, "demo", &grid()).unwrap();
+    let mut table = Table::open(&path, "demo", &grid(), None).unwrap();
     table.append(row(&["4", "1"], Ok(41))).unwrap();
     drop(table);
     let text = std::fs::read_to_string(&path).unwrap();
-    let error = Table::open(&path, "zoo:resnet18", &grid()).err().unwrap();
+    let error = Table::open(&path, "zoo:resnet18", &grid(), None)
+        .err()
+        .unwrap();
     assert!(
         error
             .to_string()
@@ -101,7 +103,7 @@ fn another_sweeps_table_is_left_alone() {
     assert_eq!(std::fs::read_to_string(&path).unwrap(), text);
     for text in ["a,b\n1,2\n", "notes without an end"] {
         std::fs::write(&path, text).unwrap();
-        assert!(Table::open(&path, "demo", &grid()).is_err());
+        assert!(Table::open(&path, "demo", &grid(), None).is_err());
         assert_eq!(std::fs::read_to_string(&path).unwrap(), text);
     }
 }

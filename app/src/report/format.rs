@@ -13,10 +13,16 @@ pub fn grouped(value: u64) -> String {
     out
 }
 
+/// Smaller numbers are told exactly.
+const EXACT: u64 = 10_000;
+
 /// Three digits and a prefix: `27.7 M`.
-pub fn short(value: f64) -> String {
+pub fn short(value: u64) -> String {
+    if value < EXACT {
+        return value.to_string();
+    }
     scaled(
-        value,
+        value as f64,
         &[(1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")],
         "",
     )
@@ -24,6 +30,9 @@ pub fn short(value: f64) -> String {
 
 /// Bytes with a decimal prefix.
 pub fn bytes(value: u64) -> String {
+    if value < EXACT {
+        return format!("{value} B");
+    }
     scaled(value as f64, &[(1e9, "GB"), (1e6, "MB"), (1e3, "kB")], "B")
 }
 
@@ -49,6 +58,26 @@ fn scaled(value: f64, units: &[(f64, &str)], unit: &str) -> String {
     format!("{value:.decimals$} {unit}").trim_end().to_owned()
 }
 
+/// The smallest of 1, 2 and 5 times a power of ten that isn't below a number above 0: a step of an axis.
+pub fn round_step(least: f64) -> f64 {
+    let power = 10f64.powi(least.log10().floor() as i32);
+    let steps = [1.0, 2.0, 5.0].map(|m| m * power);
+    let step = steps.into_iter().find(|step| *step >= least);
+    step.unwrap_or(10.0 * power)
+}
+
+/// A round number with its prefix, as axes have it: at most two decimals, `2.5 M`.
+pub fn round(value: f64) -> String {
+    let units = [(1e9, " G"), (1e6, " M"), (1e3, " k")];
+    let found = units.into_iter().find(|(size, _)| value >= *size);
+    let (size, prefix) = found.unwrap_or((1.0, ""));
+    let text = format!("{:.2}", value / size);
+    format!(
+        "{}{prefix}",
+        text.trim_end_matches('0').trim_end_matches('.')
+    )
+}
+
 /// A share of 1 in percent.
 pub fn percent(share: f64) -> String {
     let percent = share * 100.0;
@@ -68,17 +97,18 @@ mod tests {
         assert_eq!(grouped(999), "999");
         assert_eq!(grouped(1_234_567), "1\u{202f}234\u{202f}567");
         for (value, text) in [
-            (0.0, "0"),
-            (12.0, "12"),
-            (999.0, "999"),
-            (1000.0, "1.00 k"),
-            (27_679_515.0, "27.7 M"),
-            (999_900.0, "1.00 M"),
-            (1.8e9, "1.80 G"),
+            (0, "0"),
+            (12, "12"),
+            (999, "999"),
+            (9999, "9999"),
+            (10_000, "10.0 k"),
+            (27_679_515, "27.7 M"),
+            (999_900, "1.00 M"),
+            (1_800_000_000, "1.80 G"),
         ] {
             assert_eq!(short(value), text);
         }
-        assert_eq!(bytes(2048), "2.05 kB");
+        assert_eq!([bytes(2048), bytes(20_480)], ["2048 B", "20.5 kB"]);
         assert_eq!(joules(2.5e9), "2.50 mJ");
         assert_eq!(percent(0.0001), "< 0.1 %");
         assert_eq!(percent(0.5), "50.0 %");
