@@ -98,7 +98,7 @@ impl Expected {
         Self {
             bytes,
             insns: found.counters.traffic.insns,
-            cycles: session.report().map_or(0, |r| r.cycles() * passes),
+            cycles: session.report().map_or(0, |r| r.timed.total().cycles * passes),
         }
     }
 }
