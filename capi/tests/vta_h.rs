@@ -98,7 +98,9 @@ impl Expected {
         Self {
             bytes,
             insns: found.counters.traffic.insns,
-            cycles: session.report().map_or(0, |r| r.timed.total().cycles * passes),
+            cycles: session
+                .report()
+                .map_or(0, |r| r.timed.total().cycles * passes),
         }
     }
 }
