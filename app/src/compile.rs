@@ -4,6 +4,7 @@ pub(crate) mod bundle;
 pub(crate) mod dump;
 pub mod listing;
 mod listing_html;
+mod model;
 pub(crate) mod tiles;
 
 pub use self::bundle::{bundle, of_model};

@@ -6,6 +6,7 @@ mod npy;
 #[cfg_attr(not(feature = "images"), path = "absent/photo.rs")]
 mod photo;
 mod picture;
+mod samples;
 mod source;
 #[cfg(test)]
 mod tests;
@@ -18,6 +19,7 @@ use crate::error::{Context, Result, bail_input as bail};
 
 pub(crate) use self::header::Header;
 pub use self::picture::{Picture, Pixels, fit};
+pub use self::samples::{default_images, has_images};
 pub use self::source::{Item, Reader, Source, is_image};
 
 /// The first image of a file or folder.

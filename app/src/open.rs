@@ -7,7 +7,7 @@ pub(crate) mod source;
 
 pub use self::known::{DeviceEntry, Devices, Outline, board_json, boards, models, unit};
 pub use self::model::{
-    CIFAR10, Model, Network, Port, Tensor, bundle_program, default_images, is_bundle, is_quantized,
+    CIFAR10, Model, Network, Port, Tensor, bundle_program, is_bundle, is_quantized,
     layer_or_network,
 };
 pub use self::preprocess::{Preprocess, to_int8};

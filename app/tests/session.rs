@@ -95,7 +95,7 @@ fn a_session_gives_what_a_run_of_its_images_gives() {
     options.output = Some(folder.path().join("logits.npy"));
     let outcome = run(&options, &()).unwrap();
     let mut session = session(&Target::default());
-    let images = Demo(vta_app::open::default_images("demo", [3, 32, 32]).unwrap());
+    let images = Demo(vta_app::images::default_images("demo", [3, 32, 32]).unwrap());
     let found = session.run_images(&images, &()).unwrap();
     let logits = outcome
         .images

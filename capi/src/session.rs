@@ -6,8 +6,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use vta_app::images::Source;
+use vta_app::images::default_images;
+use vta_app::open::Model;
 use vta_app::open::Preprocess;
-use vta_app::open::{Model, default_images};
 use vta_app::options::PreprocessOptions;
 use vta_app::options::names::Said;
 use vta_app::{Feed, Output, Session as Network, Target, Values, Watch, room};

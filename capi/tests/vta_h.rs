@@ -10,8 +10,8 @@ use std::process::Output;
 
 use serde_json::Value;
 use vta_app::images::Source;
+use vta_app::images::default_images;
 use vta_app::open::Preprocess;
-use vta_app::open::default_images;
 use vta_app::options::NetworkOptions;
 use vta_app::{Feed, Model, Session, Target, Values};
 

@@ -13,31 +13,25 @@ use vta_compiler::qgraph::QGraph;
 use vta_compiler::semantics::Requant;
 use vta_compiler::{layer, onnx, passes, quantize, zoo};
 use vta_driver::{BUNDLE_MAGIC, Bundle, HostKernel, Program};
-use vta_files::printable;
 
-use crate::compile::{self, Compiled};
-use crate::device::Machine;
+use crate::compile::Compiled;
 use crate::error::{Context, Error, Result, bail, ensure};
 use crate::files;
-use crate::images::{self, Picture, Pixels};
+use crate::images;
+
 use crate::open::{Preprocess, source};
 use crate::options::hints;
 use crate::options::names::{EXEC, INPUT, INPUT_SHAPE, MODELS};
-use crate::options::{InputShape, Preset, Target};
+use crate::options::{InputShape, Preset};
 use crate::room;
-use crate::watch::Watch;
 
 mod tensor;
 
 pub use tensor::{Port, Tensor};
-pub(crate) use tensor::{believe, inputs_of};
+pub(crate) use tensor::{believe, inputs_of, labels, tell};
 
 /// The demo's network, trained for this project on CIFAR-10.
 pub const DEMO_MODEL: &[u8] = include_bytes!("../../demo/resnet20.onnx");
-/// 200 labelled images of CIFAR-10's test set.
-const DEMO_IMAGES: &[u8] = include_bytes!("../../demo/cifar10_test200.npz");
-/// The images that the demo shows: one of each class.
-const DEMO_CHOICE: [usize; 10] = [4, 1, 35, 15, 5, 3, 18, 12, 23, 14];
 /// The demo's classes.
 pub const CIFAR10: [&str; 10] = [
     "airplane",
@@ -196,71 +190,6 @@ impl Model {
             Network::Graph(graph) => Ok(onnx::save(graph)),
             Network::Compiled(_) => bail!("{} is compiled already", self.name),
         }
-    }
-
-    /// As [`Self::compile`], with the model without fusions where there is one, to compare layers with.
-    ///
-    /// # Errors
-    /// As for [`Self::compile`].
-    pub fn compile_to_compare(self, target: &Target, watch: &dyn Watch) -> Result<Compiled> {
-        let unfused = match &self.network {
-            Network::Graph(graph) if is_quantized(graph) => {
-                let unfused = passes::unfused(graph);
-                Some(Arc::new(unfused.with_context(|| self.name.clone())?))
-            }
-            _ => None,
-        };
-        let compiled = self.compile(target, watch)?;
-        Ok(Compiled {
-            unfused,
-            ..compiled
-        })
-    }
-
-    /// Compiles it for a target. A bundle is compiled already, for its configuration.
-    ///
-    /// # Errors
-    /// [`Error::Float`] for a float network, [`Error::Usage`] for a bundle whose configuration isn't
-    /// the target's or that was to run on several devices, [`Error::Model`] for what can't be
-    /// lowered, [`Error::Cancelled`] when `watch` says so between two steps.
-    pub fn compile(self, target: &Target, watch: &dyn Watch) -> Result<Compiled> {
-        let config = Machine::read(target)?.config;
-        let compiled = match self.network {
-            Network::Graph(graph) => {
-                let name = || self.name.clone();
-                if !is_quantized(&graph) {
-                    return Err(Error::Float(self.name));
-                }
-                let mut integer = passes::quantized(&graph).with_context(name)?;
-                tensor::tell(&graph, &mut integer.metadata);
-                // Its weights are those of the integer graph now.
-                drop(graph);
-                if watch.cancelled() {
-                    return Err(Error::Cancelled);
-                }
-                return compile::for_target(target, integer, &config).with_context(name);
-            }
-            Network::Compiled(compiled) => *compiled,
-        };
-        if target.config.is_some() {
-            compile::same_config(&compiled.program, &config)?;
-        }
-        ensure!(
-            target.placement.is_none() && target.devices().len() == 1,
-            "several devices need the model, not a compiled bundle"
-        );
-        Ok(compiled)
-    }
-}
-
-/// The names of the classes that metadata has.
-pub(crate) fn labels(metadata: &BTreeMap<String, String>) -> Result<Vec<String>> {
-    match metadata.get("labels") {
-        Some(json) => {
-            let labels: Vec<String> = serde_json::from_str(json).context("the model's labels")?;
-            Ok(labels.iter().map(|l| printable(l).into_owned()).collect())
-        }
-        None => Ok(Vec::new()),
     }
 }
 
@@ -441,34 +370,4 @@ pub fn is_quantized(graph: &Graph) -> bool {
         .nodes
         .iter()
         .any(|n| matches!(n.op, Op::QuantizeLinear { .. }))
-}
-
-/// Images for a model that was given none: one of each class for the demo, a synthetic one
-/// otherwise.
-pub fn default_images(model: &str, chw: [usize; 3]) -> Result<Vec<Picture>> {
-    if model == "demo" {
-        let all = images::of_npz(DEMO_IMAGES).context("the demo's images")?;
-        let mut chosen: Vec<Picture> = all
-            .into_iter()
-            .enumerate()
-            .filter_map(|(i, picture)| DEMO_CHOICE.contains(&i).then_some(picture))
-            .collect();
-        chosen.sort_by_key(|p| p.label);
-        return Ok(chosen);
-    }
-    let [c, h, w] = chw;
-    if model.starts_with("zoo:") && c == 3 && h == w {
-        return Ok(vec![Picture {
-            name: "synthetic".to_owned(),
-            chw,
-            pixels: Pixels::Planar(zoo::sample_image(h, 0)),
-            label: None,
-        }]);
-    }
-    bail!("which images? Give a file, a folder, .npy or .npz as {}"; INPUT)
-}
-
-/// Whether [`default_images`] may have images for a model.
-pub fn has_images(model: &str) -> bool {
-    model == "demo" || model.starts_with("zoo:")
 }

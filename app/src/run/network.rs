@@ -51,7 +51,7 @@ pub fn run(args: &RunOptions, watch: &dyn Watch) -> Result<Outcome> {
     fits(args, &outputs)?;
     // No timing depends on values: one pass without any is timed.
     let timing_only = session.timing_only();
-    let blank = timing_only && given.is_none() && !model::has_images(&args.model);
+    let blank = timing_only && given.is_none() && !images::has_images(&args.model);
     let sources = if blank {
         Vec::new()
     } else {
@@ -149,7 +149,7 @@ fn images_of(
                 args.model, names.len(), names.join(", "), INPUT
             );
         };
-        let mut pictures = model::default_images(&args.model, input.chw)?;
+        let mut pictures = images::default_images(&args.model, input.chw)?;
         pictures.truncate(args.limit.unwrap_or(usize::MAX));
         ensure!(!pictures.is_empty(), "there is no image to run");
         return Ok(vec![Source::of_pictures(pictures)]);

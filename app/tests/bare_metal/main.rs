@@ -40,7 +40,7 @@ impl Sample {
         let chw = input.chw.map(|d| d as usize);
         let stated = program.metadata.get("preprocess");
         let recipe = Preprocess::choose(&PreprocessOptions::default(), stated, &()).unwrap();
-        let pictures = open::default_images(name, chw).unwrap();
+        let pictures = images::default_images(name, chw).unwrap();
         let pictures = pictures.iter().map(|picture| {
             let real = recipe.apply(picture, chw).unwrap();
             let values = open::to_int8(&real, input.scale, input.zero);

@@ -9,7 +9,7 @@ use vta_compiler::onnx;
 use vta_driver::Program;
 use vta_files::printable;
 
-use crate::error::Result;
+use crate::error::{Context, Result};
 
 /// An input or output of a network.
 #[derive(Clone, Debug, PartialEq)]
@@ -160,7 +160,7 @@ impl Port {
 }
 
 /// Tells what a model says to who reads the compiled network's metadata.
-pub(super) fn tell(graph: &Graph, metadata: &mut BTreeMap<String, String>) {
+pub(crate) fn tell(graph: &Graph, metadata: &mut BTreeMap<String, String>) {
     let ports = |tensors: Vec<Tensor>| tensors.into_iter().map(|tensor| tensor.port).collect();
     let ports = Ports {
         inputs: ports(inputs_of(graph)),
@@ -220,6 +220,17 @@ mod by_name {
         let name = String::deserialize(from)?;
         let found = ALL.into_iter().find(|element| element.name() == name);
         found.ok_or_else(|| de::Error::custom(format!("no type '{name}'")))
+    }
+}
+
+/// The names of the classes that metadata has.
+pub(crate) fn labels(metadata: &BTreeMap<String, String>) -> Result<Vec<String>> {
+    match metadata.get("labels") {
+        Some(json) => {
+            let labels: Vec<String> = serde_json::from_str(json).context("the model's labels")?;
+            Ok(labels.iter().map(|l| printable(l).into_owned()).collect())
+        }
+        None => Ok(Vec::new()),
     }
 }
 

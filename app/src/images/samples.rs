@@ -1,0 +1,41 @@
+//! Images of networks without a file: what the demo shows, and a synthetic one for the zoo.
+
+use vta_compiler::zoo;
+
+use super::{Picture, Pixels, of_npz};
+use crate::error::{Context, Result, bail};
+use crate::options::names::INPUT;
+
+/// 200 labelled images of CIFAR-10's test set.
+const DEMO_IMAGES: &[u8] = include_bytes!("../../demo/cifar10_test200.npz");
+/// The images that the demo shows: one of each class.
+const DEMO_CHOICE: [usize; 10] = [4, 1, 35, 15, 5, 3, 18, 12, 23, 14];
+/// Images for a model that was given none: one of each class for the demo, a synthetic one
+/// otherwise.
+pub fn default_images(model: &str, chw: [usize; 3]) -> Result<Vec<Picture>> {
+    if model == "demo" {
+        let all = of_npz(DEMO_IMAGES).context("the demo's images")?;
+        let mut chosen: Vec<Picture> = all
+            .into_iter()
+            .enumerate()
+            .filter_map(|(i, picture)| DEMO_CHOICE.contains(&i).then_some(picture))
+            .collect();
+        chosen.sort_by_key(|p| p.label);
+        return Ok(chosen);
+    }
+    let [c, h, w] = chw;
+    if model.starts_with("zoo:") && c == 3 && h == w {
+        return Ok(vec![Picture {
+            name: "synthetic".to_owned(),
+            chw,
+            pixels: Pixels::Planar(zoo::sample_image(h, 0)),
+            label: None,
+        }]);
+    }
+    bail!("which images? Give a file, a folder, .npy or .npz as {}"; INPUT)
+}
+
+/// Whether [`default_images`] may have images for a model.
+pub fn has_images(model: &str) -> bool {
+    model == "demo" || model.starts_with("zoo:")
+}
