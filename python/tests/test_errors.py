@@ -21,7 +21,7 @@ def first_run(**options):
     "error, base, work, text",
     [
         (pyvta.UsageError, ValueError, lambda: first_run(device="simm"), "no device 'simm'.*did you mean sim"),
-        (pyvta.UsageError, ValueError, lambda: first_run(threads=0), "there must be a thread at least"),
+        (pyvta.UsageError, ValueError, lambda: first_run(threads=0), "`threads` must be at least 1"),
         (pyvta.UsageError, ValueError, lambda: first_run(timing_only=True), "`timing_only` needs `device` cycle"),
         (pyvta.UsageError, ValueError, lambda: first_run(input_shapes=(1, 3, 32, 32)), "`input_shapes` is for ONNX"),
         (pyvta.UsageError, ValueError, lambda: first_run(input_shapes={"input": (0, 3)}), "at least 1"),

@@ -71,8 +71,8 @@ impl Setup {
     /// Options of `--device cycle` with another device, files that can't be read or made.
     pub fn new(target: &Target, title: &str) -> Result<Self> {
         device::check_names(target)?;
-        ensure!(target.threads != Some(0), "{}: there must be a thread at least"; THREADS);
-        ensure!(target.batch != Some(0), "{}: there must be a run in flight at least"; BATCH);
+        ensure!(target.threads != Some(0), "{} must be at least 1"; THREADS);
+        ensure!(target.batch != Some(0), "{} must be at least 1"; BATCH);
         opencl::scopes(target.scope.as_deref())?;
         refuse_others(target)?;
         let design = is_alone(&target.device).then(|| rtl::begin(target));
