@@ -116,6 +116,7 @@ impl StepBudget {
     ///
     /// # Errors
     /// [`OverBudget`] when these are too many.
+    #[inline]
     pub fn spend(&mut self, index: usize, insn: &Insn) -> Result<(), OverBudget> {
         let steps = match insn {
             Insn::Gemm(gemm) => gemm.steps(),

@@ -241,6 +241,7 @@ impl Dots<'_> {
 
     /// What the sums of a column start from beside the accumulators, and those of the second tiles.
     #[cfg(target_arch = "x86_64")]
+    #[inline]
     fn first(&self, column: usize) -> [[i32; COLUMN]; 2] {
         let columns = self.tiles.columns();
         let mut first = [[0i32; COLUMN]; 2];

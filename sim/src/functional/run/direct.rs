@@ -13,6 +13,7 @@ use super::gemm_loops::{GemmLoops, Trip};
 use super::near::Near;
 use super::ops::{LoadOp, StoreOp};
 use super::scratchpads::Scratchpads;
+use super::shape::Shape;
 use crate::error::SimError;
 use crate::kernels::direct::{DotRow, DotRows, Dots, Second, Single, Singles, Tap, Tiles};
 use crate::kernels::lanes::{self, TileOp, TileRun};
@@ -423,7 +424,13 @@ impl Direct {
             .span(load.mem, &rows, memory)
             .map_err(|_| Outside)?;
         let bytes = &memory.region(span.region)[span.start..span.start + span.len];
-        super::load(&LoadOp::of(load, &rows, span), pads, bytes);
+        let padding = [load.x_pad_0, load.x_pad_1, load.y_pad_0, load.y_pad_1];
+        // Most loads are one run of bytes: nothing is described for these.
+        if padding == [0; 4] && Shape::of(&rows).is_dense() {
+            pads.fill(load.mem, load.sram_base.into(), bytes);
+        } else {
+            super::load(&LoadOp::of(load, &rows, span), pads, bytes);
+        }
         Ok(())
     }
 

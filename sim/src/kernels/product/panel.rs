@@ -41,20 +41,16 @@ impl Panel {
             Format::Fours => PAIR,
         };
         let all = columns.chunks(together);
-        // Lines of a column that lie together: eight outputs each, or all.
-        let beside = if format == Format::Wide { 2 } else { 1 };
         for (columns, tap) in all.flat_map(|some| (0..taps).map(move |tap| (some, tap))) {
-            if format == Format::Plain {
-                for column in columns {
-                    plain(column, tap, block, &mut lines);
+            match format {
+                Format::Plain => {
+                    for column in columns {
+                        plain(column, tap, block, &mut lines);
+                    }
                 }
-            }
-            for at in (0..tile_lines(format, block)).step_by(beside) {
-                for column in columns {
-                    let (tile, first) = (column.tiles[tap], column.first);
-                    let line = |at| tile_line(tile, [first, at], format, block);
-                    lines.extend((at..at + beside).map(line));
-                }
+                Format::Wide => interleave::<8>(columns, tap, block, &mut lines),
+                Format::Pairs => pairs(columns, tap, block, &mut lines),
+                Format::Biased | Format::Fours => interleave::<16>(columns, tap, block, &mut lines),
             }
         }
         Self {
@@ -132,13 +128,32 @@ fn plain(column: &Column<'_>, tap: usize, block: usize, lines: &mut Vec<Line>) {
     }
 }
 
-/// One of the [`tile_lines`] lines of a column of a tile, which begins with output `first`.
-fn tile_line(tile: &[u8], [first, at]: [usize; 2], format: Format, block: usize) -> Line {
-    match format {
-        Format::Pairs => pair(tile, [first, at * 2], block),
-        Format::Wide => line::<8>(tile, [first + at % 2 * 8, at / 2 * 4], block),
-        // A tile has no line of the plain form.
-        Format::Biased | Format::Fours | Format::Plain => line::<16>(tile, [first, at * 4], block),
+/// For each group of four inputs and each column, lines of `OUTPUTS` outputs: 16 of bytes or 8 of
+/// int16.
+fn interleave<const OUTPUTS: usize>(
+    columns: &[Column<'_>],
+    tap: usize,
+    block: usize,
+    lines: &mut Vec<Line>,
+) {
+    for k in (0..block).step_by(4) {
+        for column in columns {
+            for part in (0..COLUMN).step_by(OUTPUTS) {
+                lines.push(line::<OUTPUTS>(
+                    column.tiles[tap],
+                    [column.first + part, k],
+                    block,
+                ));
+            }
+        }
+    }
+}
+
+/// For each group of two inputs and each column, a line of int16 for 16 outputs.
+fn pairs(columns: &[Column<'_>], tap: usize, block: usize, lines: &mut Vec<Line>) {
+    for k in (0..block).step_by(2) {
+        let line = |column: &Column<'_>| pair(column.tiles[tap], [column.first, k], block);
+        lines.extend(columns.iter().map(line));
     }
 }
 
@@ -188,7 +203,12 @@ pub(in crate::kernels) fn lay_out(
 ) -> [i32; COLUMN] {
     let block = tile.len().isqrt();
     for (at, to) in lines.iter_mut().enumerate() {
-        *to = tile_line(tile, [first, at], format, block);
+        *to = match format {
+            Format::Plain => return [0; COLUMN],
+            Format::Pairs => pair(tile, [first, at * 2], block),
+            Format::Wide => line::<8>(tile, [first + at % 2 * 8, at / 2 * 4], block),
+            Format::Biased | Format::Fours => line::<16>(tile, [first, at * 4], block),
+        };
     }
     correction(&[tile], first, format, block)
 }
