@@ -10,6 +10,39 @@ from pyvta._layers import Layer
 from pyvta._report import Report
 from pyvta._results import Check, Compiled, NodeArg, QuantizedModel, RunReport, Verification
 
+__all__ = [
+    "Buffer",
+    "Device",
+    "InferenceSession",
+    "InsnTimes",
+    "Measured",
+    "Pending",
+    "Promise",
+    "Sweeper",
+    "Timeline",
+    "Tuner",
+    "Views",
+    "__version__",
+    "assemble",
+    "check",
+    "compile",
+    "decode",
+    "decode_uops",
+    "disassemble",
+    "encode",
+    "encode_uops",
+    "isa_check_program",
+    "isa_config",
+    "isa_fields",
+    "list_boards",
+    "list_devices",
+    "list_models",
+    "quantize",
+    "read_layers",
+    "verify",
+    "write_file",
+]
+
 __version__: str
 
 def read_layers(
