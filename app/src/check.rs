@@ -404,8 +404,8 @@ impl Found {
     fn add_or_note(&mut self, report: Result<Report, HazardError>, place: &str) -> Result<()> {
         match report {
             Ok(report) => self.add(&report, |_| place.to_owned()),
-            Err(HazardError::Token(error)) if !self.faults.is_empty() => {
-                let note = format!("{place}not checked for hazards: {error}");
+            Err(HazardError::Token(_)) if !self.faults.is_empty() => {
+                let note = format!("{place}not checked for hazards: its tokens give no order");
                 self.notes.push(note);
             }
             Err(error) => return Err(error.into()),

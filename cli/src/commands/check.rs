@@ -61,7 +61,8 @@ fn print(args: &CheckArgs, found: &Found) -> Result<()> {
         0 => Some("no fault found; --hazards looks for races, too".to_owned()),
         n => Some(format!("{n} fault(s)")),
     };
-    let hazards = args.hazards.then(|| {
+    // Without an order of the instructions nothing was looked for, and a note says so.
+    let hazards = (args.hazards && found.runs > 0).then(|| {
         let count = match found.hazard_count {
             0 => "no hazard".to_owned(),
             n => format!("{n} hazard(s)"),

@@ -75,6 +75,16 @@ impl Verdict {
         let together = |loss: &Loss| of_resource(layer, loss.spend);
         // The first of equal ones, so that the longest of a resource's uses stands for it.
         let worst = losses.iter().rev().max_by_key(|loss| together(loss));
+        // The share of a resource, where the losses below name a part of it.
+        let part = |worst: &Loss| {
+            let part = percent(share(together(worst), layer.cycles));
+            let more = together(worst) > worst.cycles;
+            if more {
+                part + " for the ALU in all"
+            } else {
+                part
+            }
+        };
         match worst {
             Some(worst) if together(worst) > busy => {
                 let share = share(together(worst), layer.cycles);
@@ -82,7 +92,7 @@ impl Verdict {
                     resource: cause(layer, worst.spend).0,
                     spend: worst.spend,
                     share,
-                    words: format!("{}: {}.", percent(share), worst.words),
+                    words: format!("{}: {}.", part(worst), worst.words),
                 }
             }
             worst => {
@@ -91,7 +101,7 @@ impl Verdict {
                     percent(share(busy, layer.cycles))
                 );
                 if let Some(worst) = worst {
-                    let part = percent(share(together(worst), layer.cycles));
+                    let part = part(worst);
                     words.push_str(&format!(" Largest loss, {part}: {}.", worst.words));
                 }
                 Self {
