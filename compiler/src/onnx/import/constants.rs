@@ -35,6 +35,8 @@ impl Import<'_> {
                 let count: usize = self.graph.values[x.0].shape.iter().product();
                 (vec![], Data::I64(vec![count as i64]))
             }
+            // In training mode, which its third input says, a Dropout is another matter.
+            ("Dropout", _) if arguments.len() > 2 => return Ok(false),
             ("Identity" | "Dropout", Some(x)) if self.graph.values[x.0].data.is_some() => {
                 return self.alias(output, x).map(|()| true);
             }
