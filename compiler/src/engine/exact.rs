@@ -211,26 +211,59 @@ impl Parts<'_> {
         });
         let to = |number| vec![("to".to_owned(), OnnxAttribute::Int(number))];
         let zero = self.push(onnx("Cast", 1, to(1)), &[zero], "zero");
-        // A single divisor would be a reciprocal again: there are two values at least.
-        let shape = self.shape.clone();
-        let mut wide = shape.clone();
-        wide.push(2);
-        let single = [&shape[..], &[1]].concat();
-        let column = self.reshaped(x, &single, "column");
-        let sizes = Data::I64(wide.iter().map(|&d| d as i64).collect());
-        let sizes = self.value("twice.sizes", &[wide.len()], Some(sizes));
-        let [twice, scales] = [(column, "twice"), (scale, "scales")].map(|(of, what)| {
-            self.shaped(onnx("Expand", 2, vec![]), &[of, sizes], what, wide.clone())
-        });
-        let steps = self.shaped(Op::Div, &[twice, scales], "steps", wide.clone());
-        let first = Entries::run(shape.len(), 0, 1).into();
-        let steps = self.shaped(first, &[steps], "first", single);
-        let steps = self.reshaped(steps, &shape, "row");
+        let steps = self.quotient(x, scale);
         let rounded = self.push(onnx("Round", 1, vec![]), &[steps], "rounded");
         let moved = self.push(Op::Add, &[rounded, zero], "moved");
         let (min, max) = (0.0, 255.0);
         let clamped = self.push(Op::Clip { min, max }, &[moved], "clamped");
         self.last(onnx("Cast", 1, to(2)), &[clamped])
+    }
+
+    /// The first input by a single number that is computed. The library would multiply by its reciprocal: there are two
+    /// divisors at least.
+    fn quotient(&mut self, x: ValueId, by: ValueId) -> ValueId {
+        let shape = self.shape.clone();
+        let wide = [&shape[..], &[2]].concat();
+        let single = [&shape[..], &[1]].concat();
+        let column = self.reshaped(x, &single, "column");
+        let sizes = Data::I64(wide.iter().map(|&d| d as i64).collect());
+        let sizes = self.value("twice.sizes", &[wide.len()], Some(sizes));
+        let [twice, divisors] = [(column, "twice"), (by, "divisors")].map(|(of, what)| {
+            self.shaped(onnx("Expand", 2, vec![]), &[of, sizes], what, wide.clone())
+        });
+        let steps = self.shaped(Op::Div, &[twice, divisors], "steps", wide);
+        let first = Entries::run(shape.len(), 0, 1).into();
+        let steps = self.shaped(first, &[steps], "first", single);
+        self.reshaped(steps, &shape, "quotient")
+    }
+
+    /// A QuantizeLinear whose one step is computed: `clamp(round(x / scale) + zero)`.
+    pub(super) fn rounded_at_run(&mut self, x: ValueId) -> Option<()> {
+        let (scale, zero) = (*self.node.inputs.get(1)?, self.node.inputs.get(2).copied());
+        if self.graph.values[scale.0].shape.iter().product::<usize>() != 1 {
+            return None;
+        }
+        let (low, high, number) = match self.graph.values[self.node.output.0].element {
+            Element::I8 => (-128.0, 127.0, 3),
+            Element::U8 => (0.0, 255.0, 2),
+            _ => return None,
+        };
+        let to = |number| {
+            onnx(
+                "Cast",
+                1,
+                vec![("to".to_owned(), OnnxAttribute::Int(number))],
+            )
+        };
+        let steps = self.quotient(x, scale);
+        let mut now = self.push(onnx("Round", 1, vec![]), &[steps], "rounded");
+        if let Some(zero) = zero {
+            let zero = self.shaped(to(1), &[zero], "zero", vec![]);
+            now = self.push(Op::Add, &[now, zero], "moved");
+        }
+        let (min, max) = (low, high);
+        let clamped = self.push(Op::Clip { min, max }, &[now], "clamped");
+        self.last(to(number), &[clamped])
     }
 
     fn padded_with_zero_point(&mut self, x: ValueId, op: &OnnxOp) -> Option<()> {

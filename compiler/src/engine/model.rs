@@ -62,7 +62,8 @@ fn divided(graph: &mut Graph, node: &Node, axis: usize) -> Option<()> {
     let shape = graph.values[node.output.0].shape.clone();
     let constant = |index: usize| graph.values[node.inputs.get(index)?.0].data.clone();
     let Some(Data::F32(scales)) = constant(1) else {
-        return None;
+        let (mut parts, x) = Parts::of(graph, node)?;
+        return parts.rounded_at_run(x);
     };
     // Without a zero point the output is uint8.
     let zeros = match node.inputs.len() {

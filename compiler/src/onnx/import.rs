@@ -6,6 +6,7 @@ pub(crate) mod budget;
 mod constants;
 mod fused;
 mod gemm;
+mod nhwc;
 mod older;
 mod order;
 mod qoperator;
@@ -61,6 +62,7 @@ pub fn load_part(bytes: Vec<u8>, options: &ReadOptions<'_>) -> Result<Partial, O
         .graph
         .ok_or_else(|| OnnxError::Model("the file has no graph".to_owned()))?;
     escape_names(&mut proto);
+    nhwc::turn(&mut proto);
     qoperator::expand(&mut proto);
     gemm::turn(&mut proto);
     let mut import = Import {

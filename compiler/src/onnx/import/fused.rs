@@ -394,10 +394,16 @@ impl Parts<'_> {
     /// The same of floats that are rounded to uint8 before.
     fn dynamic(&mut self) -> Option<()> {
         let (x, weights, scale) = (self.input(0)?, self.input(1)?, self.input(2)?);
-        let steps = self.push("DynamicQuantizeLinear", vec![x], vec![]);
-        let more = ["scale", "zero"].map(|what| format!("{steps}/{what}"));
-        self.nodes.last_mut()?.output.extend(more.clone());
-        let [own, zero] = more;
+        // A node for each of the outputs: all are one in what is written.
+        let mut output = |at: usize| {
+            let made = self.push("DynamicQuantizeLinear", vec![x.clone()], vec![]);
+            let mut outputs = vec![String::new(); at];
+            outputs.push(made.clone());
+            let node = self.nodes.last_mut()?;
+            node.output = outputs;
+            Some(made)
+        };
+        let (steps, own, zero) = (output(0)?, output(1)?, output(2)?);
         let operands = [steps, weights, zero, self.input(3).unwrap_or_default()].to_vec();
         self.scaled(operands, own, scale, 4)
     }
