@@ -12,7 +12,6 @@ use serde_json::Value;
 use vta_app::images::Source;
 use vta_app::images::default_images;
 use vta_app::open::Preprocess;
-use vta_app::options::NetworkOptions;
 use vta_app::{Feed, Model, Session, Target, Values};
 
 use gcc::{Linked, Program, capi};
@@ -118,7 +117,7 @@ fn outputs_and_counters_are_those_of_the_library_of_rust() {
     let program = Program::new(&capi().join("tests/programs/outputs.c"), Linked::Dynamic);
     let folder = tempfile::tempdir().unwrap();
     let bundle = folder.path().join("demo.vta");
-    let compiled = vta_app::compile::bundle("demo", &NetworkOptions::default(), &()).unwrap();
+    let compiled = vta_app::compile::bundle("demo", &Target::default(), &()).unwrap();
     compiled.save(&bundle).unwrap();
     let bundle = bundle.to_str().unwrap();
     let cat = cat();
@@ -261,7 +260,7 @@ fn a_bundle_that_changes_while_it_is_open_gives_no_wrong_values_and_no_signal() 
     let program = Program::new(&capi().join("tests/programs/changed.c"), Linked::Dynamic);
     let folder = tempfile::tempdir().unwrap();
     let bundle = folder.path().join("demo.vta");
-    let compiled = vta_app::compile::bundle("demo", &NetworkOptions::default(), &()).unwrap();
+    let compiled = vta_app::compile::bundle("demo", &Target::default(), &()).unwrap();
     compiled.save(&bundle).unwrap();
     let whole = std::fs::read(&bundle).unwrap();
     let expected = runs(&program, &bundle, 0, |_| {});

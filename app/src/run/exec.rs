@@ -28,7 +28,7 @@ const PROGRAM: &str = "program";
 /// # Errors
 /// Options that only networks have, a file that is no program, a failure of the device.
 pub fn exec(args: &RunOptions) -> Result<Done> {
-    let (path, target) = (Path::new(&args.model), &args.network.target);
+    let (path, target) = (Path::new(&args.model), &args.target);
     ensure!(
         !target.device.contains(','),
         "{}: a program written by hand runs on one device";

@@ -8,8 +8,9 @@ mod model;
 
 use std::sync::{Arc, LazyLock};
 
+use vta_app::Target;
 use vta_app::open::{self, Preprocess};
-use vta_app::options::{NetworkOptions, PreprocessOptions};
+use vta_app::options::PreprocessOptions;
 use vta_app::{compile, images};
 use vta_driver::{FlatCut, Program, QueueLimits, Session, flat_image};
 use vta_rt::{BatchStats, Fault, Image, Runtime, Status, Visibility};
@@ -31,7 +32,7 @@ struct Sample {
 
 impl Sample {
     fn of(name: &str) -> Self {
-        let made = compile::bundle(name, &NetworkOptions::default(), &()).unwrap();
+        let made = compile::bundle(name, &Target::default(), &()).unwrap();
         let program = made.program;
         let device = Arc::new(SimDevice::functional(program.config.clone()));
         let limits = QueueLimits::default();

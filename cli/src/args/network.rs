@@ -1,12 +1,12 @@
 //! Arguments of commands that take a network or a layer.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueEnum};
-use vta_app::options::{
-    InputShape, NetworkOptions, PreprocessOptions, Preset, QuantizeOptions, RunOptions, Target,
-};
+use vta_app::Target;
+use vta_app::options::{PreprocessOptions, Preset, QuantizeOptions, RunOptions, input_shape};
 use vta_compiler::quantize::{Method, Mode, Options, WeightScales};
 use vta_compiler::semantics::Requant;
 use vta_driver::FlatCut;
@@ -66,8 +66,15 @@ impl PreprocessArgs {
 pub struct ShapeArgs {
     /// Shape of an input whose dimensions an ONNX file leaves open (default: a batch of 1). A single
     /// input needs no NAME=. May be repeated
-    #[arg(long = "input-shape", value_name = "NAME=1x3x224x224")]
-    pub shapes: Vec<InputShape>,
+    #[arg(long = "input-shape", value_name = "NAME=1x3x224x224", value_parser = input_shape)]
+    shapes: Vec<(String, Vec<usize>)>,
+}
+
+impl ShapeArgs {
+    /// By the inputs' names.
+    pub fn all(&self) -> BTreeMap<String, Vec<usize>> {
+        self.shapes.iter().cloned().collect()
+    }
 }
 
 /// Where tiles come from.
@@ -198,20 +205,18 @@ impl RunArgs {
     pub fn options(&self) -> RunOptions {
         RunOptions {
             model: self.model.clone(),
-            network: NetworkOptions {
-                target: Target {
-                    against: self.against.clone(),
-                    wave: self.wave.clone(),
-                    tiles: self.tiles.cache.clone(),
-                    placement: self.placement.clone(),
-                    allow_host: self.allow_host,
-                    threads: self.threads,
-                    batch: self.batch,
-                    ..self.device.target(&self.views)
-                },
-                shapes: self.shape.shapes.clone(),
+            target: Target {
+                against: self.against.clone(),
+                wave: self.wave.clone(),
+                tiles: self.tiles.cache.clone(),
+                placement: self.placement.clone(),
+                allow_host: self.allow_host,
+                threads: self.threads,
+                batch: self.batch,
+                shapes: self.shape.all(),
                 requant: self.requant.requant,
                 preprocess: self.preprocess.options(),
+                ..self.device.target(&self.views)
             },
             input: self.input.clone(),
             limit: self.limit,
@@ -365,7 +370,7 @@ impl QuantizeArgs {
     pub fn options(&self) -> QuantizeOptions {
         QuantizeOptions {
             model: self.model.clone(),
-            input_shape: self.shape.shapes.clone(),
+            input_shape: self.shape.all(),
             calibration: self.calibration.clone(),
             quantize: Options {
                 method: self.method,
@@ -381,18 +386,16 @@ impl QuantizeArgs {
 }
 
 impl CompileArgs {
-    pub fn options(&self) -> NetworkOptions {
-        NetworkOptions {
-            target: Target {
-                config: self.config.clone().map(Into::into),
-                board: self.board.board.clone(),
-                allow_host: self.allow_host,
-                tiles: self.tiles.cache.clone(),
-                ..Target::default()
-            },
-            shapes: self.shape.shapes.clone(),
+    pub fn target(&self) -> Target {
+        Target {
+            config: self.config.clone().map(Into::into),
+            board: self.board.board.clone(),
+            allow_host: self.allow_host,
+            tiles: self.tiles.cache.clone(),
+            shapes: self.shape.all(),
             requant: self.requant.requant,
             preprocess: self.preprocess.options(),
+            ..Target::default()
         }
     }
 }

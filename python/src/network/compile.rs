@@ -110,11 +110,11 @@ pub fn verify<'py>(
     given: Option<&Bound<'py, PyDict>>,
 ) -> PyResult<Bound<'py, PyAny>> {
     let mut options = options::read(given)?;
-    options.target.device = options::device(device)?;
+    options.device = options::device(device)?;
     let (py, origin) = (model.py(), Origin::of(model)?);
     let (name, bytes) = (&*origin.name, origin.bytes(py).map(<[u8]>::to_vec));
     let mut session = aside(py, None, |watch| {
-        Session::verifying(options.open(name, bytes)?, &options.target, watch)
+        Session::verifying(options.open(name, bytes)?, &options, watch)
     })?;
     let taken = take(inputs, session.inputs(), Unit::Model)?;
     let feeds = feeds(&taken)?;
