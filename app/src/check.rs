@@ -256,7 +256,7 @@ fn network(
 }
 
 /// The hazards of a program, a line each, for `vta run --hazards`.
-pub fn hazards_of_program(program: &Arc<Program>) -> Result<Vec<String>> {
+pub(crate) fn hazards_of_program(program: &Arc<Program>) -> Result<Vec<String>> {
     let mut found = Found::default();
     found.find_hazards(program)?;
     let line = |(place, hazard): &(String, Hazard)| format!("{place}{hazard}");
@@ -264,7 +264,7 @@ pub fn hazards_of_program(program: &Arc<Program>) -> Result<Vec<String>> {
 }
 
 /// The hazards of a program written by hand, a line each.
-pub fn hazards_of(source: &Source, case: &Case) -> Result<Vec<String>> {
+pub(crate) fn hazards_of(source: &Source, case: &Case) -> Result<Vec<String>> {
     let report = as_written(hazards::check_case(case)?, &source.insns);
     Ok(report.hazards.iter().map(ToString::to_string).collect())
 }

@@ -44,7 +44,7 @@
 pub mod check;
 pub mod compile;
 pub mod device;
-pub mod error;
+mod error;
 pub mod files;
 pub mod images;
 pub mod open;
@@ -57,9 +57,9 @@ pub mod sweep;
 mod watch;
 
 pub use compile::Compiled;
-pub use error::{Error, Result};
+pub use error::{Error, Result, message};
 pub use open::{Model, Tensor};
 pub use options::Target;
 pub use report::Report;
-pub use run::{Feed, Images, Output, Outputs, Session, Values};
+pub use run::{Feed, Output, Outputs, Session, Values};
 pub use watch::Watch;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::Result;
 use vta_app::compile::Plans;
 use vta_app::report::format::{bytes, percent, short};
-use vta_app::report::{Timed, utilization};
+use vta_app::report::{Report, utilization};
 use vta_app::run::Outcome;
 use vta_files::printable;
 use vta_sim::views::Verdict;
@@ -202,7 +202,7 @@ fn program_name() -> String {
 }
 
 /// One pass in cycles, against its bound and the matrix unit's peak.
-fn cycles_line(outcome: &Outcome, timed: &Timed) -> String {
+fn cycles_line(outcome: &Outcome, timed: &Report) -> String {
     let (total, bound) = (timed.total(), timed.bound_cycles());
     let macs: u64 = outcome.program.layers.iter().map(|l| l.macs).sum();
     let useful = macs * outcome.program.config.batch() as u64;
@@ -313,7 +313,7 @@ fn host_line(outcome: &Outcome) -> String {
 }
 
 /// What a pass takes with the host.
-fn host_estimate(outcome: &Outcome, timed: &Timed) -> String {
+fn host_estimate(outcome: &Outcome, timed: &Report) -> String {
     let (time, speed) = (timed.host.time(&timed.speed), &timed.speed);
     let images = outcome.program.config.batch() as f64;
     format!(

@@ -57,7 +57,7 @@ fn refused(error: ListingError) -> Error {
 }
 
 /// Whether a file is a listing, by its name's end.
-pub fn is_listing(file: &Path) -> bool {
+pub(crate) fn is_listing(file: &Path) -> bool {
     files::is(file, &["csv"])
 }
 

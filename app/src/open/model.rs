@@ -67,7 +67,7 @@ impl Model {
     /// # Errors
     /// As for [`Model::open`]; [`Error::Model`] for a shape that the file excludes, or of an input
     /// that it hasn't; [`Error::Usage`] for shapes of what is no ONNX file.
-    pub fn open_with(name: &str, shapes: &BTreeMap<String, Vec<usize>>) -> Result<Self> {
+    pub(crate) fn open_with(name: &str, shapes: &BTreeMap<String, Vec<usize>>) -> Result<Self> {
         let network = load(name, shapes)?;
         let name = name.to_owned();
         Ok(Self { name, network })
@@ -85,7 +85,7 @@ impl Model {
     ///
     /// # Errors
     /// As for [`Model::from_onnx`], and for a shape that the model excludes, or of an input that it hasn't.
-    pub fn from_onnx_with(
+    pub(crate) fn from_onnx_with(
         name: &str,
         bytes: Vec<u8>,
         shapes: &BTreeMap<String, Vec<usize>>,
@@ -107,12 +107,12 @@ impl Model {
     }
 
     /// As what it was opened.
-    pub fn network(&self) -> &Network {
+    pub(crate) fn network(&self) -> &Network {
         &self.network
     }
 
     /// As what it was opened, taken apart.
-    pub fn into_network(self) -> Network {
+    pub(crate) fn into_network(self) -> Network {
         self.network
     }
 
@@ -198,7 +198,7 @@ impl Model {
 }
 
 /// A network before it is compiled, or one that is compiled already.
-pub enum Network {
+pub(crate) enum Network {
     /// As the file has it, float or int8.
     Graph(Box<Graph>),
     /// As a device runs it, of a bundle.

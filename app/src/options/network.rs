@@ -75,7 +75,8 @@ impl Target {
     /// Opens a network by name, or reads one that is in memory.
     ///
     /// # Errors
-    /// As for [`Model::open_with`] and [`Model::from_onnx_with`].
+    /// As for [`Model::open`] and [`Model::from_onnx`], and for a shape that the model excludes, or of an input
+    /// that it hasn't.
     pub fn open(&self, name: &str, bytes: Option<Vec<u8>>) -> Result<Model> {
         let mut model = match bytes {
             Some(bytes) => Model::from_onnx_with(name, bytes, &self.shapes)?,

@@ -172,7 +172,7 @@ fn facts(outcome: &Outcome) -> Value {
     match &outcome.timed {
         Some(timed) => {
             object["timing_only"] = json!(outcome.timing_only);
-            add_keys(&mut object, timed.json(macs * images, passes));
+            add_keys(&mut object, timed.keys(macs * images, passes));
         }
         None => {
             if let Some(cycles) = outcome.found.marks.cycles() {

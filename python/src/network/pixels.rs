@@ -3,7 +3,7 @@
 use numpy::ndarray::Array4;
 use numpy::{IntoPyArray, PyArray4, PyReadonlyArray4, PyUntypedArrayMethods};
 use pyo3::prelude::*;
-use vta_app::images::{Picture, Pixels};
+use vta_app::images::Picture;
 use vta_app::open::Preprocess;
 use vta_app::options::PreprocessOptions;
 use vta_app::{Error, Tensor, Watch};
@@ -52,12 +52,8 @@ pub fn prepared<'py>(
             if watch.cancelled() {
                 return Err(Error::Cancelled);
             }
-            let picture = Picture {
-                name: format!("picture {index}"),
-                chw: [c, h, w],
-                pixels: Pixels::Planar(picture.to_vec()),
-                label: None,
-            };
+            let name = format!("picture {index}");
+            let picture = Picture::planar(name, [c, h, w], picture.to_vec());
             values.extend(how.apply(&picture, chw)?);
         }
         Ok(values)

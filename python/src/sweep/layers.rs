@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
-use vta_app::error::Error;
+use vta_app::Error;
 use vta_app::sweep::{Shape, Workload};
 
 use crate::error::raise;
