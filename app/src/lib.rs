@@ -51,7 +51,7 @@ pub mod open;
 pub mod options;
 pub mod quantize;
 pub mod report;
-pub mod room;
+mod room;
 pub mod run;
 pub mod sweep;
 mod watch;

@@ -16,6 +16,7 @@ use vta_driver::Budget;
 
 pub use self::hints::did_you_mean;
 pub use self::network::{Slot, named};
+use crate::open::Preprocess;
 
 /// A `vta_config.json`, or what stands in one.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -84,8 +85,8 @@ pub struct Target {
     pub shapes: BTreeMap<String, Vec<usize>>,
     /// How int32 sums become int8; `None` is what the model says.
     pub requant: Option<Requant>,
-    /// How images become inputs.
-    pub preprocess: PreprocessOptions,
+    /// How images become inputs, as far as it isn't as the model says.
+    pub preprocess: Preprocess,
 }
 
 impl Default for Target {
@@ -119,7 +120,7 @@ impl Target {
             batch: None,
             shapes: BTreeMap::new(),
             requant: None,
-            preprocess: PreprocessOptions::default(),
+            preprocess: Preprocess::default(),
         }
     }
 
@@ -127,32 +128,6 @@ impl Target {
     pub fn devices(&self) -> Vec<&str> {
         self.device.split(',').collect()
     }
-}
-
-/// A known recipe from pixels to the network's input.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Preset {
-    /// 1/255, ImageNet's mean and standard deviation.
-    Imagenet,
-    /// 1/255, CIFAR-10's mean and standard deviation.
-    Cifar10,
-    /// 0..255 as they are.
-    Raw,
-}
-
-/// How images become the network's input; what is `None` is the model's own, or the preset's.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct PreprocessOptions {
-    /// The recipe to begin with.
-    pub preprocess: Option<Preset>,
-    /// Mean of each channel after scaling, or one for all.
-    pub mean: Option<Vec<f32>>,
-    /// Standard deviation of each channel after scaling, or one for all.
-    pub std: Option<Vec<f32>>,
-    /// Factor on pixel values of 0..255.
-    pub scale: Option<f32>,
 }
 
 /// The name and shape of an input whose dimensions a model leaves open: `NAME=1x3x224x224`, or the dimensions
@@ -221,8 +196,8 @@ pub struct QuantizeOptions {
     pub quantize: quantize::Options,
     /// Calibration images to use at most.
     pub limit: Option<usize>,
-    /// How images become inputs.
-    pub preprocess: PreprocessOptions,
+    /// How images become inputs, as far as it isn't as the model says.
+    pub preprocess: Preprocess,
 }
 
 impl QuantizeOptions {
@@ -234,7 +209,7 @@ impl QuantizeOptions {
             calibration: vec![calibration.into()],
             quantize: quantize::Options::new(Mode::Multiply),
             limit: None,
-            preprocess: PreprocessOptions::default(),
+            preprocess: Preprocess::default(),
         }
     }
 }

@@ -18,7 +18,7 @@ mod verify;
 
 pub use self::exec::{Done, exec};
 pub use self::feeds::image_values;
-pub use self::json::{counters_json, json};
+pub use self::json::counters_json;
 pub use self::network::{plans, run};
 pub use self::outcome::{LayerRow, Outcome};
 pub use self::replay::replay;

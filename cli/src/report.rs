@@ -123,7 +123,7 @@ fn summary(outcome: &Outcome, args: &RunArgs, out: &mut String) {
         if outcome.host.ops() > 0 {
             out.push_str(&host_estimate(outcome, timed));
         }
-    } else if let (Some(cycles), None) = (outcome.found.marks.cycles(), &outcome.design) {
+    } else if let (Some(cycles), None) = (outcome.device_cycles(), &outcome.design) {
         let each = cycles / images.max(1) as u64;
         out.push_str(&format!(
             "{cycles} cycles by its counter, {each} an image\n"

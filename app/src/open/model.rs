@@ -20,7 +20,6 @@ use crate::files;
 use crate::images;
 
 use crate::open::{Preprocess, source};
-use crate::options::Preset;
 use crate::options::hints;
 use crate::options::names::{EXEC, INPUT, INPUT_SHAPE, MODELS};
 use crate::room;
@@ -167,10 +166,7 @@ impl Model {
     /// [`Error::Input`] when what it says can't be read.
     pub fn preprocess(&self) -> Result<Option<Preprocess>> {
         let stated = self.metadata().get("preprocess");
-        let read = |json: &String| {
-            serde_json::from_str(json).with_context(|| "the model's preprocessing".to_owned())
-        };
-        stated.map(read).transpose()
+        stated.map(|json| Preprocess::stated(json)).transpose()
     }
 
     /// How int32 sums become int8, over what the model says. A compiled network stays as it is.
@@ -250,7 +246,9 @@ pub(crate) fn demo() -> Result<Graph> {
     let mut graph = onnx::load(DEMO_MODEL)?;
     let labels = serde_json::to_string(&CIFAR10)?;
     graph.metadata.insert("labels".to_owned(), labels);
-    let recipe = Preprocess::preset(Preset::Cifar10).to_json();
+    let recipe = Preprocess::named("cifar10")
+        .map_err(Error::input)?
+        .to_json();
     graph.metadata.insert("preprocess".to_owned(), recipe);
     Ok(graph)
 }

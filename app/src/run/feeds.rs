@@ -13,7 +13,6 @@ use vta_compiler::host::Ends;
 use crate::error::{Context, Error, Result, bail, ensure};
 use crate::images::{Item, Reader, Source, default_images};
 use crate::open::{Preprocess, Tensor, to_int8};
-use crate::options::PreprocessOptions;
 use crate::options::names::INPUT;
 use crate::quantize::calibrate::Calibration;
 use crate::room;
@@ -88,7 +87,7 @@ pub fn image_values(
     let bytes = (source.len() as u64).saturating_mul(8 * input.len() as u64);
     let images = || format!("{} images of input '{}'", source.len(), input.port.name);
     room::ask(bytes, images)?;
-    let recipe = Preprocess::choose(&PreprocessOptions::default(), stated, watch)?;
+    let recipe = Preprocess::choose(&Preprocess::default(), stated, watch)?;
     let (mut real, mut whole) = (Vec::new(), Vec::new());
     let mut reader = source.reader();
     while let Some(item) = reader.next_item()? {

@@ -132,6 +132,11 @@ impl Outcome {
             .unwrap_or_else(|| format!("class {class}"))
     }
 
+    /// What the devices' own counters said of the run, where they have one.
+    pub fn device_cycles(&self) -> Option<u64> {
+        self.found.marks.cycles()
+    }
+
     /// Passes over the program: each takes BATCH images.
     pub fn passes(&self) -> u64 {
         self.images.len().div_ceil(self.program.config.batch()) as u64

@@ -6,7 +6,8 @@ use std::path::PathBuf;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueEnum};
 use vta_app::Target;
-use vta_app::options::{PreprocessOptions, Preset, QuantizeOptions, RunOptions, input_shape};
+use vta_app::open::Preprocess;
+use vta_app::options::{QuantizeOptions, RunOptions, input_shape};
 use vta_compiler::quantize::{Method, Mode, Options, WeightScales};
 use vta_compiler::semantics::Requant;
 use vta_driver::FlatCut;
@@ -29,11 +30,11 @@ fn one_of<T: Copy + Send + Sync + 'static, const N: usize>(
 pub struct PreprocessArgs {
     /// Known recipe: (x * scale - mean) / std in RGB
     #[arg(long, value_parser = one_of([
-        ("imagenet", Preset::Imagenet, "1/255, ImageNet's mean and standard deviation"),
-        ("cifar10", Preset::Cifar10, "1/255, CIFAR-10's mean and standard deviation"),
-        ("raw", Preset::Raw, "0..255 as they are"),
+        ("imagenet", "imagenet", "1/255, ImageNet's mean and standard deviation"),
+        ("cifar10", "cifar10", "1/255, CIFAR-10's mean and standard deviation"),
+        ("raw", "raw", "0..255 as they are"),
     ]))]
-    pub preprocess: Option<Preset>,
+    pub preprocess: Option<&'static str>,
     /// Mean of each channel after scaling, e.g. 0.485,0.456,0.406
     #[arg(
         long,
@@ -51,13 +52,16 @@ pub struct PreprocessArgs {
 }
 
 impl PreprocessArgs {
-    pub fn options(&self) -> PreprocessOptions {
-        PreprocessOptions {
-            preprocess: self.preprocess,
+    pub fn options(&self) -> Preprocess {
+        let known = self
+            .preprocess
+            .and_then(|name| Preprocess::named(name).ok());
+        let given = Preprocess {
             mean: self.mean.clone(),
             std: self.std.clone(),
             scale: self.scale,
-        }
+        };
+        given.or(known.unwrap_or_default())
     }
 }
 
