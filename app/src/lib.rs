@@ -19,7 +19,7 @@
 //! | to | there is |
 //! |---|---|
 //! | open a network, list networks, boards and devices | [`Model`], [`open`] |
-//! | say where it runs | [`Target`], [`options`], [`device`] |
+//! | say how it is opened and where it runs | [`Target`], [`options`], [`device`] |
 //! | read images and arrays | [`images`] |
 //! | quantise a model | [`mod@quantize`] |
 //! | compile it, write a bundle or a listing, see what passes and the fast executor make of it | [`compile`] |

@@ -1,5 +1,9 @@
-//! What a caller asks for, as plain data: the command line makes these from its arguments. A
-//! [`Target`] can be stored and sent, with what isn't given at its default.
+//! What a caller asks for, as plain data. A [`Target`] can be stored and sent, with what isn't given at its
+//! default.
+//!
+//! Python and C learn an option's name when they run, and set it through [`Target::slot`]. The command line knows
+//! its arguments when it is compiled: `clap` declares them there with their help, and the compiler checks the fields
+//! that they go to. This crate has no `clap`, so that Python's and C's libraries don't build it.
 
 pub(crate) mod hints;
 pub mod names;

@@ -1,10 +1,11 @@
 //! Where the cycles of a run go, as figures, JSON and a page.
 
-pub mod format;
+pub(crate) mod format;
 pub(crate) mod host_share;
 pub(crate) mod html;
 pub(crate) mod timed;
 
+pub use self::format::{bytes, percent, short};
 pub use self::host_share::{HostShare, HostSpeed};
 pub use self::timed::{Report, leave_out_additions, merge, utilization};
 

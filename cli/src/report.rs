@@ -5,8 +5,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use vta_app::compile::Plans;
-use vta_app::report::format::{bytes, percent, short};
-use vta_app::report::{Report, utilization};
+use vta_app::report::{Report, bytes, percent, short, utilization};
 use vta_app::run::Outcome;
 use vta_files::printable;
 use vta_sim::views::Verdict;
