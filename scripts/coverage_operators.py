@@ -244,6 +244,42 @@ def write(path, nodes, constants):
     onnx.save(helper.make_model(graph, opset_imports=imports, ir_version=10), path)
 
 
+def optimized(folder):
+    """Small networks as onnxruntime saves them, and as it quantises them at run time: name, path and an image."""
+    import onnxruntime
+    from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_dynamic, quantize_static
+
+    import coverage_small
+
+    class Reader(CalibrationDataReader):
+        def __init__(self, given):
+            self.given = iter([given])
+
+        def get_next(self):
+            return next(self.given, None)
+
+    def saved(source, level):
+        options = onnxruntime.SessionOptions()
+        options.graph_optimization_level = getattr(onnxruntime.GraphOptimizationLevel, f"ORT_ENABLE_{level}")
+        path = source.with_suffix(f".{level.lower()}.onnx")
+        options.optimized_model_filepath, options.log_severity_level = str(path), 3
+        return path, onnxruntime.InferenceSession(str(source), options, providers=["CPUExecutionProvider"])
+
+    for network in ["preact", "unet_nearest", "yolo", "conv1d"]:
+        own = folder / network
+        own.mkdir(exist_ok=True)
+        coverage_small.export(network, own, {"images": 1})
+        source, values = own / "classic.onnx", np.load(own / "classic.images.npy")
+        path, session = saved(source, "EXTENDED")
+        yield f"{network}, optimised", path, values
+        quantize_dynamic(str(source), str(own / "dynamic.onnx"), weight_type=QuantType.QInt8)
+        yield f"{network}, quantised at run time", own / "dynamic.onnx", values
+        reader = Reader({session.get_inputs()[0].name: values})
+        quantize_static(str(source), str(own / "int8.onnx"), reader, quant_format=QuantFormat.QDQ)
+        for level in ["EXTENDED", "ALL"]:
+            yield f"{network}, int8, {level.lower()}", saved(own / "int8.onnx", level)[0], values
+
+
 def failures(vta, folder):
     """What isn't as it should be, a line each."""
     import onnxruntime
@@ -270,11 +306,20 @@ def failures(vta, folder):
         if counts["ran"] < least * counts.total():
             failed.append(f"only {counts['ran']} of {counts.total()} tests of ONNX run")
         print(f"operators: {counts['ran']} tests of ONNX ran, {counts['refused']} were refused")
+    of_peer = lambda path: onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    for name, path, values in optimized(folder):
+        session = of_peer(path)
+        expected = session.run(None, {session.get_inputs()[0].name: values})
+        found, why = run(vta, path, values, folder)
+        expected = np.concatenate([value.ravel() for value in expected])
+        why = f"refused: {why}" if found is None else fault(found, expected)
+        if why:
+            failed.append(f"{name}: {why}")
     values = np.random.default_rng(2).normal(0, 1, (1, 4, 8, 8)).astype(np.float32)
     for name, nodes, constants in made():
         path = folder / "made.onnx"
         write(path, nodes, constants)
-        expected = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"]).run(None, {"x": values})[0]
+        expected = of_peer(path).run(None, {"x": values})[0]
         found, why = run(vta, path, values, folder)
         why = f"refused: {why}" if found is None else fault(found, expected)
         if why:

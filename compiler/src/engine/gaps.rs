@@ -2,6 +2,7 @@
 
 use super::composed::{Parts, onnx};
 use crate::graph::{Data, Entries, Graph, Node, OnnxAttribute, OnnxOp, Op, ValueId};
+use crate::onnx::elements;
 use crate::operators::planes::{Span, volume};
 use crate::qgraph::window::Window;
 
@@ -68,10 +69,10 @@ pub(super) fn volumes(parts: &mut Parts<'_>, x: ValueId, op: &OnnxOp) -> Option<
 
 impl Parts<'_> {
     /// The first input with values before and behind its last dimensions, if there are any.
-    fn padded(&mut self, x: ValueId, pads: &[[usize; 2]], value: f32) -> ValueId {
+    fn padded(&mut self, x: ValueId, pads: &[[usize; 2]], value: f32) -> Option<ValueId> {
         let first = self.shape.len() - pads.len();
         if pads.iter().all(|around| *around == [0, 0]) {
-            return x;
+            return Some(x);
         }
         let side = |at: usize| {
             let own = pads.iter().map(move |around| around[at] as i64);
@@ -83,7 +84,9 @@ impl Parts<'_> {
         let all: Vec<i64> = side(0).chain(side(1)).collect();
         let pads = self.value("pads", &[all.len()], Some(Data::I64(all)));
         let outside = self.constant("outside", &[], vec![value]);
-        self.push(onnx("Pad", 3, vec![]), &[x, pads, outside], "padded")
+        // What is padded is held, however little is left of it.
+        elements("padded", &self.shape).ok()?;
+        Some(self.push(onnx("Pad", 3, vec![]), &[x, pads, outside], "padded"))
     }
 
     /// One tap of every window along a dimension.
@@ -105,7 +108,7 @@ impl Parts<'_> {
             Taken::Mean { .. } => 0.0,
         };
         let pads: Vec<[usize; 2]> = spans.iter().map(|span| span.pads).collect();
-        let mut x = self.padded(x, &pads, outside);
+        let mut x = self.padded(x, &pads, outside)?;
         let joined = match taken {
             Taken::Most => "Max",
             Taken::Mean { .. } => "Sum",
@@ -165,7 +168,7 @@ impl Parts<'_> {
         if taps > MAX_TAPS {
             return None;
         }
-        let x = self.padded(x, &[deep.pads, [0, 0], [0, 0]], 0.0);
+        let x = self.padded(x, &[deep.pads, [0, 0], [0, 0]], 0.0)?;
         let list = |name: &str, values: &[usize]| {
             let values = values.iter().map(|&v| v as i64).collect();
             (name.to_owned(), OnnxAttribute::Ints(values))

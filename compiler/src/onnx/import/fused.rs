@@ -363,6 +363,9 @@ impl Parts<'_> {
         axis: i64,
         rank: usize,
     ) -> Option<()> {
+        if !(0..rank as i64).contains(&axis) {
+            return None;
+        }
         let square = self.push("Mul", vec![x.clone(), x.clone()], vec![]);
         let axes = ints("axes", (axis..rank as i64).collect());
         let mean = if self.opset < 18 {

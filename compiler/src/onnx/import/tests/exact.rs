@@ -194,3 +194,71 @@ fn training_isnt_taken_for_inference() {
     let error = refused(channels);
     assert!(error.contains("channel by channel"), "{error}");
 }
+
+#[test]
+fn a_product_with_a_vector_has_a_dimension_less() {
+    let vector = vec![1.0, -2.0, 0.5, 3.0, 0.0, 1.5];
+    let model = Model::default().floats("v", &[6], vector.clone());
+    let graph = model
+        .node("MatMul", &["x", "v"], "y", &[])
+        .read(21)
+        .unwrap();
+    assert_eq!(graph.values[graph.outputs[0].0].shape, [1, 2, 5]);
+    for (row, found) in image().chunks(6).zip(run(&graph)) {
+        let expected: f32 = row.iter().zip(&vector).map(|(x, v)| x * v).sum();
+        assert!((found - expected).abs() < 1e-5, "{found} for {expected}");
+    }
+}
+
+#[test]
+fn a_convolution_over_volumes_sums_its_taps_in_depth() {
+    let weights = vec![1.0, 2.0, -0.5, 0.25];
+    let model = Model::default()
+        .longs("shape", &[1, 2, 5, 3, 2])
+        .floats("w", &[1, 2, 2, 1, 1], weights.clone())
+        .node("Reshape", &["x", "shape"], "a", &[])
+        .node(
+            "Conv",
+            &["a", "w"],
+            "y",
+            &[ints("pads", &[1, 0, 0, 0, 0, 0])],
+        );
+    let at = |c: usize, depth: usize, place: usize| match depth {
+        0 => 0.0,
+        depth => image()[c * 30 + (depth - 1) * 6 + place],
+    };
+    let mut expected = Vec::new();
+    for (depth, place) in (0..5).flat_map(|d| (0..6).map(move |p| (d, p))) {
+        let taps = (0..4).map(|i| weights[i] * at(i / 2, depth + i % 2, place));
+        expected.push(taps.sum::<f32>());
+    }
+    let found = made(model);
+    assert_eq!(found.len(), expected.len());
+    for (f, e) in found.iter().zip(&expected) {
+        assert!((f - e).abs() < 1e-5, "{f} for {e}");
+    }
+}
+
+#[test]
+fn hostile_windows_and_axes_are_refused() {
+    let vast = [1 << 15; 6];
+    let pool = Model::default()
+        .longs("shape", &[1, 2, 5, 6, 1])
+        .node("Reshape", &["x", "shape"], "a", &[])
+        .node(
+            "MaxPool",
+            &["a"],
+            "y",
+            &[ints("kernel_shape", &[1000; 3]), ints("pads", &vast)],
+        );
+    assert!(pool.read(21).is_err());
+    for axis in [i64::MIN, 4, i64::MAX] {
+        let model = Model::default().floats("g", &[6], vec![1.0; 6]).node(
+            "SimplifiedLayerNormalization",
+            &["x", "g"],
+            "y",
+            &[int("axis", axis)],
+        );
+        assert!(model.read(21).is_err(), "axis {axis}");
+    }
+}
