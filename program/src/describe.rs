@@ -6,11 +6,12 @@ use std::fmt;
 
 use serde::ser::SerializeStruct;
 use serde::{Deserialize, Serialize, Serializer};
+use serde_json::{Value, from_value};
 
 use vta_files::printable;
 
 /// The value of an attribute. JSON has it bare; an [`Attribute`] has its kind beside it.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(untagged)]
 pub enum AttributeValue {
     /// A truth.
@@ -78,7 +79,8 @@ pub struct Attribute {
 struct Written {
     name: String,
     kind: Kind,
-    value: AttributeValue,
+    /// Not `untagged`, which makes the text of an error for every kind that it isn't.
+    value: Value,
     meaning: String,
 }
 
@@ -97,24 +99,16 @@ impl TryFrom<Written> for Attribute {
     type Error = String;
 
     fn try_from(written: Written) -> Result<Self, String> {
-        use AttributeValue::{Flag, Float, Int, Ints, Texts};
-        let value = match (written.kind, written.value) {
-            // An empty list doesn't show of what, and writers may leave out the fraction of 1.0.
-            (Kind::Texts, Ints(none)) if none.is_empty() => Texts(Vec::new()),
-            (Kind::Float, Int(whole)) => Float(whole as f64),
-            (Kind::Flag, value @ Flag(_))
-            | (Kind::Int, value @ Int(_))
-            | (Kind::Ints, value @ Ints(_))
-            | (Kind::Float, value @ Float(_))
-            | (Kind::Texts, value @ Texts(_)) => value,
-            (_, other) => {
-                let name = printable(&written.name);
-                return Err(format!(
-                    "the value of attribute '{name}' is of the kind '{}', not of the one beside it",
-                    other.kind()
-                ));
-            }
+        let Written { kind, value, .. } = written;
+        let value = match kind {
+            Kind::Flag => from_value(value).map(AttributeValue::Flag),
+            Kind::Int => from_value(value).map(AttributeValue::Int),
+            Kind::Ints => from_value(value).map(AttributeValue::Ints),
+            Kind::Float => from_value(value).map(AttributeValue::Float),
+            Kind::Texts => from_value(value).map(AttributeValue::Texts),
         };
+        let name = &written.name;
+        let value = value.map_err(|e| format!("attribute '{}': {e}", printable(name)))?;
         Ok(Self {
             name: written.name.into(),
             value,
