@@ -6,7 +6,7 @@ pub(crate) mod html;
 pub(crate) mod timed;
 
 pub use self::host_share::{HostShare, HostSpeed};
-pub use self::timed::{Timed, leave_out_additions, merge, utilization};
+pub use self::timed::{Timed, leave_out_additions, merge, utilization, verdict};
 
 use std::sync::Arc;
 
