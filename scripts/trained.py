@@ -147,7 +147,12 @@ def quantize(kind, given, target):
             return next(self.rows, None)
 
     prepared = given.folder / "prepared.onnx"
-    quant_pre_process(str(given.model), str(prepared), skip_symbolic_shape=True)
+    model = onnx.load(str(given.model))
+    # DequantizeLinear has an axis from there on.
+    if max(opset.version for opset in model.opset_import if opset.domain in ("", "ai.onnx")) < 13:
+        model = onnx.version_converter.convert_version(model, 13)
+    onnx.save(model, str(prepared))
+    quant_pre_process(str(prepared), str(prepared), skip_symbolic_shape=True)
     model = onnx.load(str(prepared))
     for k, node in enumerate(model.graph.node):
         node.name = node.name or f"node_{k}"
