@@ -104,7 +104,7 @@ pub(super) fn tensor(name: &str, shape: &[usize], data: &Data) -> proto::Tensor 
     }
 }
 
-fn value_info(graph: &Graph, id: ValueId, batch: Option<&str>) -> proto::ValueInfo {
+pub(super) fn value_info(graph: &Graph, id: ValueId, batch: Option<&str>) -> proto::ValueInfo {
     let value = &graph.values[id.0];
     let dim = |(i, &d): (usize, &usize)| {
         let open = batch.filter(|_| i == 0);

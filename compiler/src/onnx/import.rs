@@ -6,7 +6,7 @@ pub(crate) mod budget;
 mod constants;
 mod gemm;
 mod older;
-mod order;
+pub(super) mod order;
 mod qoperator;
 mod raw;
 mod refused;

@@ -69,7 +69,7 @@ pub(super) fn graphs(node: &proto::Node) -> impl Iterator<Item = &proto::Graph> 
 }
 
 /// Names that a node reads, its branches and bodies counted.
-pub(super) fn read(node: &proto::Node) -> impl Iterator<Item = &String> {
+pub(in crate::onnx) fn read(node: &proto::Node) -> impl Iterator<Item = &String> {
     let all = inner(node);
     let given = std::iter::once(node).chain(all.clone()).flat_map(graphs);
     let given = given.flat_map(|graph| graph.output.iter().map(|output| &output.name));
