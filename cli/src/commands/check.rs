@@ -36,7 +36,7 @@ fn print(args: &CheckArgs, found: &Found) -> Result<()> {
         return print_json(&object);
     }
     if let Some(network) = &found.network {
-        print_text(verdicts::text(network, args.nodes).trim_end())?;
+        print_text(verdicts::text(&args.file, network, args.nodes).trim_end())?;
     }
     for fault in &found.faults {
         print_text(fault)?;

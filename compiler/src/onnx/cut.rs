@@ -472,3 +472,6 @@ impl<'a> Types<'a> {
         Some(info.encode_to_vec().into())
     }
 }
+
+#[cfg(test)]
+mod tests;

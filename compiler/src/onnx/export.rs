@@ -37,6 +37,7 @@ fn save_batched(graph: &Graph, outputs: &[ValueId], batch: Option<&str>) -> Vec<
         initializer,
         input: info(&graph.inputs),
         output: info(outputs),
+        value_info: Vec::new(),
     };
     let needed = graph.nodes.iter().map(|node| node.op.facts().opset);
     let opset = needed.fold(13, i64::max);

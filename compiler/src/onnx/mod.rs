@@ -28,7 +28,7 @@ pub use cut::{CutError, Part, cut};
 pub(crate) use elements::{element, elements};
 pub(crate) use export::with_unique_names;
 pub use export::{save, save_with_outputs};
-pub use import::{Partial, load, load_part};
+pub use import::{Given, Partial, load, load_part};
 pub use interface::{Interface, Port, interface};
 
 /// What a file doesn't say of itself.

@@ -31,7 +31,8 @@ pub(super) fn escape_names(graph: &mut proto::Graph) {
         .iter_mut()
         .for_each(|t| escape(&mut t.name));
     let ends = graph.input.iter_mut().chain(&mut graph.output);
-    ends.for_each(|info| escape(&mut info.name));
+    let infos = ends.chain(&mut graph.value_info);
+    infos.for_each(|info| escape(&mut info.name));
 }
 
 /// All names of values.
