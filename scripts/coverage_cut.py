@@ -25,8 +25,8 @@ def made(model):
     return values
 
 
-def needed(model, inputs, outputs):
-    """Whether the inputs determine the outputs, and each of them is needed."""
+def reached(model, inputs, outputs):
+    """The values that the outputs are computed from, back to the inputs, and whether these determine them."""
     makers = {output: node for node in model.graph.node for output in node.output}
     ends = {value.name for value in model.graph.input} - {tensor.name for tensor in model.graph.initializer}
     open_, seen = list(outputs), set()
@@ -36,21 +36,24 @@ def needed(model, inputs, outputs):
             continue
         seen.add(name)
         if name not in inputs and name in ends:
-            return False
+            return seen, False
         if name not in inputs and name in makers:
             open_ += [read for read in makers[name].input if read]
-    return seen.issuperset(inputs)
+    return seen, True
 
 
 def cuts(model, draw):
     """Pairs of inputs and outputs that can be cut, some chosen at random."""
     values = made(model)
     entry = [value.name for value in model.graph.input if value.name not in {tensor.name for tensor in model.graph.initializer}]
-    found = [(entry, [values[len(values) // 2]])]
+    middle = [values[len(values) // 2]]
+    seen, _ = reached(model, entry, middle)
+    found = [([name for name in entry if name in seen], middle)]
     for _ in range(200):
         first, last = sorted(draw.choice(len(values), 2, replace=False))
         pair = ([values[first]], [values[last]])
-        if len(found) < CUTS and needed(model, *pair):
+        seen, determined = reached(model, *pair)
+        if len(found) < CUTS and determined and seen.issuperset(pair[0]):
             found.append(pair)
     return found
 
@@ -70,7 +73,11 @@ def results(path, draw_seed):
         shape = [size if isinstance(size, int) and size > 0 else 1 for size in value.shape]
         whole = {"tensor(int8)": np.int8, "tensor(uint8)": np.uint8}.get(value.type)
         feed[value.name] = draw.integers(0, 100, shape).astype(whole) if whole else draw.normal(size=shape).astype(np.float32)
-    return run.run(None, feed)
+    try:
+        return run.run(None, feed)
+    except Exception as error:
+        # Where a file leaves a dimension open, one that was made up may not do: for either part.
+        return [np.array(str(error).partition("Status Message")[2])]
 
 
 def fault(vta, path, folder, inputs, outputs):
@@ -80,7 +87,7 @@ def fault(vta, path, folder, inputs, outputs):
     done = subprocess.run([str(word) for word in command], capture_output=True, text=True, timeout=120)
     if done.returncode:
         return done.stderr.strip()
-    onnx.utils.extract_model(str(path), str(theirs), inputs, outputs)
+    onnx.utils.extract_model(str(path), str(theirs), inputs, outputs, check_model=False)
     onnx.checker.check_model(str(ours))
     pair = [onnx.load(part).graph for part in (ours, theirs)]
     nodes = [sorted(node.SerializeToString(deterministic=True) for node in graph.node) for graph in pair]

@@ -15,7 +15,7 @@ const FEW: usize = 20;
 const NAMES: usize = 4;
 
 /// The table and the totals.
-pub fn text(model: &Path, network: &NetworkVerdict, every_node: bool) -> String {
+pub fn text(network: &NetworkVerdict, every_node: bool) -> String {
     let mut out = if every_node || network.nodes.len() <= FEW {
         by_node(network)
     } else {
@@ -24,17 +24,16 @@ pub fn text(model: &Path, network: &NetworkVerdict, every_node: bool) -> String 
     out.push('\n');
     totals(network, &mut out);
     if let Some(cut) = &network.cut {
+        let nodes = cut.device_nodes;
         out.push_str(&format!(
-            "the largest part that the device can take has {} nodes:\n  {}\n",
-            cut.device_nodes,
-            command(model, cut)
+            "the largest part that the device can take has {nodes} nodes:\n"
         ));
     }
     out
 }
 
 /// The command that cuts, for a shell.
-fn command(model: &Path, cut: &Cut) -> String {
+pub fn command(model: &Path, cut: &Cut) -> String {
     let mut words = vec!["vta cut".to_owned(), quoted(&model.display().to_string())];
     for (option, names) in [("--inputs", &cut.inputs), ("--outputs", &cut.outputs)] {
         // A comma would be one between names.

@@ -216,7 +216,10 @@ fn what_is_not_read_keeps_its_bytes() {
     let found = cut(bytes, &[], &named(&["b"]), &ReadOptions::default()).unwrap();
     let all = fields(&found.onnx.into()).unwrap();
     let body = |tag| all.iter().find(|f| f.tag == tag).unwrap().body.clone();
-    assert_eq!((&body(4)[..], &body(4000)[..]), (&b"domain"[..], &b"later"[..]));
+    assert_eq!(
+        (&body(4)[..], &body(4000)[..]),
+        (&b"domain"[..], &b"later"[..])
+    );
     let graph = fields(&body(7)).unwrap();
     assert!(graph.iter().any(|f| f.tag == 10 && f.body == "about"));
 }
