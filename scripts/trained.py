@@ -179,7 +179,8 @@ def measured(network, given, expected, find):
     try:
         found, seconds, more = find()
     except Exception as error:
-        return {"failed": (str(error).strip().splitlines() or [type(error).__name__])[-1][:300]}
+        text = (str(error).strip().splitlines() or [type(error).__name__])[-1]
+        return {"failed": text.replace(f"{given.folder}/", "")[:300]}
     right, of = network.measure(expected, found, given.labels)
     return {"right": right, "of": of, "cosines": cosines(expected, found), "seconds": seconds, **more}
 
@@ -251,12 +252,16 @@ def paragraph(text):
     return [*textwrap.wrap(text, 110, break_long_words=False, break_on_hyphens=False), ""]
 
 
-def cell(row):
-    """A row's task, and the least cosine of its outputs."""
+def bullet(text):
+    return textwrap.wrap(f"- {text}", 110, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
+
+
+def cell(row, of):
+    """A row's task, of how many where that isn't float's number, and the least cosine of its outputs."""
     if "failed" in row:
         return "refused"
     right = f"{row['right']}" if isinstance(row["right"], int) else f"{row['right']:.2f}"
-    share = right if row["of"] else "none"
+    share = right if row["of"] == of else f"{right} of {row['of']}"
     return share + (f" ({min(row['cosines'].values()):.3f})" if "cosines" in row else "")
 
 
@@ -278,8 +283,8 @@ def table(networks, known, sources):
     for name in names:
         told = known[name]
         float_ = told["float"]
-        cells = [cell(told[kind]) for kind in (*OURS, *PEERS)]
-        lines.append(f"| {name} | {networks[name].counts} | {float_['of']} | {cell(float_)} | " + " | ".join(cells) + " |")
+        cells = [cell(told[kind], float_["of"]) for kind in (*OURS, *PEERS)]
+        lines.append(f"| {name} | {networks[name].counts} | {float_['of']} | {cell(float_, float_['of'])} | " + " | ".join(cells) + " |")
     lines += [
         "",
         *paragraph(
@@ -295,7 +300,7 @@ def table(networks, known, sources):
         "",
         "## What it costs",
         "",
-        *paragraph("Cycles of one sample on `cycle`, operators that the host computes, and seconds of quantising:"),
+        *paragraph("Cycles of one sample on `cycle`, operators that the host computes, and seconds of quantising, on a machine that had other work, too:"),
         "| network | from | cycles | on the host | seconds, ours | seconds, S8S8 |",
         "|---|---|---|---|---|---|",
     ]
@@ -308,12 +313,12 @@ def table(networks, known, sources):
     for name in names:
         faults = [("default", verdict(known[name]))]
         faults += [(kind, known[name][kind]["failed"]) for kind in (*OURS, *PEERS) if kind != "default" and "failed" in known[name][kind]]
-        lines += [f"- {name}, {kind}: {escaped(fault)}" for kind, fault in faults if fault]
+        lines += [line for kind, fault in faults if fault for line in bullet(f"{name}, {kind}: {escaped(fault)}")]
     return "\n".join([*lines, "", *how()])
 
 
 def escaped(text):
-    return text.replace("|", "/").replace("<", "&lt;").replace(str(Path.cwd()), ".")
+    return text.replace("|", "/").replace("<", "&lt;")
 
 
 def origin(network, sources):
@@ -326,8 +331,8 @@ def how():
         "## Samples",
         "",
         "- **Photographs** for calibration are wallpapers of Debian; those for tests are pictures of image libraries.",
-        "- **Lines and pages of text** are drawn from Python's own documentation. Calibration and test have other sentences, fonts and "
-        "grounds.",
+        *bullet("**Lines and pages of text** are drawn from Python's own documentation. Calibration and test have other "
+                "sentences, fonts and grounds."),
         "- **Captchas** are drawn by the package `captcha`, with these fonts.",
         "- **Sounds** are ringtones, and speech of three speakers: one calibrates, the others test.",
         "- **Files** for magika are those of packages; no package has files of both.",
@@ -339,7 +344,7 @@ def how():
         "| right label | the largest score is at the image's label |",
         "| same text | the network reads what the float network reads, every character |",
         "| IoU | the intersection of what is above a bound through the union, summed over samples |",
-        "| boxes matched | boxes of the same class that overlap by half, of all boxes of either |",
+        "| boxes matched | boxes of the same class that overlap by half, of all different boxes of either |",
         "| same neighbour | the nearest other sample by cosine is float's |",
         "",
         *paragraph(f"Packages: {versions}."),
