@@ -247,16 +247,13 @@ fn unread(
         }),
         _ => None,
     };
-    let unread = match onnx {
-        OnnxError::Nodes { behind, .. } => *behind,
-        _ => 0,
-    };
     // An error that is of no node, as a damaged file, leaves nothing to judge.
     let refused: Option<Vec<NodeVerdict>> = onnx.each().iter().map(row).collect();
     let Some(refused) = refused else {
         return Err(error);
     };
     let part = part()?;
+    let unread = part.behind;
     let mut found = if part.graph.nodes.is_empty() {
         NetworkVerdict::default()
     } else {
