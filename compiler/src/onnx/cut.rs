@@ -424,8 +424,8 @@ fn external_bytes(tensor: &proto::Tensor) -> Result<usize, String> {
         }
     };
     let sizes = tensor.dims.iter().map(|&dim| usize::try_from(dim).ok());
-    let count = sizes.fold(Some(1usize), |all, dim| all?.checked_mul(dim?));
-    let count = count.and_then(|count| count.checked_mul(bits / 8));
+    let mut sizes = sizes.chain([Some(bits / 8)]);
+    let count = sizes.try_fold(1usize, |all, dim| all.checked_mul(dim?));
     count.ok_or_else(|| "its shape has too many elements".to_owned())
 }
 
