@@ -4,7 +4,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 use vta_app::check::{Cut, NetworkVerdict, NodeVerdict, Verdict, attributes};
-use vta_app::report::format::{bytes, percent, short};
+use vta_app::report::{bytes, percent, short};
 use vta_files::printable;
 
 use crate::table::{Column, Table};

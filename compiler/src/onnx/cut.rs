@@ -1,6 +1,9 @@
 //! The part of a model between named values, written as the file has it: nodes, weights and all that the project
 //! doesn't read keep their bytes.
 
+mod data;
+mod types;
+
 use std::collections::{BTreeSet, HashMap, HashSet};
 
 use bytes::Bytes;
@@ -10,8 +13,9 @@ use thiserror::Error;
 use super::external::External;
 use super::import::order::read;
 use super::wire::{Field, fields, put};
-use super::{OnnxError, ReadOptions, batch, export, load_part, proto};
-use crate::graph::Graph;
+use super::{OnnxError, ReadOptions, proto};
+use data::inside;
+use types::Types;
 
 /// Why a model can't be cut so.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -117,9 +121,6 @@ const GRAPH_SPARSE: u32 = 15;
 const FIRST: u32 = 1;
 /// The name of a tensor.
 const TENSOR_NAME: u32 = 8;
-const TENSOR_RAW: u32 = 9;
-const TENSOR_EXTERNAL: u32 = 13;
-const TENSOR_LOCATION: u32 = 14;
 
 /// Whether an entry of the metadata is true of the part: a recipe for images needs the model's inputs, classes its
 /// outputs.
@@ -375,102 +376,6 @@ fn constant_name(field: &Field) -> String {
     let parts = fields(&field.body).unwrap_or_default();
     let values = parts.iter().find(|part| part.tag == FIRST);
     values.map_or_else(String::new, |values| name_in(&values.body, TENSOR_NAME))
-}
-
-/// A tensor with its data in it, wherever that lies.
-fn inside(field: &Field, external: &mut External<'_>) -> Result<Bytes, CutError> {
-    let decode = |error: prost::DecodeError| OnnxError::Decode(error.to_string());
-    let tensor = proto::Tensor::decode(field.body.clone()).map_err(decode)?;
-    if tensor.data_location != proto::EXTERNAL {
-        return Ok(field.body.clone());
-    }
-    let fail = |reason: String| OnnxError::Tensor {
-        tensor: tensor.name.clone(),
-        reason,
-    };
-    let bytes = external_bytes(&tensor).map_err(fail)?;
-    let data = external.read(&tensor.external_data, bytes).map_err(fail)?;
-    let mut out = Vec::with_capacity(data.len() + 64);
-    for part in fields(&field.body).map_err(decode)? {
-        if ![TENSOR_EXTERNAL, TENSOR_LOCATION, TENSOR_RAW].contains(&part.tag) {
-            out.extend_from_slice(&part.whole);
-        }
-    }
-    put(TENSOR_RAW, &data, &mut out);
-    Ok(out.into())
-}
-
-/// How many bytes a tensor's data has in another file.
-fn external_bytes(tensor: &proto::Tensor) -> Result<usize, String> {
-    let length = tensor
-        .external_data
-        .iter()
-        .find(|entry| entry.key == "length");
-    if let Some(length) = length {
-        return length
-            .value
-            .parse()
-            .map_err(|_| format!("a length of '{}'", vta_files::printable(&length.value)));
-    }
-    let bits = match tensor.data_type {
-        proto::UINT8 | proto::INT8 | proto::BOOL => 8,
-        proto::FLOAT16 | proto::BFLOAT16 => 16,
-        proto::FLOAT | proto::INT32 => 32,
-        proto::INT64 | proto::DOUBLE => 64,
-        other => {
-            return Err(format!(
-                "data of type {other} in another file, without its length"
-            ));
-        }
-    };
-    let sizes = tensor.dims.iter().map(|&dim| usize::try_from(dim).ok());
-    let mut sizes = sizes.chain([Some(bits / 8)]);
-    let count = sizes.try_fold(1usize, |all, dim| all.checked_mul(dim?));
-    count.ok_or_else(|| "its shape has too many elements".to_owned())
-}
-
-/// The types of values: as the file says, or as reading it finds.
-struct Types<'a> {
-    said: HashMap<String, Bytes>,
-    found: std::cell::OnceCell<Option<Graph>>,
-    read: Box<dyn Fn() -> Option<Graph> + 'a>,
-}
-
-impl<'a> Types<'a> {
-    fn new(file: &File, model: &'a Bytes, options: &'a ReadOptions<'a>) -> Self {
-        let infos = [GRAPH_VALUE_INFO, GRAPH_OUTPUT, GRAPH_INPUT];
-        let infos = file
-            .fields
-            .iter()
-            .filter(|field| infos.contains(&field.tag));
-        let typed = infos.filter(|field| {
-            let info = proto::ValueInfo::decode(field.body.clone());
-            info.is_ok_and(|info| {
-                let kind = info.r#type.and_then(|kind| kind.tensor_type);
-                kind.is_some_and(|kind| kind.elem_type > 0 && kind.shape.is_some())
-            })
-        });
-        Self {
-            said: typed
-                .map(|f| (name_in(&f.body, FIRST), f.body.clone()))
-                .collect(),
-            found: std::cell::OnceCell::new(),
-            read: Box::new(|| Some(load_part(model.to_vec(), options).ok()?.graph)),
-        }
-    }
-
-    fn of(&self, name: &str) -> Option<Bytes> {
-        if let Some(said) = self.said.get(name) {
-            return Some(said.clone());
-        }
-        let graph = self.found.get_or_init(|| (self.read)()).as_ref()?;
-        let shown = vta_files::printable(name);
-        let at = graph.values.iter().position(|value| value.name == shown)?;
-        let open = batch::open(graph).filter(|_| graph.values[at].shape.first() == Some(&1));
-        let mut info = export::value_info(graph, crate::graph::ValueId(at), open);
-        info.name = name.to_owned();
-        Some(info.encode_to_vec().into())
-    }
 }
 
 #[cfg(test)]
