@@ -10,12 +10,11 @@ use crate::terminal::say_written;
 /// Writes a part of a model.
 pub fn cut(args: &CutArgs) -> Result<bool> {
     let options = CutOptions {
-        model: args.model.clone(),
         inputs: args.inputs.clone(),
         outputs: args.outputs.clone(),
-        input_shape: args.shape.shapes.clone(),
+        shapes: args.shape.all(),
     };
-    let part = cut::cut(&options, None)?;
+    let part = cut::cut(&args.model, None, options)?;
     output::write(&args.output, &part.onnx)?;
     let [nodes, all] = part.nodes;
     let (path, bytes) = (args.output.display(), part.onnx.len());

@@ -1,8 +1,10 @@
 //! `cut`.
 
+use std::path::Path;
+
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
-use vta_app::cut::{self, CutOptions};
+use vta_app::cut::{CutOptions, cut as part_of};
 use vta_app::options::names::INPUT_SHAPE;
 
 use crate::given::text;
@@ -31,13 +33,13 @@ pub fn cut<'py>(
     let options = options::some(given, &[INPUT_SHAPE])?;
     let (py, origin) = (model.py(), Origin::of(model)?);
     let options = CutOptions {
-        model: origin.name.clone().into(),
         inputs: names("inputs", inputs)?,
         outputs: names("outputs", outputs)?,
-        input_shape: options.shapes,
+        shapes: options.shapes,
     };
     let bytes = origin.bytes(py).map(<[u8]>::to_vec);
-    let part = aside(py, None, |_| cut::cut(&options, bytes))?;
+    let model = Path::new(&origin.name);
+    let part = aside(py, None, |_| part_of(model, bytes, options))?;
     Ok(PyBytes::new(py, &part.onnx))
 }
 
