@@ -12,10 +12,10 @@ use thiserror::Error;
 
 use super::external::External;
 use super::import::order::read;
-use super::wire::{Field, fields, put};
+use super::wire::{Field, fields, put, text_in as name_in};
 use super::{OnnxError, ReadOptions, proto};
 use data::inside;
-use types::Types;
+use types::{FIRST, GRAPH_INPUT, GRAPH_OUTPUT, GRAPH_VALUE_INFO, Types};
 
 /// Why a model can't be cut so.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -86,7 +86,7 @@ pub fn cut(
         },
     };
     let kept = file.between(&asked)?;
-    let types = Types::new(&file, &bytes, options);
+    let types = Types::new(&file.fields, &bytes, options);
     let graph = file.write(&asked, &kept, &types, options)?;
     let whole = (
         asked.inputs.iter().all(|name| file.is_input(name)),
@@ -112,13 +112,8 @@ const MODEL_GRAPH: u32 = 7;
 const MODEL_METADATA: u32 = 14;
 const GRAPH_NODE: u32 = 1;
 const GRAPH_INITIALIZER: u32 = 5;
-const GRAPH_INPUT: u32 = 11;
-const GRAPH_OUTPUT: u32 = 12;
-const GRAPH_VALUE_INFO: u32 = 13;
 const GRAPH_QUANTIZATION: u32 = 14;
 const GRAPH_SPARSE: u32 = 15;
-/// The name of a value's type, of the tensor of an annotation.
-const FIRST: u32 = 1;
 /// The name of a tensor.
 const TENSOR_NAME: u32 = 8;
 
@@ -130,15 +125,6 @@ fn still_true(entry: &Field, (inputs, outputs): (bool, bool)) -> bool {
         "vta.labels" => outputs,
         _ => true,
     }
-}
-
-/// A text among a message's fields; empty where it isn't there.
-fn name_in(message: &Bytes, tag: u32) -> String {
-    let all = fields(message).unwrap_or_default();
-    let name = all.iter().rfind(|field| field.tag == tag);
-    name.map_or_else(String::new, |f| {
-        String::from_utf8_lossy(&f.body).into_owned()
-    })
 }
 
 /// What the part begins and ends at.

@@ -46,3 +46,12 @@ pub(super) fn put(tag: u32, body: &[u8], out: &mut Vec<u8>) {
     encode_varint(body.len() as u64, out);
     out.extend_from_slice(body);
 }
+
+/// A text among a message's fields; empty where it isn't there.
+pub(super) fn text_in(message: &Bytes, tag: u32) -> String {
+    let all = fields(message).unwrap_or_default();
+    let name = all.iter().rfind(|field| field.tag == tag);
+    name.map_or_else(String::new, |f| {
+        String::from_utf8_lossy(&f.body).into_owned()
+    })
+}

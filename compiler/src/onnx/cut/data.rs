@@ -3,7 +3,6 @@
 use bytes::Bytes;
 use prost::Message;
 
-use super::CutError;
 use crate::onnx::external::External;
 use crate::onnx::wire::{Field, fields, put};
 use crate::onnx::{OnnxError, proto};
@@ -13,7 +12,7 @@ const TENSOR_EXTERNAL: u32 = 13;
 const TENSOR_LOCATION: u32 = 14;
 
 /// A tensor with its data in it, wherever that lies.
-pub(super) fn inside(field: &Field, external: &mut External<'_>) -> Result<Bytes, CutError> {
+pub(super) fn inside(field: &Field, external: &mut External<'_>) -> Result<Bytes, OnnxError> {
     let decode = |error: prost::DecodeError| OnnxError::Decode(error.to_string());
     let tensor = proto::Tensor::decode(field.body.clone()).map_err(decode)?;
     if tensor.data_location != proto::EXTERNAL {

@@ -7,9 +7,16 @@ use bytes::Bytes;
 use prost::Message;
 use vta_files::printable;
 
-use super::{FIRST, File, GRAPH_INPUT, GRAPH_OUTPUT, GRAPH_VALUE_INFO, name_in};
 use crate::graph::{Graph, ValueId};
+use crate::onnx::wire::{Field, text_in};
 use crate::onnx::{ReadOptions, batch, export, load_part, proto};
+
+// Numbers of a graph's fields, from the public onnx.proto.
+pub(super) const GRAPH_INPUT: u32 = 11;
+pub(super) const GRAPH_OUTPUT: u32 = 12;
+pub(super) const GRAPH_VALUE_INFO: u32 = 13;
+/// The name of a value's type, of the tensor of an annotation.
+pub(super) const FIRST: u32 = 1;
 
 /// The types of values: as the file says, or as reading it finds.
 pub(super) struct Types<'a> {
@@ -19,12 +26,9 @@ pub(super) struct Types<'a> {
 }
 
 impl<'a> Types<'a> {
-    pub(super) fn new(file: &File, model: &'a Bytes, options: &'a ReadOptions<'a>) -> Self {
+    pub(super) fn new(graph: &[Field], model: &'a Bytes, options: &'a ReadOptions<'a>) -> Self {
         let infos = [GRAPH_VALUE_INFO, GRAPH_OUTPUT, GRAPH_INPUT];
-        let infos = file
-            .fields
-            .iter()
-            .filter(|field| infos.contains(&field.tag));
+        let infos = graph.iter().filter(|field| infos.contains(&field.tag));
         let typed = infos.filter(|field| {
             let info = proto::ValueInfo::decode(field.body.clone());
             info.is_ok_and(|info| {
@@ -34,7 +38,7 @@ impl<'a> Types<'a> {
         });
         Self {
             said: typed
-                .map(|f| (name_in(&f.body, FIRST), f.body.clone()))
+                .map(|f| (text_in(&f.body, FIRST), f.body.clone()))
                 .collect(),
             found: OnceCell::new(),
             read: Box::new(|| Some(load_part(model.to_vec(), options).ok()?.graph)),
