@@ -1,5 +1,6 @@
 //! Faults and hazards of a program, found without running it.
 
+mod cuts;
 mod network;
 
 use std::fmt::Display;
@@ -21,6 +22,7 @@ use crate::files::{decode, is, read_words};
 use crate::open::{Model, Source, model, source};
 use crate::options::Target;
 
+pub use cuts::Cut;
 pub use network::{NetworkVerdict, NodeVerdict, attributes};
 pub use vta_compiler::passes::Verdict;
 

@@ -86,6 +86,13 @@ def check(
     board: _Path | None = None,
     input_shapes: _Shapes | None = None,
 ) -> Check: ...
+def cut(
+    model: _Model,
+    inputs: str | Iterable[str] | None = None,
+    outputs: str | Iterable[str] | None = None,
+    *,
+    input_shapes: _Shapes | None = None,
+) -> bytes: ...
 def quantize(
     model: _Model,
     calibration: Iterable[_Batch] | _Arrays,

@@ -253,6 +253,8 @@ class Check:
     unread: int
     #: Whether it is a float model: scales stand in for those of a calibration.
     is_float: bool
+    #: Where something is refused: the inputs and outputs, for `pyvta.cut`, of the part that leaves most to the device.
+    cut: tuple[list[str], list[str]] | None
 
     def __bool__(self) -> bool:
         return not (self.faults or self.hazards or self.refused)

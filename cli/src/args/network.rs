@@ -256,6 +256,24 @@ pub struct LayerArgs {
 }
 
 #[derive(Args)]
+pub struct CutArgs {
+    /// ONNX model, float or int8
+    pub model: PathBuf,
+    /// Values that the part begins at, by their names in the file (default: the model's inputs, as far as
+    /// the part needs them). May be repeated
+    #[arg(long, value_name = "A,B")]
+    pub inputs: Vec<String>,
+    /// Values that it ends at (default: the model's outputs). May be repeated
+    #[arg(long, value_name = "C,D")]
+    pub outputs: Vec<String>,
+    /// The part to write
+    #[arg(long, short, value_name = "PART.onnx")]
+    pub output: PathBuf,
+    #[command(flatten)]
+    pub shape: ShapeArgs,
+}
+
+#[derive(Args)]
 pub struct QuantizeArgs {
     /// Float ONNX model
     pub model: PathBuf,
