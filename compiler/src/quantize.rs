@@ -39,7 +39,7 @@ use insert::Given;
 pub use insert::apply;
 pub(crate) use insert::apply_with;
 pub use method::Method;
-pub use mode::{Mode, WeightScales};
+pub use mode::{Mode, WeightMethod, WeightRounding, WeightScales, ZeroPoints};
 pub use options::Options;
 pub use report::{LayerError, Report, report};
 pub use scales::{Scales, calibrate, choose, equal_scales};
