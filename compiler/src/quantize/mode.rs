@@ -27,16 +27,6 @@ pub enum WeightMethod {
     Mse,
 }
 
-/// How weights are rounded.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum WeightRounding {
-    /// To the nearest step.
-    Nearest,
-    /// So that errors of a channel's weights take each other off, on what the calibration images show. It
-    /// takes another look at them.
-    Adaptive,
-}
-
 /// Which activations have a zero point other than 0, so that a range that isn't the same on both sides of
 /// zero uses all steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,7 +1,7 @@
 //! How a graph is quantised.
 
 use super::method::Method;
-use super::mode::{Mode, WeightMethod, WeightRounding, WeightScales, ZeroPoints};
+use super::mode::{Mode, WeightMethod, WeightScales, ZeroPoints};
 
 /// How a graph is quantised.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -16,8 +16,6 @@ pub struct Options {
     pub weights: WeightScales,
     /// How scales of weights are chosen.
     pub weight_method: WeightMethod,
-    /// How weights are rounded.
-    pub rounding: WeightRounding,
     /// Whether biases take off what rounded weights add to the mean of a channel.
     pub bias_correction: bool,
     /// Whether channels between two layers are scaled so that their ranges are alike, which takes a
@@ -34,7 +32,6 @@ impl Options {
             zero_points: ZeroPoints::Auto,
             weights: WeightScales::PerChannel,
             weight_method: WeightMethod::Largest,
-            rounding: WeightRounding::Nearest,
             bias_correction: true,
             equalize: true,
         }
