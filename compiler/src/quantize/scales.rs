@@ -10,8 +10,11 @@ use super::mode::ZeroPoints;
 use super::options::Options;
 use super::rounded::rounded;
 use super::{Mode, costs};
-use crate::graph::{Graph, Op, ValueId};
+use crate::graph::{Graph, Node, Op, ValueId};
 use crate::operators::fields::Steps;
+
+/// Steps so many times apart aren't shared by what a network ends with.
+const FAR: f32 = 4.0;
 
 /// What the int8 values of a tensor mean: `step * (value - zero)`.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -64,8 +67,47 @@ pub fn choose(graph: &Graph, observed: &Observed, options: &Options) -> Scales {
     };
     let all = (0..graph.values.len()).into_par_iter();
     let mut scales: Scales = all.map(scale).collect();
+    leave_far_ends(graph, &mut scales);
     keep_steps(graph, &mut scales);
     scales
+}
+
+/// Takes the scale of what a network ends with where it joins values that are far apart: the steps of the
+/// largest would leave the others nothing. The host joins them in floats.
+fn leave_far_ends(graph: &Graph, scales: &mut Scales) {
+    let ends = ends(graph);
+    let mut left = vec![false; graph.values.len()];
+    for node in graph.nodes.iter().filter(|node| ends[node.output.0]) {
+        let steps = node.inputs.iter().filter_map(|id| scales[id.0]);
+        let steps = steps.map(|scale| scale.step);
+        let [least, most] = steps.fold([f32::INFINITY, 0.0], |[least, most], step| {
+            [step.min(least), step.max(most)]
+        });
+        let far = matches!(node.op, Op::Concat { .. }) && most >= FAR * least;
+        if far || moves(node) && node.inputs.iter().any(|id| left[id.0]) {
+            scales[node.output.0] = None;
+            left[node.output.0] = true;
+        }
+    }
+}
+
+/// Which values are outputs, or become outputs by being moved and joined alone.
+fn ends(graph: &Graph) -> Vec<bool> {
+    // Nothing is known of a value that nothing reads.
+    let mut ends: Vec<Option<bool>> = vec![None; graph.values.len()];
+    graph.outputs.iter().for_each(|id| ends[id.0] = Some(true));
+    for node in graph.nodes.iter().rev() {
+        let end = ends[node.output.0] == Some(true) && moves(node);
+        for id in &node.inputs {
+            ends[id.0] = Some(end && ends[id.0].unwrap_or(true));
+        }
+    }
+    ends.into_iter().map(|end| end == Some(true)).collect()
+}
+
+/// Whether a node only moves or joins values.
+fn moves(node: &Node) -> bool {
+    matches!(node.op, Op::Concat { .. }) || node.op.facts().steps == Steps::Input
 }
 
 /// The bounds of values that a Clip gives.

@@ -117,3 +117,57 @@ fn sums_have_no_zero_points_that_cost_an_operation() {
     assert_eq!([zero(&all, b), zero(&all, y)], [0, 0]);
 }
 
+/// A Concat of a network's end, and what it is of.
+fn ended(sizes: [f32; 2], reader: bool) -> (Graph, Quantized, ValueId) {
+    let (mut made, x) = Made::new();
+    let parts = sizes.map(|size| made.conv(x, 1, 0, size));
+    let joined = made.shaped(Op::Concat { axis: 1 }, &parts, vec![1, 8, SIZE, SIZE]);
+    let moved = made.node(Op::Identity, &[joined]);
+    let mut outputs = vec![moved];
+    if reader {
+        outputs.push(made.node(Op::Relu, &[joined]));
+    }
+    let (graph, all) = made.quantized(&outputs, ZeroPoints::Auto);
+    (graph, all, joined)
+}
+
+#[test]
+fn only_ends_that_join_what_is_far_apart_have_no_steps() {
+    for (sizes, reader, expected) in [
+        ([1.0, 1.0], false, true),
+        ([1.0, 3.0], false, true),
+        ([640.0, 1.0], false, false),
+        ([1.0, 640.0], false, false),
+        ([640.0, 1.0], true, true),
+    ] {
+        let (graph, all, joined) = ended(sizes, reader);
+        let found = [joined, graph.outputs[0]].map(|id| all.scales[id.0].is_some());
+        assert_eq!(found, [expected; 2], "{sizes:?} {reader}");
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(16))]
+
+    /// Each part of what a network ends with is as right as it would be alone, however far apart they are.
+    #[test]
+    fn parts_of_an_end_keep_their_meaning(size in 0f32..12.0, turned: bool) {
+        let mut sizes = [2f32.powf(size), 1.0];
+        if turned {
+            sizes.swap(0, 1);
+        }
+        let (graph, all, _) = ended(sizes, false);
+        for seed in 20..23 {
+            let image = image(seed);
+            let [float, int8] = [&graph, &all.graph].map(|g| float::run(g, &image).unwrap().remove(0));
+            for part in 0..2 {
+                let each = float.len() / 2;
+                let of = |all: &[f32]| all[part * each..][..each].to_vec();
+                let [float, int8] = [of(&float), of(&int8)];
+                let energy: f32 = float.iter().map(|v| v * v).sum();
+                let noise: f32 = float.iter().zip(&int8).map(|(a, b)| (a - b).powi(2)).sum();
+                prop_assert!(energy > 300.0 * noise, "{sizes:?} {part}: {energy} {noise}");
+            }
+        }
+    }
+}
