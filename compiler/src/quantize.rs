@@ -17,7 +17,6 @@ mod batchnorm;
 mod calibration;
 mod channels;
 mod correct;
-mod costs;
 mod equalize;
 mod error;
 mod histogram;

@@ -1,15 +1,16 @@
 //! The scale of every value, chosen over calibration images.
 
+mod costs;
+
 use rayon::prelude::*;
 
 use super::calibration::{Observed, observe};
 use super::error::QuantizeError;
 use super::histogram::Histogram;
 use super::method::{Zero, within};
-use super::mode::ZeroPoints;
+use super::mode::{Mode, ZeroPoints};
 use super::options::Options;
 use super::rounded::rounded;
-use super::{Mode, costs};
 use crate::graph::{Graph, Node, Op, ValueId};
 use crate::operators::fields::Steps;
 

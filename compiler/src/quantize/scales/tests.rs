@@ -106,15 +106,16 @@ fn values_of_one_side_have_zero_points_where_they_cost_nothing() {
 }
 
 #[test]
-fn sums_have_no_zero_points_that_cost_an_operation() {
+fn sums_and_means_have_no_zero_points_that_cost_an_operation() {
     let (mut made, x) = Made::new();
     let a = made.conv(x, 1, 0, 1.0);
     let b = made.node(Op::Relu, &[a]);
     let sum = made.node(Op::Add, &[b, x]);
     let y = made.node(Op::Relu, &[sum]);
     let other = made.conv(y, 1, 0, 1.0);
-    let (_, all) = made.quantized(&[other], ZeroPoints::Auto);
-    assert_eq!([zero(&all, b), zero(&all, y)], [0, 0]);
+    let mean = made.shaped(Op::GlobalAveragePool, &[other], vec![1, 4, 1, 1]);
+    let (_, all) = made.quantized(&[mean], ZeroPoints::Auto);
+    assert_eq!([b, y, mean].map(|id| zero(&all, id)), [0; 3]);
 }
 
 /// A Concat of a network's end, and what it is of.

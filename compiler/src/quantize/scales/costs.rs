@@ -3,11 +3,11 @@
 //! A convolution has the zero points of its input and of its output in its bias, so that they cost nothing. Where it
 //! is padded, its input's are a bias of their own for each edge and corner, with more weight tiles and instructions: up
 //! to an eighth of its cycles, but next to nothing where a depthwise one has few edges for its size. A sum or a
-//! product of two tensors has one operation of the ALU more, of ten.
+//! product of two tensors has one operation of the ALU more, of ten, and so has a mean that gets one.
 
-use super::histogram::Histogram;
-use super::method::mean_squared_error;
-use super::scales::Scale;
+use super::super::histogram::Histogram;
+use super::super::method::mean_squared_error;
+use super::Scale;
 use crate::graph::{Graph, Node, Op};
 use crate::operators::fields::Steps;
 use crate::qgraph::window::Pads;
@@ -24,10 +24,12 @@ const GOOD: f64 = 1000.0;
 /// For each value, whether a zero point costs cycles.
 pub(super) fn costly(graph: &Graph) -> Vec<bool> {
     let mut costly = vec![false; graph.values.len()];
-    // What a sum gives is rounded behind its activation function.
+    // What an operation gives is rounded behind its activation function.
     for node in &graph.nodes {
         let bounds = node.op.facts().steps == Steps::Activation;
-        costly[node.output.0] = is_join(graph, node) || bounds && costly[node.inputs[0].0];
+        let is_mean = matches!(node.op, Op::AveragePool { .. } | Op::GlobalAveragePool);
+        let adds = is_mean || is_join(graph, node);
+        costly[node.output.0] = adds || bounds && costly[node.inputs[0].0];
     }
     for node in graph.nodes.iter().rev() {
         let moves = node.op.facts().steps == Steps::Input;
@@ -64,7 +66,8 @@ fn has_edges(graph: &Graph, node: &Node) -> bool {
     let Op::Conv { window, group } = node.op else {
         return false;
     };
-    let sizes = graph.values[node.output.0].shape.iter().skip(2);
-    let is_large = group > 1 && sizes.copied().min() >= Some(LARGE);
-    window.pads != Pads::NONE && !is_large
+    let [input, output] = [node.inputs[0], node.output].map(|id| &graph.values[id.0].shape);
+    let is_depthwise = group > 1 && input.get(1) == Some(&group);
+    let is_large = output.iter().skip(2).all(|size| *size >= LARGE);
+    window.pads != Pads::NONE && !(is_depthwise && is_large)
 }
