@@ -6,7 +6,7 @@ use super::calibration::{Observed, observe};
 use super::error::QuantizeError;
 use super::method::Method;
 use super::mode::Mode;
-use super::rounded::rounded;
+use super::rounded::{Kept, rounded};
 use crate::graph::{Graph, Op, ValueId};
 use crate::operators::fields::Steps;
 
@@ -58,7 +58,7 @@ fn keep_steps(graph: &Graph, scales: &mut Scales) {
 
 /// The same scale for every rounded value: for what depends on a graph's structure alone.
 pub fn equal_scales(graph: &Graph, scale: f32) -> Scales {
-    let rounded = rounded(graph).into_iter();
+    let rounded = rounded(graph, &Kept::new()).into_iter();
     let mut scales = rounded.map(|rounded| rounded.then_some(scale)).collect();
     keep_steps(graph, &mut scales);
     scales
