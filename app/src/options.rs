@@ -256,6 +256,11 @@ impl Quantizing {
             target: 0.99,
         }
     }
+
+    /// Whether nodes that stay in float are chosen.
+    pub fn is_auto(&self) -> bool {
+        self.keep_float == [Self::AUTO]
+    }
 }
 
 impl Default for Quantizing {

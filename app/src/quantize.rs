@@ -4,12 +4,12 @@ use std::borrow::Cow;
 
 use serde_json::{Value, json};
 use vta_compiler::graph::Graph;
-use vta_compiler::quantize::{self, Calibrated, Kept, LayerError};
+use vta_compiler::quantize::{self, Calibrated, LayerError};
 use vta_compiler::{onnx, passes};
 
 use crate::error::{Context, Error, Result, bail, ensure};
 use crate::open::{Model, Network, Preprocess, model};
-use crate::options::names::{CALIBRATION, HELD_OUT, KEEP_FLOAT, REPORT, Said, TARGET, said};
+use crate::options::names::{CALIBRATION, HELD_OUT, KEEP_FLOAT, TARGET};
 use crate::options::{QuantizeOptions, Quantizing, did_you_mean};
 use crate::run::feeds::{self, Feeds};
 use crate::run::values::Feed;
@@ -24,6 +24,7 @@ mod trial;
 use batches::Batches;
 use calibrate::{Calibration, Split, Watched};
 pub use fidelity::Fidelity;
+use search::Search;
 
 /// Images that a report measures.
 const MEASURED: usize = 4;
@@ -206,8 +207,12 @@ pub(crate) fn calibrated(
     options: &Quantizing,
     watch: &dyn Watch,
 ) -> Result<Quantized> {
-    let is_auto = options.keep_float == [Quantizing::AUTO];
-    let keep: &[String] = if is_auto { &[] } else { &options.keep_float };
+    let none = Vec::new();
+    let keep = if options.is_auto() {
+        &none
+    } else {
+        &options.keep_float
+    };
     check_names(&graph, keep)?;
     let target = options.target;
     ensure!(target > 0.0 && target <= 1.0, "{} is {}, above 0 and up to 1 it must be"; TARGET, target);
@@ -237,41 +242,18 @@ pub(crate) fn calibrated(
         return Err(Error::Cancelled);
     }
     let calibrated = calibrated.context(name)?;
-    let float = trial::Float::new(&calibrated)?;
-    let mut chosen = options.options;
-    let quantized = if split.choose.is_empty() && !is_auto {
-        calibrated.quantize(&chosen, &Kept::new())
-    } else {
-        let some = if split.choose.is_empty() {
-            &split.compare
-        } else {
-            &split.choose
-        };
-        let trial = float.trial(compared.read(some)?)?;
-        chosen = search::options(&calibrated, &trial, options, watch).context(name)?;
-        if is_auto {
-            Ok(search::nodes(&calibrated, &trial, &chosen, target, watch).context(name)?)
-        } else {
-            calibrated.quantize(&chosen, &Kept::new())
-        }
+    let search = Search {
+        calibrated: &calibrated,
+        images: compared,
+        split: &split,
+        quantizing: options,
+        watch,
     };
-    let network = quantized.context(name)?;
+    let looks = if calibrated.equalizes() { 2 } else { 1 };
+    let found = search.best(looks * split.calibrate.len());
+    let (network, fidelity) = found.context(name)?;
     // What is written is known to compile.
     passes::quantized(&network.graph)?;
-    let looks = if calibrated.equalizes() { 2 } else { 1 };
-    let done = looks * split.calibrate.len();
-    let (comparison, simulated) =
-        float.compare(&network.graph, (compared, &split.compare), done, watch)?;
-    let fidelity = Fidelity {
-        comparison,
-        simulated,
-        held_out: given.others.is_some() || !split.choose.is_empty(),
-        chosen_on: split.choose.len(),
-        options: chosen,
-        kept: calibrated.kept(&network.kept).map(Into::into).collect(),
-        target: is_auto.then_some(target),
-        few: split.calibrate.len() < FEW,
-    };
     let measured = split.compare[..MEASURED.min(split.compare.len())].to_vec();
     Ok(Quantized {
         onnx: onnx::save(&network.graph),

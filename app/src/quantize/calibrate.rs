@@ -11,7 +11,7 @@ use crate::watch::Watch;
 /// Fewer images are all calibrated with, if nothing is said.
 const FEW: usize = 5;
 /// Images among which quantised networks are chosen at most.
-const CHOOSING: usize = 16;
+pub const CHOOSING: usize = 16;
 /// Calibration images that are compared at most, where no others are.
 const COMPARED: usize = 16;
 

@@ -3,8 +3,12 @@
 use serde_json::{Value, json};
 use vta_compiler::quantize::{self, Comparison, LEAST_AGREEMENT, LEAST_COSINE, LEAST_DB, Part};
 
-use super::{FEW, KEEP_FLOAT, REPORT, Said, said};
+use super::FEW;
+use crate::options::names::{KEEP_FLOAT, REPORT, Said, said};
 use crate::report::HostSpeed;
+
+/// Nodes in float that are shown, the slowest.
+const SHOWN: usize = 12;
 
 /// How near an int8 model is to the float one: its outputs on images, as devices compute them.
 pub struct Fidelity {
@@ -14,8 +18,8 @@ pub struct Fidelity {
     pub(super) simulated: bool,
     /// Whether the images were kept out of the calibration.
     pub(super) held_out: bool,
-    /// Images, kept out too, on which the options were chosen.
-    pub(super) chosen_on: usize,
+    /// Whether options or nodes were chosen on these images.
+    pub(super) chosen_too: bool,
     /// How it was quantised.
     pub(super) options: quantize::Options,
     /// Nodes that stayed in float.
@@ -67,20 +71,28 @@ impl Fidelity {
         } else {
             ", computed in floats, since it can't be lowered"
         };
-        let alone = if self.chosen_on > 0 && images == self.chosen_on && images == 1 {
-            ", on which the options were chosen, too"
+        let alone = if self.chosen_too {
+            ", on which it was chosen, too"
         } else {
             ""
         };
         lines.push(format!(
             "int8 against float, {images} images {of}{by}{alone}"
         ));
-        for node in &self.kept {
-            let KeptNode { name, macs, us } = node;
-            lines.push(format!(
-                "{name} stays in float: {macs} multiply-adds, about {us:.0} us of the host"
-            ));
+        let mut kept: Vec<&KeptNode> = self.kept.iter().collect();
+        kept.sort_by(|a, b| b.us.total_cmp(&a.us));
+        let line = |name: &str, macs: u64, us: f64| {
+            format!("{name}: {macs} multiply-adds, about {us:.0} us of the host")
+        };
+        if !kept.is_empty() {
+            let (macs, us) = (
+                kept.iter().map(|n| n.macs).sum(),
+                kept.iter().map(|n| n.us).sum(),
+            );
+            lines.push(line(&format!("{} nodes in float", kept.len()), macs, us));
         }
+        let shown = kept.iter().take(SHOWN);
+        lines.extend(shown.map(|node| line(&format!("  {}", node.name), node.macs, node.us)));
         lines
     }
 
@@ -169,7 +181,7 @@ impl Fidelity {
             .iter()
             .map(|node| json!({"name": node.name, "macs": node.macs, "us": node.us}));
         json!({
-            "images": images, "held_out": self.held_out, "chosen_on": self.chosen_on, "simulated": self.simulated,
+            "images": images, "held_out": self.held_out, "chosen_too": self.chosen_too, "simulated": self.simulated,
             "outputs": parts.collect::<Vec<_>>(), "method": self.options.method.to_string(),
             "equalize": self.options.equalize, "keep_float": kept.collect::<Vec<_>>(),
         })
