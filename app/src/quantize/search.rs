@@ -130,7 +130,6 @@ impl Search<'_> {
             return Err(Error::Cancelled);
         }
         let quantized = self.calibrated.quantize(options, kept)?;
-        passes::quantized(&quantized.graph)?;
         let comparison = trial.compare(&quantized.graph, self.watch)?;
         Ok(Tried {
             quantized,
@@ -145,11 +144,10 @@ impl Search<'_> {
         options: &quantize::Options,
         kept: &Kept,
     ) -> Result<Option<Tried>> {
-        match self.tried(trial, options, kept) {
-            Ok(tried) => Ok(Some(tried)),
-            Err(Error::Cancelled) => Err(Error::Cancelled),
-            Err(_) => Ok(None),
-        }
+        let tried = self.tried(trial, options, kept)?;
+        Ok(passes::quantized(&tried.quantized.graph)
+            .is_ok()
+            .then_some(tried))
     }
 
     /// Leaves as few nodes in float as bring all outputs to the target: those around the layers that cost the outputs

@@ -60,6 +60,7 @@ impl<'a> Float<'a> {
         let mut device = Device::open(quantized, watch)?;
         let mut comparison = Comparison::new(self.graph);
         let (images, some) = images;
+        let all = done + some.len();
         for some in some.chunks(AT_ONCE) {
             if watch.cancelled() {
                 return Err(Error::Cancelled);
@@ -70,8 +71,7 @@ impl<'a> Float<'a> {
                 &floats(&self.network, &read)?,
                 &device.run(&read, watch)?,
             );
-            let done = done + comparison.images;
-            watch.progress(done, done.max(done - comparison.images + some.len()));
+            watch.progress(done + comparison.images, all);
         }
         Ok((comparison, matches!(device, Device::Simulator(_))))
     }

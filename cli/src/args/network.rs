@@ -1,6 +1,6 @@
 //! Arguments of commands that take a network or a layer.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueEnum};
@@ -259,7 +259,12 @@ pub struct KeepArgs {
     pub keep_float: Vec<String>,
     /// What `--keep-float AUTO` brings each output's mean cosine with float to, and where it is of classes their
     /// agreement
-    #[arg(long, value_name = "PART", default_value_t = 0.99)]
+    #[arg(
+        long,
+        value_name = "PART",
+        default_value_t = 0.99,
+        requires = "keep_float"
+    )]
     pub target: f64,
 }
 
@@ -312,7 +317,7 @@ pub struct QuantizeArgs {
     /// Images to compare the int8 model with the float one on: so many of those to calibrate with, which are kept
     /// out of the calibration (default: a fifth, of 5 or more), or others, as for --calibration
     #[arg(long, value_name = "N|[NAME=]FILE|DIR")]
-    pub held_out: Vec<String>,
+    pub held_out: Vec<PathBuf>,
     #[command(flatten)]
     pub keep: KeepArgs,
     /// The most images to use, with those that are kept out
@@ -405,7 +410,7 @@ impl QuantizeArgs {
     pub fn options(&self) -> QuantizeOptions {
         // A file of that name is meant, if there is one.
         let count = match &self.held_out[..] {
-            [one] if !Path::new(one).exists() => one.parse().ok(),
+            [one] if !one.exists() => one.to_str().and_then(|one| one.parse().ok()),
             _ => None,
         };
         let files = self.held_out.iter().filter(|_| count.is_none());
@@ -414,7 +419,7 @@ impl QuantizeArgs {
             model: self.model.clone(),
             input_shape: self.shape.shapes.clone(),
             calibration: self.calibration.clone(),
-            held_out: files.map(PathBuf::from).collect(),
+            held_out: files.cloned().collect(),
             quantize: Quantizing {
                 options: Options {
                     method: self.method.unwrap_or(given.method),

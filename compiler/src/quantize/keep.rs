@@ -147,3 +147,6 @@ impl Quantized {
         kept
     }
 }
+
+#[cfg(test)]
+mod tests;
