@@ -23,13 +23,12 @@ mod trial;
 
 use batches::Batches;
 use calibrate::{Calibration, Split, Watched};
+use fidelity::FEW;
 pub use fidelity::Fidelity;
 use search::Search;
 
 /// Images that a report measures.
 const MEASURED: usize = 4;
-/// Fewer calibration images are worth a remark.
-const FEW: usize = 32;
 
 /// An int8 model.
 pub struct Quantized {

@@ -10,17 +10,14 @@
 //! DequantizeLinear stand after the activation function of every operator, where other runtimes expect
 //! them too. A [`report`] says what all that costs, layer by layer.
 
-mod advice;
 mod batchnorm;
 mod calibration;
 mod channels;
-mod compare;
 mod correct;
 mod equalize;
 mod error;
 mod histogram;
 mod insert;
-mod keep;
 mod method;
 mod mode;
 mod options;
@@ -37,7 +34,6 @@ use crate::graph::{Graph, ValueId};
 
 pub use batchnorm::fold_batchnorm;
 pub use calibration::{Calibration, Observed, observe};
-pub use compare::{Comparison, LEAST_AGREEMENT, LEAST_COSINE, LEAST_DB, Part};
 pub use error::QuantizeError;
 use insert::Given;
 pub use insert::apply;
@@ -45,6 +41,7 @@ pub(crate) use insert::apply_with;
 pub use method::Method;
 pub use mode::{Mode, WeightScales};
 pub use options::Options;
+pub use report::compare::{Comparison, LEAST_AGREEMENT, LEAST_COSINE, LEAST_DB, Part};
 pub use report::{LayerError, Report, report};
 pub use rounded::Kept;
 pub use scales::{Scales, calibrate, choose, equal_scales};
@@ -87,13 +84,13 @@ impl Calibrated {
         keep: &[String],
     ) -> Result<Self, QuantizeError> {
         let graph = graph.into();
-        let named = keep::named(&graph, keep)?;
+        let named = rounded::keep::named(&graph, keep)?;
         let source = if batchnorm::is_possible(&graph) {
             Cow::Owned(fold_batchnorm(&graph)?)
         } else {
             graph
         };
-        let kept = keep::found(&source, &named);
+        let kept = rounded::keep::found(&source, &named);
         let equalizes = options.equalize && equalize::is_possible(&source);
         let of = if equalizes { 2 } else { 1 };
         let observe = |source: &Graph, index| observe_as(source, images, &kept, Look { index, of });
@@ -140,7 +137,7 @@ impl Calibrated {
         let Stage {
             source, observed, ..
         } = &*stage;
-        keep::settle(source, observed, &self.kept, &mut kept);
+        rounded::keep::settle(source, observed, &self.kept, &mut kept);
         let mut scales = choose(source, observed, options.method, options.mode);
         for (scale, rounded) in scales.iter_mut().zip(rounded::rounded(source, &kept)) {
             *scale = scale.filter(|_| rounded);

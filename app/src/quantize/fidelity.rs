@@ -3,10 +3,11 @@
 use serde_json::{Value, json};
 use vta_compiler::quantize::{self, Comparison, LEAST_AGREEMENT, LEAST_COSINE, LEAST_DB, Part};
 
-use super::FEW;
 use crate::options::names::{KEEP_FLOAT, REPORT, Said, said};
 use crate::report::HostSpeed;
 
+/// Fewer calibration images are worth a remark.
+pub const FEW: usize = 32;
 /// Nodes in float that are shown, the slowest.
 const SHOWN: usize = 12;
 

@@ -3,9 +3,8 @@
 use vta_compiler::passes;
 use vta_compiler::quantize::{self, Calibrated, Comparison, Kept, Method, Quantized};
 
-use super::FEW;
 use super::calibrate::{CHOOSING, Calibration, Split};
-use super::fidelity::Fidelity;
+use super::fidelity::{FEW, Fidelity};
 use super::trial::{Float, Trial};
 use crate::error::{Error, Result};
 use crate::options::Quantizing;

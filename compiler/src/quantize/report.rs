@@ -1,12 +1,15 @@
 //! What quantising each layer costs, on images: signal to noise of its own values, and of the network's
 //! outputs, were it the only layer that is quantised.
 
+mod advice;
+pub mod compare;
+
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use rayon::prelude::*;
 
-use super::advice::advice;
+use self::advice::advice;
 use super::error::QuantizeError;
 use super::{Quantized, equalize};
 use crate::float::FloatNetwork;

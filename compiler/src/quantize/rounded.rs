@@ -1,5 +1,7 @@
 //! Which values of a graph are rounded, and whose steps they have.
 
+pub mod keep;
+
 use std::collections::{BTreeSet, HashMap};
 
 use super::error::QuantizeError;

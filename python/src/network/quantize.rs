@@ -5,9 +5,9 @@ use std::mem;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyInt, PyString};
-use vta_app::Watch;
-use vta_app::options::{NetworkOptions, Quantizing, did_you_mean};
+use vta_app::options::{Quantizing, did_you_mean};
 use vta_app::quantize::{Quantized, quantize_arrays};
+use vta_app::{Target, Watch};
 use vta_compiler::quantize::{Method, Mode, WeightScales};
 
 use crate::arrays::{Unit, feeds, take};
@@ -132,8 +132,8 @@ const NAMES: [&str; 11] = [
 /// The options of quantising, images to compare on, and the options of opening a model.
 fn how<'py>(
     given: Option<&Bound<'py, PyDict>>,
-) -> PyResult<(Quantizing, Option<Bound<'py, PyAny>>, NetworkOptions)> {
-    let (mut all, mut options) = (Quantizing::default(), NetworkOptions::default());
+) -> PyResult<(Quantizing, Option<Bound<'py, PyAny>>, Target)> {
+    let (mut all, mut options) = (Quantizing::default(), Target::default());
     let mut held = None;
     for (name, value) in given.into_iter().flatten() {
         let name: String = name.extract()?;

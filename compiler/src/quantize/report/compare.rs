@@ -1,7 +1,7 @@
 //! How near a quantised network's outputs are to those of the float one, output by output, and part by part where a
 //! Concat makes an output.
 
-use super::report::{Noise, decibel};
+use super::{Noise, decibel};
 use crate::graph::{Element, Graph, Op, ValueId};
 
 /// An output whose mean cosine with that of the float network is lower has lost its meaning.

@@ -2,15 +2,15 @@
 
 use std::collections::BTreeSet;
 
-use super::method::percentile;
-use super::{Quantized, WeightScales};
+use super::super::method::percentile;
+use super::super::{Quantized, WeightScales};
 use crate::graph::{Data, Node, Op, ValueId};
 
 /// Ranges so many times apart are worth a word.
 const FAR: f64 = 8.0;
 
 /// What would help the layer that gives a value; `pairs` are nodes whose channels equalisation can scale.
-pub(super) fn advice(all: &Quantized, value: ValueId, pairs: &BTreeSet<usize>) -> Option<String> {
+pub fn advice(all: &Quantized, value: ValueId, pairs: &BTreeSet<usize>) -> Option<String> {
     let source = &all.stage.source;
     let made = |id: ValueId| source.nodes.iter().position(|n| n.output == id);
     let mut at = made(value);

@@ -2,22 +2,22 @@
 
 use std::collections::BTreeMap;
 
-use super::calibration::Observed;
-use super::error::QuantizeError;
-use super::report::{LayerError, Report};
-use super::rounded::{Kept, rounded};
-use super::{Calibrated, Quantized};
+use super::super::calibration::Observed;
+use super::super::error::QuantizeError;
+use super::super::report::{LayerError, Report};
+use super::super::{Calibrated, Quantized};
+use super::{Kept, rounded};
 use crate::graph::{Graph, MatMulForm, Node, Op, ValueId};
 use crate::operators::fields::Steps;
 
 /// A node that is named, and what it gives.
-pub(super) type Named = Vec<(String, ValueId)>;
+pub type Named = Vec<(String, ValueId)>;
 
 /// The nodes of some names, or of outputs of these names.
 ///
 /// # Errors
 /// A name that there isn't.
-pub(super) fn named(graph: &Graph, names: &[String]) -> Result<Named, QuantizeError> {
+pub fn named(graph: &Graph, names: &[String]) -> Result<Named, QuantizeError> {
     let mut all = Named::new();
     for name in names {
         let is_it = |node: &&Node| node.name == *name || graph.values[node.output.0].name == *name;
@@ -32,7 +32,7 @@ pub(super) fn named(graph: &Graph, names: &[String]) -> Result<Named, QuantizeEr
 }
 
 /// Named nodes in a graph whose normalisations are folded, each with its activation function.
-pub(super) fn found(graph: &Graph, named: &Named) -> Kept {
+pub fn found(graph: &Graph, named: &Named) -> Kept {
     let is_it = |node: &Node| {
         let mut all = named.iter();
         all.any(|(name, output)| node.output == *output || node.name == *name)
@@ -72,7 +72,7 @@ fn with_activations(graph: &Graph, kept: &mut Kept) {
 
 /// Adds what goes with kept nodes, and takes out those, but for `named` ones, for which a value would be rounded that no
 /// calibration has seen.
-pub(super) fn settle(graph: &Graph, observed: &Observed, named: &Kept, kept: &mut Kept) {
+pub fn settle(graph: &Graph, observed: &Observed, named: &Kept, kept: &mut Kept) {
     with_activations(graph, kept);
     loop {
         let rounded = rounded(graph, kept);
