@@ -12,8 +12,8 @@ use crate::watch::Watch;
 
 /// What loses no less than this part of what the defaults do isn't worth a difference from them: 1 dB.
 const WORTH: f64 = 0.8;
-/// A loss of which no part needs to be saved: 35 dB.
-const LITTLE: f64 = 3.2e-4;
+/// A loss of which no part needs to be saved: 30 dB.
+const LITTLE: f64 = 1e-3;
 /// Methods that are tried.
 const METHODS: [Method; 3] = [Method::Mse, Method::MinMax, Method::Percentile(99.99)];
 /// Images on which layers are measured.

@@ -36,7 +36,7 @@ fn graph() -> Graph {
 }
 
 fn image(k: usize) -> Vec<f32> {
-    let one = |i| ((i * 37 + k * 101) % 64) as f32 / 32.0 - 1.0;
+    let one = |i: usize| ((i * 37 + k * 101) % 64) as f32 / 32.0 - 1.0;
     (0..12).map(one).collect()
 }
 
