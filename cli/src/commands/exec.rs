@@ -58,6 +58,7 @@ fn refuse_network_options(args: &RunArgs) -> Result<()> {
         ("--reference", args.reference.is_some()),
         ("--verify", args.verify),
         ("--calibration", !args.calibration.is_empty()),
+        ("--keep-float", !args.keep.keep_float.is_empty()),
         ("--batch", args.batch.is_some()),
         ("--placement", args.placement.is_some()),
         ("--allow-host", args.allow_host),
