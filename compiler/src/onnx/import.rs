@@ -4,7 +4,9 @@ mod bounds;
 mod branch;
 pub(crate) mod budget;
 mod constants;
+mod fused;
 mod gemm;
+mod nhwc;
 mod older;
 pub(super) mod order;
 mod qoperator;
@@ -51,15 +53,16 @@ pub fn load_part(bytes: Vec<u8>, options: &ReadOptions<'_>) -> Result<Partial, O
         .iter()
         .find(|o| o.domain.is_empty() || o.domain == "ai.onnx");
     let opset = opset.map(|o| o.version).unwrap_or(0);
-    if !(6..=25).contains(&opset) {
+    if !(6..=28).contains(&opset) {
         return Err(OnnxError::Model(format!(
-            "opset {opset}; 6 to 25 are supported"
+            "opset {opset}; 6 to 28 are supported"
         )));
     }
     let mut proto = model
         .graph
         .ok_or_else(|| OnnxError::Model("the file has no graph".to_owned()))?;
     escape_names(&mut proto);
+    nhwc::turn(&mut proto);
     qoperator::expand(&mut proto);
     gemm::turn(&mut proto);
     let mut import = Import {
@@ -196,6 +199,9 @@ impl Import<'_> {
         let own = node.domain.is_empty() || node.domain == "ai.onnx";
         // What is of another domain has no line in the table.
         if own && self.known_here(node, output, &arguments)? {
+            return Ok(());
+        }
+        if self.fused(node, &arguments, index)? {
             return Ok(());
         }
         let condition = arguments.first().copied().flatten();

@@ -1,6 +1,6 @@
 //! ONNX files: reading into a [`Graph`](crate::graph::Graph) and writing one.
 //!
-//! Opsets 6 to 25 of the default domain, float graphs and their QDQ form. The batch is 1; one that a file leaves open is open again in what [`save`] writes.
+//! Opsets 6 to 28 of the default domain, float graphs and their QDQ form. The batch is 1; one that a file leaves open is open again in what [`save`] writes.
 
 mod batch;
 mod bias;
