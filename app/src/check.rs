@@ -3,7 +3,7 @@
 mod network;
 
 use std::fmt::Display;
-use std::path::PathBuf;
+use std::path::Path;
 use std::sync::Arc;
 
 use vta_driver::{Command, Program, QueueLimits, Symbol};
@@ -18,8 +18,8 @@ use crate::compile::{self, Compiled};
 use crate::device::machine::Machine;
 use crate::error::{Context, Result, ensure};
 use crate::files::{decode, is, read_words};
-use crate::open::{Model, Network, Source, model, source};
-use crate::options::{ConfigSource, InputShape, Target};
+use crate::open::{Model, Source, model, source};
+use crate::options::Target;
 
 pub use network::{NetworkVerdict, NodeVerdict, attributes};
 pub use vta_compiler::passes::Verdict;
@@ -58,23 +58,6 @@ pub struct Found {
     pub network: Option<NetworkVerdict>,
 }
 
-/// What is checked.
-#[derive(Clone, Debug)]
-pub struct CheckOptions {
-    /// Raw instructions, assembly text, a bundle, a recorded case or a network to compile.
-    pub file: PathBuf,
-    /// A `vta_config.json`; `None` is the default instance.
-    pub config: Option<ConfigSource>,
-    /// The board that it should run on, too; `None` is a machine of one's own.
-    pub board: Option<String>,
-    /// Shapes of inputs whose dimensions an ONNX file leaves open.
-    pub input_shape: Vec<InputShape>,
-    /// Report garbage in bits that no field covers, too.
-    pub strict: bool,
-    /// Look for hazards, too.
-    pub hazards: bool,
-}
-
 /// What is looked for beside faults.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Also {
@@ -84,30 +67,18 @@ pub struct Also {
     pub hazards: bool,
 }
 
-/// Checks a file.
+/// Checks a file: raw instructions, assembly text, a bundle, a recorded case or a network to compile; or a
+/// network that is in memory, as ONNX, which `file` names then.
 ///
 /// # Errors
 /// A file that can't be read or compiled. Faults are no error.
-pub fn check(args: &CheckOptions) -> Result<Found> {
-    check_model(args, None)
-}
-
-/// As [`check`], of a network that may be in memory, as ONNX: the options' `file` names it.
-///
-/// # Errors
-/// As for [`check`].
-pub fn check_model(args: &CheckOptions, onnx: Option<&[u8]>) -> Result<Found> {
-    let machine = Machine::read(&target(args))?;
+pub fn check(file: &Path, onnx: Option<&[u8]>, target: &Target, also: Also) -> Result<Found> {
+    let machine = Machine::read(target)?;
     let subject = match onnx {
-        None => load(args, &machine)?,
-        Some(bytes) => {
-            let name = args.file.display().to_string();
-            let model = Model::from_onnx_with(&name, bytes.to_vec(), &args.input_shape);
-            network(args, onnx, &machine, model.map(Model::into_network))?
-        }
+        None => load(file, target, &machine)?,
+        Some(_) => network(file, onnx, target, &machine)?,
     };
-    let (strict, hazards) = (args.strict, args.hazards);
-    check_subject(subject, machine.core(), Also { strict, hazards })
+    check_subject(subject, machine.core(), also)
 }
 
 /// Checks instructions, whose micro-ops are unknown. `words` are the same as they were encoded, of which
@@ -208,13 +179,12 @@ fn uops_of<'p>(program: &'p Program, command: &Command) -> &'p [Uop] {
     uops.and_then(|uops| uops.get(range)).unwrap_or_default()
 }
 
-fn load(args: &CheckOptions, machine: &Machine) -> Result<Subject> {
-    let file = &args.file;
+fn load(file: &Path, target: &Target, machine: &Machine) -> Result<Subject> {
     let name = file.display().to_string();
     let lower = name.to_ascii_lowercase();
     if lower.ends_with(".tar.gz") || lower.ends_with(".tgz") || file.is_dir() {
         ensure!(
-            args.config.is_none(),
+            target.config.is_none(),
             "{name} is a recorded case with a configuration of its own"
         );
         let cases = vta_replay::load(file)?;
@@ -227,7 +197,7 @@ fn load(args: &CheckOptions, machine: &Machine) -> Result<Subject> {
     let config = machine.config.clone();
     if model::is_bundle(file) {
         let program = model::bundle_program(file)?;
-        if args.config.is_some() {
+        if target.config.is_some() {
             compile::same_config(&program, &config)?;
         }
         machine
@@ -236,8 +206,7 @@ fn load(args: &CheckOptions, machine: &Machine) -> Result<Subject> {
         return Ok(Subject::Programs(vec![program], None));
     }
     if name == "demo" || name.starts_with("zoo:") || is(file, &["onnx"]) {
-        let opened = Model::open_with(&name, &args.input_shape).map(Model::into_network);
-        return network(args, None, machine, opened);
+        return network(file, None, target, machine);
     }
     if source::is_assembly(file) {
         let source = Source::read(file)?;
@@ -263,36 +232,32 @@ fn load(args: &CheckOptions, machine: &Machine) -> Result<Subject> {
     })
 }
 
-/// What a network is compiled for.
-fn target(args: &CheckOptions) -> Target {
-    Target {
-        config: args.config.clone(),
-        board: args.board.clone(),
-        allow_host: true,
-        ..Target::default()
-    }
-}
-
 /// A network, of which the host may compute what the machine can't.
 fn network(
-    args: &CheckOptions,
+    file: &Path,
     onnx: Option<&[u8]>,
+    target: &Target,
     machine: &Machine,
-    opened: Result<Network>,
 ) -> Result<Subject> {
-    let name = args.file.display().to_string();
-    let part = || match onnx {
-        None => model::read_part(&args.file, &args.input_shape),
-        Some(bytes) => model::part_of_bytes(bytes.to_vec(), &name, None, &args.input_shape),
+    let target = Target {
+        allow_host: true,
+        ..target.clone()
     };
-    let judged = network::judge(&name, opened, part, &target(args), &machine.config)?;
+    let name = file.display().to_string();
+    let opened = target.open(&name, onnx.map(<[u8]>::to_vec));
+    let opened = opened.map(Model::into_network);
+    let part = || match onnx {
+        None => model::read_part(file, &target.shapes),
+        Some(bytes) => model::part_of_bytes(bytes.to_vec(), &name, None, &target.shapes),
+    };
+    let judged = network::judge(&name, opened, part, &target, &machine.config)?;
     let compiled = judged.compiled.iter();
     let programs = compiled.flat_map(Compiled::programs).cloned().collect();
     Ok(Subject::Programs(programs, Some(Box::new(judged))))
 }
 
 /// The hazards of a program, a line each, for `vta run --hazards`.
-pub fn hazards_of_program(program: &Arc<Program>) -> Result<Vec<String>> {
+pub(crate) fn hazards_of_program(program: &Arc<Program>) -> Result<Vec<String>> {
     let mut found = Found::default();
     found.find_hazards(program)?;
     let line = |(place, hazard): &(String, Hazard)| format!("{place}{hazard}");
@@ -300,7 +265,7 @@ pub fn hazards_of_program(program: &Arc<Program>) -> Result<Vec<String>> {
 }
 
 /// The hazards of a program written by hand, a line each.
-pub fn hazards_of(source: &Source, case: &Case) -> Result<Vec<String>> {
+pub(crate) fn hazards_of(source: &Source, case: &Case) -> Result<Vec<String>> {
     let report = as_written(hazards::check_case(case)?, &source.insns);
     Ok(report.hazards.iter().map(ToString::to_string).collect())
 }

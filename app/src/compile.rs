@@ -8,7 +8,7 @@ mod model;
 pub(crate) mod tiles;
 
 pub use self::bundle::{bundle, of_model};
-pub use self::dump::{PlannedBatch, Plans, passes, plans};
+pub use self::dump::{Plans, passes};
 
 use std::sync::Arc;
 
@@ -207,7 +207,7 @@ impl Compiled {
 /// # Errors
 /// Names or rules that mean no device, a cache of tiles that can't be read, a node that a device
 /// can't run.
-pub fn for_target(target: &Target, graph: QGraph, config: &Config) -> Result<Compiled> {
+pub(crate) fn for_target(target: &Target, graph: QGraph, config: &Config) -> Result<Compiled> {
     let split = split(target, &graph, config)?;
     if !target.allow_host && needs_host(&graph) {
         return Err(lower::of_host(&graph).into());
@@ -383,7 +383,7 @@ fn alone(program: &Arc<Program>, ends: &Ends) -> Result<MultiProgram> {
 ///
 /// # Errors
 /// When the configurations differ.
-pub fn same_config(program: &Program, config: &Config) -> Result<()> {
+pub(crate) fn same_config(program: &Program, config: &Config) -> Result<()> {
     ensure!(
         program.config == *config,
         "{}: the bundle was compiled for another configuration, {}";

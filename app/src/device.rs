@@ -142,7 +142,7 @@ fn opened(name: &str) -> Result<&'static Opened> {
 ///
 /// # Errors
 /// The first name that no device can have.
-pub fn check_names(target: &Target) -> Result<()> {
+pub(crate) fn check_names(target: &Target) -> Result<()> {
     // A name that is missing between commas is told where they are placed.
     let mut names = target.devices().into_iter();
     let is_told = |name: &str| name.is_empty() && !target.device.is_empty();
@@ -173,7 +173,7 @@ fn meant_device(name: &str) -> String {
 }
 
 /// Whether there is one of a device, which takes one run after the other, however many threads there are.
-pub fn is_single(name: &str) -> bool {
+pub(crate) fn is_single(name: &str) -> bool {
     KINDS.iter().any(|kind| kind.single && kind.has(name))
 }
 

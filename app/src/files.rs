@@ -15,7 +15,7 @@ const MAX_FILE_BYTES: u64 = 2 << 30;
 const MAX_TEXT_BYTES: u64 = 64 << 20;
 
 /// Reads a model or raw instructions, up to 2 GiB.
-pub fn read_file(path: &Path) -> Result<Vec<u8>> {
+pub(crate) fn read_file(path: &Path) -> Result<Vec<u8>> {
     read_bounded(path, MAX_FILE_BYTES).with_context(|| path.display().to_string())
 }
 
@@ -50,7 +50,7 @@ fn read_bounded(path: &Path, limit: u64) -> Result<Vec<u8>> {
 ///
 /// # Errors
 /// Anything but a regular file, what the system says; each names the path.
-pub fn open_regular(path: &Path) -> Result<File> {
+pub(crate) fn open_regular(path: &Path) -> Result<File> {
     let name = || path.display().to_string();
     let file = open_input(path).with_context(name)?;
     let regular = file.metadata().with_context(name)?.is_file();

@@ -18,14 +18,16 @@ use self::npy::{Array, Store};
 use crate::error::{Context, Result, bail_input as bail};
 
 pub(crate) use self::header::Header;
-pub use self::picture::{Picture, Pixels, fit};
-pub use self::samples::{default_images, has_images};
-pub use self::source::{Item, Reader, Source, is_image};
+pub(crate) use self::picture::Pixels;
+pub use self::picture::{Picture, fit};
+pub use self::samples::default_images;
+pub(crate) use self::samples::has_images;
+pub(crate) use self::source::{Item, Reader, Source, is_image};
 
 /// The first image of a file or folder.
 ///
 /// # Errors
-/// As for [`Source::open`] and [`Item::decode`].
+/// A path that can't be read, or holds no image; an image that is damaged.
 pub fn open(path: &Path) -> Result<Picture> {
     let source = Source::open(&[path.to_owned()], Some(1))?;
     let item = source.reader().next_item()?;
@@ -36,7 +38,7 @@ pub fn open(path: &Path) -> Result<Picture> {
 ///
 /// # Errors
 /// Bytes that are no such archive.
-pub fn of_npz(bytes: &'static [u8]) -> Result<Vec<Picture>> {
+fn of_npz(bytes: &'static [u8]) -> Result<Vec<Picture>> {
     let array = ImageArray::of_npz(&Store::Memory(bytes))?;
     let mut images = array.images()?;
     let mut pictures = Vec::with_capacity(array.count);
@@ -56,7 +58,7 @@ pub fn of_npz(bytes: &'static [u8]) -> Result<Vec<Picture>> {
 ///
 /// # Errors
 /// No such file or array, one of another shape or type, values that aren't finite.
-pub fn best_classes(spec: &str) -> Result<Vec<usize>> {
+pub(crate) fn best_classes(spec: &str) -> Result<Vec<usize>> {
     let (path, name) = match spec.rsplit_once(".npz:") {
         Some((path, name)) => (format!("{path}.npz"), Some(name)),
         None => (spec.to_owned(), None),

@@ -19,7 +19,7 @@
 //! | to | there is |
 //! |---|---|
 //! | open a network, list networks, boards and devices | [`Model`], [`open`] |
-//! | say where it runs | [`Target`], [`options`], [`device`] |
+//! | say how it is opened and where it runs | [`Target`], [`options`], [`device`] |
 //! | read images and arrays | [`images`] |
 //! | quantise a model | [`mod@quantize`] |
 //! | compile it, write a bundle or a listing, see what passes and the fast executor make of it | [`compile`] |
@@ -44,22 +44,22 @@
 pub mod check;
 pub mod compile;
 pub mod device;
-pub mod error;
+mod error;
 pub mod files;
 pub mod images;
 pub mod open;
 pub mod options;
 pub mod quantize;
 pub mod report;
-pub mod room;
+mod room;
 pub mod run;
 pub mod sweep;
 mod watch;
 
 pub use compile::Compiled;
-pub use error::{Error, Result};
+pub use error::{Error, Result, message};
 pub use open::{Model, Tensor};
 pub use options::Target;
 pub use report::Report;
-pub use run::{Feed, Images, Output, Outputs, Session, Values};
+pub use run::{Feed, Output, Outputs, Session, Values};
 pub use watch::Watch;

@@ -6,9 +6,8 @@ pub(crate) mod preprocess;
 pub(crate) mod source;
 
 pub use self::known::{DeviceEntry, Devices, Outline, board_json, boards, models, unit};
-pub use self::model::{
-    CIFAR10, Model, Network, Port, Tensor, bundle_program, is_bundle, is_quantized,
-    layer_or_network,
-};
+pub(crate) use self::model::Network;
+pub use self::model::{CIFAR10, Model, Port, Tensor, bundle_program, is_bundle, layer_or_network};
 pub use self::preprocess::{Preprocess, to_int8};
-pub use self::source::{Source, is_assembly};
+pub(crate) use self::source::Source;
+pub use self::source::{assembly, is_assembly};

@@ -1,12 +1,16 @@
-//! What a caller asks for, as plain data: the command line makes these from its arguments. A
-//! [`Target`] can be stored and sent, with what isn't given at its default.
+//! What a caller asks for, as plain data. A [`Target`] can be stored and sent, with what isn't given at its
+//! default.
+//!
+//! Python and C learn an option's name when they run, and set it through [`Target::slot`]. The command line knows
+//! its arguments when it is compiled: `clap` declares them there with their help, and the compiler checks the fields
+//! that they go to. This crate has no `clap`, so that Python's and C's libraries don't build it.
 
 pub(crate) mod hints;
 pub mod names;
 mod network;
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -16,6 +20,7 @@ use vta_driver::Budget;
 
 pub use self::hints::did_you_mean;
 pub use self::network::{Slot, named};
+use crate::open::Preprocess;
 
 /// A `vta_config.json`, or what stands in one.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -33,7 +38,7 @@ impl From<PathBuf> for ConfigSource {
     }
 }
 
-/// Where a program runs, and how a network is compiled for that; by default on the fast simulator.
+/// Where a program runs, and how a network is opened and compiled for that; by default on the fast simulator.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Target {
@@ -80,6 +85,12 @@ pub struct Target {
     pub threads: Option<usize>,
     /// Runs in flight, at least 1; `None` is 1, and 2 where a device is an OpenCL device.
     pub batch: Option<usize>,
+    /// Shapes of inputs that an ONNX model leaves open: see [`input_shape`].
+    pub shapes: BTreeMap<String, Vec<usize>>,
+    /// How int32 sums become int8; `None` is what the model says.
+    pub requant: Option<Requant>,
+    /// How images become inputs, as far as it isn't as the model says.
+    pub preprocess: Preprocess,
 }
 
 impl Default for Target {
@@ -111,6 +122,9 @@ impl Target {
             allow_host: false,
             threads: None,
             batch: None,
+            shapes: BTreeMap::new(),
+            requant: None,
+            preprocess: Preprocess::default(),
         }
     }
 
@@ -120,69 +134,20 @@ impl Target {
     }
 }
 
-/// A known recipe from pixels to the network's input.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Preset {
-    /// 1/255, ImageNet's mean and standard deviation.
-    Imagenet,
-    /// 1/255, CIFAR-10's mean and standard deviation.
-    Cifar10,
-    /// 0..255 as they are.
-    Raw,
-}
-
-/// How images become the network's input; what is `None` is the model's own, or the preset's.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct PreprocessOptions {
-    /// The recipe to begin with.
-    pub preprocess: Option<Preset>,
-    /// Mean of each channel after scaling, or one for all.
-    pub mean: Option<Vec<f32>>,
-    /// Standard deviation of each channel after scaling, or one for all.
-    pub std: Option<Vec<f32>>,
-    /// Factor on pixel values of 0..255.
-    pub scale: Option<f32>,
-}
-
-/// The shape of an input whose dimensions a model leaves open.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct InputShape {
-    /// The input's name; empty for the only one that there is.
-    pub name: String,
-    /// Its dimensions, the batch first, each at least 1.
-    pub shape: Vec<usize>,
-}
-
-impl FromStr for InputShape {
-    type Err = String;
-
-    /// `NAME=1x3x224x224`, or the dimensions alone where there is one input.
-    fn from_str(text: &str) -> Result<Self, String> {
-        // Names of ONNX may have one themselves.
-        let (name, sizes) = text.rsplit_once('=').unwrap_or(("", text));
-        let size = |s: &str| s.parse::<usize>().ok().filter(|n| *n > 0);
-        let shape: Option<Vec<usize>> = sizes.split('x').map(size).collect();
-        let shape = shape.ok_or_else(|| {
-            format!("'{sizes}' is no shape: sizes of at least 1 with x between, 1x3x224x224")
-        })?;
-        let name = name.to_owned();
-        Ok(Self { name, shape })
-    }
-}
-
-/// How a network is opened, compiled and run.
-#[derive(Clone, Debug, Default)]
-pub struct NetworkOptions {
-    /// Where it runs.
-    pub target: Target,
-    /// Shapes that an ONNX model leaves open.
-    pub shapes: Vec<InputShape>,
-    /// How int32 sums become int8; `None` is what the model says.
-    pub requant: Option<Requant>,
-    /// How images become inputs.
-    pub preprocess: PreprocessOptions,
+/// The name and shape of an input whose dimensions a model leaves open: `NAME=1x3x224x224`, or the dimensions
+/// alone for the only input, whose name is empty then. The batch is first, and each is at least 1.
+///
+/// # Errors
+/// In words: what is no shape.
+pub fn input_shape(text: &str) -> Result<(String, Vec<usize>), String> {
+    // Names of ONNX may have one themselves.
+    let (name, sizes) = text.rsplit_once('=').unwrap_or(("", text));
+    let size = |s: &str| s.parse::<usize>().ok().filter(|n| *n > 0);
+    let shape: Option<Vec<usize>> = sizes.split('x').map(size).collect();
+    let shape = shape.ok_or_else(|| {
+        format!("'{sizes}' is no shape: sizes of at least 1 with x between, 1x3x224x224")
+    })?;
+    Ok((name.to_owned(), shape))
 }
 
 /// A run of a network on images.
@@ -191,7 +156,7 @@ pub struct RunOptions {
     /// ONNX file, bundle, `demo` or `zoo:NAME`.
     pub model: String,
     /// How it is opened and compiled, and where it runs.
-    pub network: NetworkOptions,
+    pub target: Target,
     /// Images, folders of them and arrays; none for what the model brings along. `NAME=FILE` says which
     /// input a file is for, where the network has several.
     pub input: Vec<PathBuf>,
@@ -228,15 +193,15 @@ pub struct QuantizeOptions {
     /// Float ONNX file.
     pub model: PathBuf,
     /// Shapes of inputs whose dimensions the file leaves open.
-    pub input_shape: Vec<InputShape>,
+    pub input_shape: BTreeMap<String, Vec<usize>>,
     /// Calibration images: a folder, an image or an array.
     pub calibration: Vec<PathBuf>,
     /// How it is quantised.
     pub quantize: quantize::Options,
     /// Calibration images to use at most.
     pub limit: Option<usize>,
-    /// How images become inputs.
-    pub preprocess: PreprocessOptions,
+    /// How images become inputs, as far as it isn't as the model says.
+    pub preprocess: Preprocess,
 }
 
 impl QuantizeOptions {
@@ -244,11 +209,11 @@ impl QuantizeOptions {
     pub fn new(model: impl Into<PathBuf>, calibration: impl Into<PathBuf>) -> Self {
         Self {
             model: model.into(),
-            input_shape: Vec::new(),
+            input_shape: BTreeMap::new(),
             calibration: vec![calibration.into()],
             quantize: quantize::Options::new(Mode::Multiply),
             limit: None,
-            preprocess: PreprocessOptions::default(),
+            preprocess: Preprocess::default(),
         }
     }
 }

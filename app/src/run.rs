@@ -17,11 +17,12 @@ pub(crate) mod values;
 mod verify;
 
 pub use self::exec::{Done, exec};
-pub use self::json::{counters_json, json};
+pub use self::feeds::image_values;
+pub use self::json::counters_json;
 pub use self::network::{plans, run};
 pub use self::outcome::{LayerRow, Outcome};
 pub use self::replay::replay;
 pub use self::session::Session;
-pub use self::supply::Images;
+pub(crate) use self::supply::Images;
 pub use self::values::{Feed, Output, Outputs, Values};
-pub use crate::report::timed::{Time, insn_times};
+pub use crate::report::timed::insn_times;

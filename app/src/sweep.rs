@@ -13,15 +13,11 @@ mod table;
 mod topology;
 mod tune;
 
-pub use self::grid::{Grid, Point};
-pub use self::layers::Machines;
-pub use self::merge::{Merged, merge};
-pub use self::picture::{front, pareto};
+pub use self::merge::merge;
 pub use self::row::{Measured, Row};
-pub use self::shard::Shard;
-pub use self::sweeper::{Study, Sweeper, Workload};
-pub use self::topology::{MAX_LAYERS, Shape, Topology};
-pub use self::tune::{Tuned, Tuner, pass};
+pub use self::sweeper::Sweeper;
+pub use self::topology::{Shape, Workload};
+pub use self::tune::{Tuner, pass};
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -32,10 +28,15 @@ use std::time::Duration;
 
 use vta_files::output;
 
+use self::grid::Point;
+use self::layers::Machines;
+use self::picture::{front, pareto};
+use self::shard::Shard;
+use self::table::Table;
 use crate::error::{Error, Result, ensure};
+use crate::options::Target;
 use crate::options::names::{PICTURE, SHARD};
 use crate::watch::Watch;
-use table::Table;
 
 /// How often whoever began a sweep is asked whether to go on while no point is ready.
 const WAIT: Duration = Duration::from_millis(50);
@@ -43,24 +44,30 @@ const WAIT: Duration = Duration::from_millis(50);
 /// What is swept, and where the results go.
 #[derive(Clone, Debug)]
 pub struct SweepOptions {
-    /// What is measured on which machines.
-    pub study: Study,
+    /// What runs on each machine.
+    pub work: Workload,
+    /// `KEY=V1,V2,..`, an axis each.
+    pub vary: Vec<String>,
+    /// What isn't varied, and how many points are computed side by side: see [`Sweeper::open`].
+    pub target: Target,
     /// The table; rows that are there already are not computed again.
     pub output: PathBuf,
-    /// The part of the points to compute; `None` is all.
-    pub shard: Option<Shard>,
+    /// The part of the points to compute, `I/N`; `None` is all.
+    pub shard: Option<String>,
     /// A picture of cycles against area to write.
     pub picture: Option<PathBuf>,
-    /// Points to compute side by side, at least 1; `None` is one for each core.
-    pub threads: Option<usize>,
 }
 
 /// A finished sweep.
 pub struct Swept {
-    /// The axes.
-    pub grid: Grid,
+    /// The axes' keys.
+    pub keys: Vec<String>,
+    /// Whether the first axis is of layers, which are no part of the machine.
+    pub has_layers: bool,
     /// A row for each point, or each of the shard, in the grid's order.
     pub rows: Vec<Row>,
+    /// Machines that no other one beats in area and cycles an image, by area; of layers their sums.
+    pub front: Vec<Row>,
     /// Points that were in the table already.
     pub resumed: usize,
     /// Points that were computed now.
@@ -73,15 +80,16 @@ pub struct Swept {
 /// A grid, model or file that can't be read, a table or picture that can't be written,
 /// [`Error::Cancelled`] when `watch` says so: what the table has then is found again.
 pub fn sweep(args: &SweepOptions, watch: &dyn Watch) -> Result<Swept> {
+    let shard = args.shard.as_deref().map(str::parse::<Shard>).transpose()?;
     ensure!(
-        args.shard.is_none() || args.picture.is_none(),
+        shard.is_none() || args.picture.is_none(),
         "{} shows the whole grid, not a {}: merge the tables first";
         PICTURE, SHARD
     );
-    let sweeper = Sweeper::open(&args.study, args.threads, watch)?;
-    let (name, grid) = (args.study.work.name(), sweeper.grid());
-    let mut table = Table::open(&args.output, &name, grid, args.shard)?;
-    let wanted = |index: usize| args.shard.is_none_or(|shard| shard.has(index));
+    let sweeper = Sweeper::open(&args.work, &args.vary, &args.target, watch)?;
+    let (name, grid) = (&args.work.name, sweeper.grid());
+    let mut table = Table::open(&args.output, name, grid, shard)?;
+    let wanted = |index: usize| shard.is_none_or(|shard| shard.has(index));
     let mut missing: Vec<(usize, Point)> = (0..).zip(grid.points()).collect();
     missing.retain(|(index, _)| wanted(*index));
     let all = missing.len();
@@ -89,13 +97,16 @@ pub fn sweep(args: &SweepOptions, watch: &dyn Watch) -> Result<Swept> {
     let (resumed, computed) = (all - missing.len(), missing.len());
     compute(&sweeper, &missing, watch, &mut |row| table.append(row))?;
     let rows = table.finish(grid)?;
+    let machines = Machines::of(grid, &rows);
     if let Some(path) = &args.picture {
-        let machines = Machines::of(grid, &rows);
-        let picture = pareto(&name, &machines.keys, &machines.rows);
+        let picture = pareto(name, &machines.keys, &machines.rows);
         output::write(path, picture)?;
     }
+    let front = front(&machines.rows).into_iter();
     Ok(Swept {
-        grid: sweeper.into_grid(),
+        keys: grid.keys().map(str::to_owned).collect(),
+        has_layers: grid.has_layers(),
+        front: front.map(|at| machines.rows[at].clone()).collect(),
         rows,
         resumed,
         computed,

@@ -367,7 +367,7 @@ fn files_are_given_to_inputs_by_name() {
         });
         options.input = input.collect();
         options.output = Some(path("found.npz"));
-        options.network.target = target(true);
+        options.target = target(true);
         run(&options, &()).map(|outcome| outcome.images)
     };
     let images = run(&["map=maps.npy", "row=rows.npy"]).unwrap();
@@ -452,7 +452,7 @@ fn a_float_network_of_several_inputs_is_quantized() {
     let mut options = RunOptions::new(path("net.onnx").to_str().unwrap());
     options.input = files.to_vec();
     options.output = Some(path("found.npz"));
-    options.network.target = target(true);
+    options.target = target(true);
     let outcome = run(&options, &()).unwrap();
     assert_eq!(outcome.images[2].outputs[0], found.outputs[0].real()[32..]);
 }

@@ -61,9 +61,7 @@ impl Counted {
         let bytes = |mem: MemType| self.driver.traffic.bytes[mem.code() as usize];
         let loaded = MemType::ALL.into_iter().filter(|mem| *mem != MemType::Out);
         let macs = network.program().layers.iter().map(|layer| layer.macs);
-        let pass_cycles = network
-            .report()
-            .map_or(0, |report| report.timed.total().cycles);
+        let pass_cycles = network.report().map_or(0, |report| report.total().cycles);
         Counters {
             insns: self.driver.traffic.insns,
             macs: macs.sum::<u64>().saturating_mul(self.totals.images),

@@ -1,7 +1,7 @@
 //! Why calls fail: a status by class, and a text.
 
-use vta_app::error::{Error, message};
 use vta_app::options::names::Front;
+use vta_app::{Error, message};
 use vta_driver::DriverError;
 use vta_isa::FieldError;
 

@@ -2,15 +2,16 @@
 
 use std::path::PathBuf;
 
+use vta_app::Target;
 use vta_app::options::names::Front;
-use vta_app::options::{ConfigSource, InputShape, NetworkOptions, Slot, named};
+use vta_app::options::{ConfigSource, Slot, input_shape, named};
 use vta_compiler::semantics::Requant;
 
 use crate::error::Failure;
 
 /// How a network is opened, compiled and run: see `vta_options_set`. The device is an argument of its own.
 #[derive(Clone, Debug, Default)]
-pub struct Options(pub(crate) NetworkOptions);
+pub struct Options(pub(crate) Target);
 
 impl Options {
     /// Sets an option.
@@ -18,7 +19,7 @@ impl Options {
     /// # Errors
     /// A name that is no option, a value that makes no sense for it.
     pub fn set(&mut self, name: &str, value: &str) -> Result<(), Failure> {
-        let option = named(name, &NetworkOptions::NAMES, Front::Library);
+        let option = named(name, &Target::NAMES, Front::Library);
         let Some(slot) = self.0.slot(option.map_err(Failure::usage)?) else {
             return Ok(());
         };
@@ -30,9 +31,7 @@ impl Options {
             Slot::Flag(of) => *of = flag(value).map_err(wrong)?,
             Slot::Config(of) => *of = Some(config(value).map_err(wrong)?),
             Slot::Shapes(of) => {
-                let shape: InputShape = value.parse().map_err(wrong)?;
-                of.retain(|other| other.name != shape.name);
-                of.push(shape);
+                of.extend([input_shape(value).map_err(wrong)?]);
             }
             Slot::Requant(of) => {
                 let found = value.parse::<Requant>().map_err(|e| wrong(e.to_string()));
@@ -100,7 +99,11 @@ mod tests {
         for value in ["a=1x2", "b=1x3", "a=1x4"] {
             assert_eq!(options.set("input_shape", value), Ok(()));
         }
-        let shapes = options.0.shapes.iter().map(|s| (&*s.name, s.shape[1]));
-        assert_eq!(shapes.collect::<Vec<_>>(), [("b", 3), ("a", 4)]);
+        let shapes = options
+            .0
+            .shapes
+            .iter()
+            .map(|(name, shape)| (&**name, shape[1]));
+        assert_eq!(shapes.collect::<Vec<_>>(), [("a", 4), ("b", 3)]);
     }
 }

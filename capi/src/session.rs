@@ -1,18 +1,14 @@
 //! `vta_session`: a network on its devices, with what it was given and what it gave.
 
 use std::ffi::CString;
-use std::path::PathBuf;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use vta_app::images::Source;
-use vta_app::images::default_images;
-use vta_app::open::Model;
-use vta_app::open::Preprocess;
-use vta_app::options::PreprocessOptions;
 use vta_app::options::names::Said;
-use vta_app::{Feed, Output, Session as Network, Target, Values, Watch, room};
-use vta_compiler::graph::{Data, Element};
+use vta_app::run::image_values;
+use vta_app::{Feed, Model, Output, Session as Network, Target, Values, Watch};
+use vta_compiler::graph::Element;
 
 use crate::counters::Counted;
 use crate::error::Failure;
@@ -104,40 +100,13 @@ impl Session {
     /// # Errors
     /// No such input, files that can't be read, images that don't fit, a model that brings none.
     pub fn set_images(&self, index: usize, path: Option<&str>) -> Result<(), Failure> {
-        let input = self.inputs.at(index)?;
-        let tensor = &input.of_device;
-        let mut source = match path {
-            Some(path) => Source::open(&[PathBuf::from(path)], None)?,
-            None => Source::of_pictures(default_images(&self.model, tensor.chw)?),
-        };
-        source.shape(&tensor.shape)?;
-        // As reals, and once more for the run.
-        let bytes = (source.len() as u64).saturating_mul(8 * tensor.len() as u64);
-        let images = || format!("{} images of input '{}'", source.len(), input.port().name);
-        room::ask(bytes, images)?;
-        let mut state = self.state();
+        let input = &self.inputs.at(index)?.of_device;
         let watcher = Watcher::new(&self.cancelled);
-        let none = PreprocessOptions::default();
-        let recipe = Preprocess::choose(&none, self.recipe.as_ref(), &watcher)?;
+        let (path, recipe) = (path.map(Path::new), self.recipe.as_ref());
+        let values = image_values(input, &self.model, path, recipe, &watcher);
+        let mut state = self.state();
         state.note(watcher.notes());
-        let (mut real, mut whole) = (Vec::new(), Vec::new());
-        let mut reader = source.reader();
-        while let Some(item) = reader.next_item()? {
-            let data = match (input.is_scaled(), tensor.element) {
-                (true, _) => Data::F32(recipe.apply(&item.decode()?, tensor.chw)?),
-                (false, Element::F32) => Data::F32(recipe.shaped(&item.decode()?, tensor)?),
-                (false, element) => item.integers(element, tensor.len())?,
-            };
-            match (&data, data.integers()) {
-                (Data::F32(values), _) => extend(&mut real, values)?,
-                (_, values) => extend(&mut whole, &values.unwrap_or_default())?,
-            }
-        }
-        state.given[index] = Some(if whole.is_empty() {
-            Values::Real(real.into())
-        } else {
-            Values::Whole(whole.into())
-        });
+        state.given[index] = Some(values?);
         Ok(())
     }
 
@@ -214,14 +183,6 @@ impl State {
             }
         }
     }
-}
-
-fn extend<T: Copy>(all: &mut Vec<T>, more: &[T]) -> Result<(), Failure> {
-    let bytes = (all.len() + more.len()).saturating_mul(size_of::<T>());
-    let room = all.try_reserve(more.len());
-    room.map_err(|_| Failure::memory(bytes))?;
-    all.extend_from_slice(more);
-    Ok(())
 }
 
 /// Keeps remarks, and knows whether to stop.

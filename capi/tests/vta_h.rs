@@ -9,10 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::Output;
 
 use serde_json::Value;
-use vta_app::images::Source;
-use vta_app::images::default_images;
-use vta_app::open::Preprocess;
-use vta_app::options::NetworkOptions;
+use vta_app::images::{self, default_images};
 use vta_app::{Feed, Model, Session, Target, Values};
 
 use gcc::{Linked, Program, capi};
@@ -76,14 +73,14 @@ impl Expected {
         let recipe = model.preprocess().unwrap().unwrap();
         let mut session = Session::open(model, target, &()).unwrap();
         let input = session.inputs()[0].clone();
-        let source = match images {
-            Some(path) => Source::open(&[path], None).unwrap(),
-            None => Source::of_pictures(default_images("demo", input.chw).unwrap()),
+        let pictures = match images {
+            Some(path) => vec![images::open(&path).unwrap()],
+            None => default_images("demo", input.chw).unwrap(),
         };
-        let (mut reader, mut values) = (source.reader(), Vec::new());
-        while let Some(item) = reader.next_item().unwrap() {
-            values.extend(applied(&recipe, item.decode().unwrap(), input.chw));
-        }
+        let values = pictures
+            .iter()
+            .flat_map(|picture| recipe.apply(picture, input.chw).unwrap());
+        let values: Vec<f32> = values.collect();
         let feed = Feed {
             name: &input.name,
             values: Values::Real(values.into()),
@@ -98,15 +95,9 @@ impl Expected {
         Self {
             bytes,
             insns: found.counters.traffic.insns,
-            cycles: session
-                .report()
-                .map_or(0, |r| r.timed.total().cycles * passes),
+            cycles: session.report().map_or(0, |r| r.total().cycles * passes),
         }
     }
-}
-
-fn applied(recipe: &Preprocess, picture: vta_app::images::Picture, chw: [usize; 3]) -> Vec<f32> {
-    recipe.apply(&picture, chw).unwrap()
 }
 
 fn cat() -> PathBuf {
@@ -118,7 +109,7 @@ fn outputs_and_counters_are_those_of_the_library_of_rust() {
     let program = Program::new(&capi().join("tests/programs/outputs.c"), Linked::Dynamic);
     let folder = tempfile::tempdir().unwrap();
     let bundle = folder.path().join("demo.vta");
-    let compiled = vta_app::compile::bundle("demo", &NetworkOptions::default(), &()).unwrap();
+    let compiled = vta_app::compile::bundle("demo", &Target::default(), &()).unwrap();
     compiled.save(&bundle).unwrap();
     let bundle = bundle.to_str().unwrap();
     let cat = cat();
@@ -261,7 +252,7 @@ fn a_bundle_that_changes_while_it_is_open_gives_no_wrong_values_and_no_signal() 
     let program = Program::new(&capi().join("tests/programs/changed.c"), Linked::Dynamic);
     let folder = tempfile::tempdir().unwrap();
     let bundle = folder.path().join("demo.vta");
-    let compiled = vta_app::compile::bundle("demo", &NetworkOptions::default(), &()).unwrap();
+    let compiled = vta_app::compile::bundle("demo", &Target::default(), &()).unwrap();
     compiled.save(&bundle).unwrap();
     let whole = std::fs::read(&bundle).unwrap();
     let expected = runs(&program, &bundle, 0, |_| {});

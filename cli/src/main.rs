@@ -27,7 +27,7 @@ use std::process::ExitCode;
 use anyhow::Context;
 use clap::{ColorChoice, CommandFactory, FromArgMatches};
 use vta_app::Error;
-use vta_app::error::message;
+use vta_app::message;
 use vta_app::options::names::Front;
 use vta_driver::DriverError;
 use vta_files::output::{self, FileError, Promise};

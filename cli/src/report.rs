@@ -5,8 +5,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use vta_app::compile::Plans;
-use vta_app::report::format::{bytes, percent, short};
-use vta_app::report::{Timed, utilization, verdict};
+use vta_app::report::{Report, bytes, percent, short, utilization, verdict};
 use vta_app::run::Outcome;
 use vta_files::printable;
 
@@ -122,7 +121,7 @@ fn summary(outcome: &Outcome, args: &RunArgs, out: &mut String) {
         if outcome.host.ops() > 0 {
             out.push_str(&host_estimate(outcome, timed));
         }
-    } else if let (Some(cycles), None) = (outcome.found.marks.cycles(), &outcome.design) {
+    } else if let (Some(cycles), None) = (outcome.device_cycles(), &outcome.design) {
         let each = cycles / images.max(1) as u64;
         out.push_str(&format!(
             "{cycles} cycles by its counter, {each} an image\n"
@@ -201,7 +200,7 @@ fn program_name() -> String {
 }
 
 /// One pass in cycles, against its bound and the matrix unit's peak.
-fn cycles_line(outcome: &Outcome, timed: &Timed) -> String {
+fn cycles_line(outcome: &Outcome, timed: &Report) -> String {
     let (total, bound) = (timed.total(), timed.bound_cycles());
     let macs: u64 = outcome.program.layers.iter().map(|l| l.macs).sum();
     let useful = macs * outcome.program.config.batch() as u64;
@@ -333,7 +332,7 @@ fn host_line(outcome: &Outcome) -> String {
 }
 
 /// What a pass takes with the host.
-fn host_estimate(outcome: &Outcome, timed: &Timed) -> String {
+fn host_estimate(outcome: &Outcome, timed: &Report) -> String {
     let (time, speed) = (timed.host.time(&timed.speed), &timed.speed);
     let images = outcome.program.config.batch() as f64;
     format!(

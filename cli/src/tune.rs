@@ -4,12 +4,12 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 use serde_json::json;
-use vta_app::Watch;
 use vta_app::device::Machine;
 use vta_app::files;
 use vta_app::open::layer_or_network;
 use vta_app::options::did_you_mean;
-use vta_app::sweep::{Tuned, Tuner};
+use vta_app::sweep::Tuner;
+use vta_app::{Error, Watch};
 use vta_compiler::lower::{self, ConvShape, ConvTile, LoopOrder, Tiles};
 use vta_compiler::qgraph::NodeId;
 use vta_compiler::tune::{self, Cache, Measured};
@@ -40,13 +40,32 @@ pub fn tune(args: &TuneArgs) -> Result<bool> {
         None => Cache::new(),
     };
     let bar = Bar::new("layers", 0, args.json);
-    let tuned = tuner.tune(&mut cache, &bar);
+    let mut tuned = || {
+        let untuned_cycles = tuner.total(&Cache::new())?;
+        let measured = tuner.tune(&mut cache, &bar)?;
+        Ok::<_, Error>((measured, untuned_cycles, tuner.total(&cache)?))
+    };
+    let tuned = tuned();
     bar.clear();
     // What was measured before an error is worth keeping.
     if let Some(path) = &args.output {
         keep(path, &mut cache)?;
     }
-    summary(&cache, tuned?, &tuner.machine().name, args.json)
+    let (measured, untuned_cycles, cycles) = tuned?;
+    let (known, timing) = (cache.len(), &tuner.machine().name);
+    if args.json {
+        let object = json!({
+            "untuned_cycles": untuned_cycles, "cycles": cycles, "shapes_measured": measured,
+            "shapes_known": known, "timing": timing,
+        });
+        print_line(&object.to_string())?;
+    } else {
+        print_text(&format!(
+            "{measured} shapes measured, {known} known; {untuned_cycles} cycles untuned, {cycles} \
+             tuned on {timing}"
+        ))?;
+    }
+    Ok(true)
 }
 
 /// Adds a cache to that of a file, which others may have changed since it was read.
@@ -62,29 +81,6 @@ fn read(path: &Path) -> Result<Cache> {
     }
     let text = files::read_text(path)?;
     Cache::from_json(&text).with_context(|| path.display().to_string())
-}
-
-/// The whole program's cycles before and after.
-fn summary(cache: &Cache, tuned: Tuned, timing: &str, as_json: bool) -> Result<bool> {
-    let Tuned {
-        measured,
-        untuned_cycles,
-        cycles,
-    } = tuned;
-    let known = cache.len();
-    if as_json {
-        let object = json!({
-            "untuned_cycles": untuned_cycles, "cycles": cycles, "shapes_measured": measured,
-            "shapes_known": known, "timing": timing,
-        });
-        print_line(&object.to_string())?;
-    } else {
-        print_text(&format!(
-            "{measured} shapes measured, {known} known; {untuned_cycles} cycles untuned, {cycles} \
-             tuned on {timing}"
-        ))?;
-    }
-    Ok(true)
 }
 
 /// A table of a layer's candidates.

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use vta_app::check::{NetworkVerdict, NodeVerdict, Verdict, attributes};
-use vta_app::report::format::{bytes, percent, short};
+use vta_app::report::{bytes, percent, short};
 use vta_files::printable;
 
 use crate::table::{Column, Table};

@@ -65,7 +65,7 @@ impl Device {
         device: Option<&Bound<'_, PyAny>>,
         given: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Self> {
-        let mut target = options::some(given, &NAMES)?.target;
+        let mut target = options::some(given, &NAMES)?;
         target.device = options::device(device)?;
         let threads = target.threads.unwrap_or(1);
         if threads == 0 {

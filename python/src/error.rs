@@ -5,8 +5,8 @@ use std::path::Path;
 
 use pyo3::exceptions::PyKeyboardInterrupt;
 use pyo3::prelude::*;
-use vta_app::error::{Error, message};
 use vta_app::options::names::Front;
+use vta_app::{Error, message};
 use vta_driver::TimelineError;
 use vta_files::output::FileError;
 

@@ -1,9 +1,11 @@
 //! What there is: networks, boards, devices; and what becomes of a network's nodes.
 
+use std::path::Path;
+
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use serde_json::Value;
-use vta_app::check::{CheckOptions, NodeVerdict, attributes, check_model};
+use vta_app::check::{Also, NodeVerdict, attributes};
 use vta_app::open;
 use vta_app::options::names::{BOARD, CONFIG, INPUT_SHAPE};
 
@@ -63,15 +65,14 @@ pub fn check<'py>(
     let hazards = hazards.map(|given| switch("hazards", given)).transpose()?;
     let (py, origin) = (model.py(), Origin::of(model)?);
     let bytes = origin.bytes(py);
-    let args = CheckOptions {
-        file: origin.name.clone().into(),
-        config: options.target.config,
-        board: options.target.board,
-        input_shape: options.shapes,
-        strict: false,
+    let also = Also {
         hazards: hazards.unwrap_or(false),
+        ..Also::default()
     };
-    let found = aside(py, None, |_| check_model(&args, bytes))?;
+    let file = Path::new(&origin.name);
+    let found = aside(py, None, |_| {
+        vta_app::check::check(file, bytes, &options, also)
+    })?;
     let network = found.network.unwrap_or_default();
     let class = result(py, "CheckedNode")?;
     let node = |node: &NodeVerdict| {

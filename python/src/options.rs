@@ -1,13 +1,15 @@
 //! Keyword arguments that say how a network is compiled and where it runs.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use pyo3::call::PyCallArgs;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyMapping};
+use vta_app::Target;
 use vta_app::options::names::{Front, Name};
-use vta_app::options::{ConfigSource, InputShape, NetworkOptions, Slot, named};
+use vta_app::options::{ConfigSource, Slot, named};
 use vta_compiler::semantics::Requant;
 
 use crate::error::{raise, usage};
@@ -18,16 +20,16 @@ use crate::given::{self, path, size, switch, text};
 /// # Errors
 /// `TypeError` for a name that is no option or a value of another type, `UsageError` for one that makes
 /// no sense.
-pub fn read(given: Option<&Bound<'_, PyDict>>) -> PyResult<NetworkOptions> {
-    some(given, &NetworkOptions::NAMES)
+pub fn read(given: Option<&Bound<'_, PyDict>>) -> PyResult<Target> {
+    some(given, &Target::NAMES)
 }
 
 /// As [`read`], where only some options make sense.
 ///
 /// # Errors
 /// As for [`read`], and `TypeError` for others.
-pub fn some(given: Option<&Bound<'_, PyDict>>, names: &[Name]) -> PyResult<NetworkOptions> {
-    let mut options = NetworkOptions::default();
+pub fn some(given: Option<&Bound<'_, PyDict>>, names: &[Name]) -> PyResult<Target> {
+    let mut options = Target::default();
     for (name, value) in given.into_iter().flatten() {
         let name: String = name.extract()?;
         let option = named(&name, names, Front::Python).map_err(PyTypeError::new_err)?;
@@ -78,22 +80,22 @@ pub fn config(value: &Bound<'_, PyAny>) -> PyResult<ConfigSource> {
 }
 
 /// `{"input": (1, 3, 224, 224)}`, or the dimensions alone of the only input.
-pub fn shapes(value: &Bound<'_, PyAny>) -> PyResult<Vec<InputShape>> {
+pub fn shapes(value: &Bound<'_, PyAny>) -> PyResult<BTreeMap<String, Vec<usize>>> {
     let shape = |name: String, shape: &Bound<'_, PyAny>| {
         let shape = given::sizes("input_shapes", shape, usage)?;
         let shape: Result<Vec<usize>, _> = shape.into_iter().map(usize::try_from).collect();
         match shape {
-            Ok(shape) if !shape.contains(&0) => Ok(InputShape { name, shape }),
+            Ok(shape) if !shape.contains(&0) => Ok((name, shape)),
             _ => Err(usage("`input_shapes`: a dimension is at least 1")),
         }
     };
     let Ok(all) = value.cast::<PyMapping>() else {
-        return Ok(vec![shape(String::new(), value)?]);
+        return Ok([shape(String::new(), value)?].into());
     };
-    let mut shapes = Vec::new();
+    let mut shapes = BTreeMap::new();
     for pair in all.items()?.iter() {
         let (name, of): (Bound<'_, PyAny>, Bound<'_, PyAny>) = pair.extract()?;
-        shapes.push(shape(text("input_shapes", &name)?, &of)?);
+        shapes.extend([shape(text("input_shapes", &name)?, &of)?]);
     }
     Ok(shapes)
 }

@@ -4,15 +4,15 @@ pub mod layers;
 pub mod tune;
 
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
+use pyo3::types::{IntoPyDict, PyDict};
 use serde_json::{Value, json};
-use vta_app::sweep::{Measured, Row};
-use vta_app::sweep::{Study, Sweeper as Points, Workload};
+use vta_app::Target;
+use vta_app::sweep::{Measured, Sweeper as Points, Workload};
 
 use crate::error::raise;
 use crate::options::config;
 use crate::results::to_python;
-use crate::sweep::layers::{Layer, topology};
+use crate::sweep::layers::{Layer, workload};
 use crate::watch::aside;
 
 /// What is measured: a model's name or file, or layers.
@@ -39,17 +39,18 @@ impl Sweeper {
         timing: Option<String>,
         threads: usize,
     ) -> PyResult<Self> {
-        let study = Study {
-            work: match work {
-                Work::Model(name) => Workload::Model(name),
-                Work::Layers(layers) => Workload::Layers(topology(layers).map_err(raise)?),
-            },
-            vary,
+        let work = match work {
+            Work::Model(name) => Workload { name, layers: None },
+            Work::Layers(layers) => workload(layers).map_err(raise)?,
+        };
+        let target = Target {
+            threads: Some(threads),
             config: config.map(self::config).transpose()?,
             board,
             timing,
+            ..Target::default()
         };
-        let sweeper = aside(py, None, |watch| Points::open(&study, Some(threads), watch))?;
+        let sweeper = aside(py, None, |watch| Points::open(&work, &vary, &target, watch))?;
         Ok(Self(sweeper))
     }
 
@@ -60,24 +61,18 @@ impl Sweeper {
     }
 
     fn __len__(&self) -> usize {
-        self.0.grid().size()
+        self.0.points()
     }
 
     /// A point's value of each parameter, as text.
     fn point<'py>(&self, py: Python<'py>, index: usize) -> PyResult<Bound<'py, PyDict>> {
-        let grid = self.0.grid();
-        let point = grid.point(index).map_err(raise)?;
-        let values = PyDict::new(py);
-        for (key, value) in grid.keys().zip(point.values) {
-            values.set_item(key, value)?;
-        }
-        Ok(values)
+        self.0.point(index).map_err(raise)?.into_py_dict(py)
     }
 
     /// Measures a point: its figures, or `error` alone.
     fn measure<'py>(&self, py: Python<'py>, index: usize) -> PyResult<Bound<'py, PyAny>> {
-        let Row { outcome, .. } = py.detach(|| self.0.measure(index)).map_err(raise)?;
-        let row = match outcome {
+        let row = py.detach(|| self.0.measure(index)).map_err(raise)?;
+        let row = match row.outcome {
             Ok(measured) => measured.figures().into(),
             Err(error) => json!({ "error": error }),
         };

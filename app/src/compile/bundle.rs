@@ -9,7 +9,7 @@ use crate::compile::Compiled;
 use crate::error::{Error, Result, ensure};
 use crate::files;
 use crate::open::{Model, Preprocess};
-use crate::options::NetworkOptions;
+use crate::options::Target;
 use crate::options::names::{ALLOW_HOST, FLAT};
 use crate::watch::Watch;
 
@@ -58,35 +58,31 @@ impl Compiled {
 /// # Errors
 /// [`Error::Float`] for a float model, [`Error::Usage`] for one that is compiled already,
 /// [`Error::Model`] for what can't be lowered, [`Error::Cancelled`] when `watch` says so.
-pub fn bundle(name: &str, options: &NetworkOptions, watch: &dyn Watch) -> Result<Compiled> {
-    of_model(options.open(name, None)?, options, watch)
+pub fn bundle(name: &str, target: &Target, watch: &dyn Watch) -> Result<Compiled> {
+    of_model(target.open(name, None)?, target, watch)
 }
 
 /// As [`bundle()`], of a model that is open: shapes and scales are what they are.
 ///
 /// # Errors
 /// As for [`bundle()`].
-pub fn of_model(model: Model, options: &NetworkOptions, watch: &dyn Watch) -> Result<Compiled> {
+pub fn of_model(model: Model, target: &Target, watch: &dyn Watch) -> Result<Compiled> {
     Ok(Compiled {
         // No comparison needs it.
         graph: None,
-        ..compiled(model, options, watch)?
+        ..compiled(model, target, watch)?
     })
 }
 
 /// As [`of_model`], and it still knows its network.
-pub(crate) fn compiled(
-    mut model: Model,
-    options: &NetworkOptions,
-    watch: &dyn Watch,
-) -> Result<Compiled> {
+pub(crate) fn compiled(mut model: Model, target: &Target, watch: &dyn Watch) -> Result<Compiled> {
     ensure!(!model.is_compiled(), "{} is compiled already", model.name());
     if model.is_float() {
         return Err(Error::Float(model.name().to_owned()));
     }
     let stated = model.metadata().get("preprocess");
-    let preprocess = Preprocess::choose(&options.preprocess, stated, watch)?;
+    let preprocess = Preprocess::choose(&target.preprocess, stated, watch)?;
     model.tell("preprocess", preprocess.to_json());
     model.tell("model", files::name(model.name()));
-    model.compile(&options.target, watch)
+    model.compile(target, watch)
 }

@@ -49,18 +49,10 @@ pub fn passes(model: &Model, pass: &str) -> Result<String> {
 #[derive(Clone, Debug)]
 pub struct Plans {
     /// The kernel that they are made for.
-    pub kernel: GemmKernel,
-    /// Of each device, in the order of their names.
-    pub batches: Vec<PlannedBatch>,
-}
-
-/// The plan of a batch.
-#[derive(Clone, Debug)]
-pub struct PlannedBatch {
-    /// The device's name.
-    pub device: String,
-    /// Its operations; `None` for a batch that is run one instruction at a time.
-    pub plan: Option<PlanListing>,
+    kernel: GemmKernel,
+    /// Of each device, in the order of their names, with that name; `None` for a batch that is run one
+    /// instruction at a time.
+    batches: Vec<(String, Option<PlanListing>)>,
 }
 
 impl Plans {
@@ -75,10 +67,10 @@ impl Plans {
     /// was made of has no fusion. `operations` is null for a batch that is run one instruction at
     /// a time.
     pub fn json(&self) -> Value {
-        let batch = |batch: &PlannedBatch| {
-            let plan = batch.plan.as_ref();
+        let batch = |(device, plan): &(String, Option<PlanListing>)| {
+            let plan = plan.as_ref();
             let operations = plan.map(|plan| plan.lines().iter().map(line).collect::<Vec<_>>());
-            json!({"device": batch.device, "operations": operations})
+            json!({"device": device, "operations": operations})
         };
         let batches: Vec<Value> = self.batches.iter().map(batch).collect();
         json!({"kernel": self.kernel.name(), "batches": batches})
@@ -86,10 +78,10 @@ impl Plans {
 
     fn text(&self, list: impl Fn(&PlanListing) -> String) -> String {
         let mut text = String::new();
-        for (index, batch) in self.batches.iter().enumerate() {
+        for (index, (device, plan)) in self.batches.iter().enumerate() {
             let kernel = self.kernel.name();
-            text += &format!("== batch {index} on {}, kernel {kernel}\n", batch.device);
-            match &batch.plan {
+            text += &format!("== batch {index} on {device}, kernel {kernel}\n");
+            match plan {
                 Some(plan) => text += &list(plan),
                 None => text += "one instruction at a time\n",
             }
@@ -125,7 +117,7 @@ fn line(line: &PlanLine) -> Value {
 /// # Errors
 /// [`Error::Usage`] for a device that has another executor, [`Error::Device`] for a kernel that this
 /// CPU hasn't, [`Error::Model`] for a program that can't be loaded.
-pub fn plans(network: &Compiled, devices: &[&str]) -> Result<Plans> {
+pub(crate) fn plans(network: &Compiled, devices: &[&str]) -> Result<Plans> {
     for name in devices {
         ensure!(
             matches!(*name, "sim" | "cycle"),
@@ -144,10 +136,8 @@ pub fn plans(network: &Compiled, devices: &[&str]) -> Result<Plans> {
     Engine::on(network, planners, 1)?.run(&[&zeros(&network.program)?])?;
     let mut batches = Vec::new();
     for (name, log) in devices.iter().zip(logs) {
-        batches.extend(log.take().into_iter().map(|plan| PlannedBatch {
-            device: (*name).to_owned(),
-            plan,
-        }));
+        let plans = log.take().into_iter();
+        batches.extend(plans.map(|plan| ((*name).to_owned(), plan)));
     }
     Ok(Plans { kernel, batches })
 }

@@ -11,8 +11,8 @@ use crate::compile::tiles::Measured;
 use crate::compile::{Compiled, bundle};
 use crate::error::{Context, Error, Result, ensure};
 use crate::files;
+use crate::options::Target;
 use crate::options::names::LISTING;
-use crate::options::{NetworkOptions, Target};
 use crate::watch::Watch;
 
 /// What a reader of instructions has to know first.
@@ -24,13 +24,9 @@ pub const LEGEND: &str = "pop_prev and pop_next wait for a token of the module b
 ///
 /// # Errors
 /// As for [`bundle::bundle()`]; [`Error::Usage`] for a network between whose layers the host computes.
-pub fn compile(
-    name: &str,
-    options: &NetworkOptions,
-    watch: &dyn Watch,
-) -> Result<(Compiled, Listing)> {
-    let mut compiled = bundle::compiled(options.open(name, None)?, options, watch)?;
-    let listing = of(&compiled, name, &options.target)?;
+pub fn compile(name: &str, target: &Target, watch: &dyn Watch) -> Result<(Compiled, Listing)> {
+    let mut compiled = bundle::compiled(target.open(name, None)?, target, watch)?;
+    let listing = of(&compiled, name, target)?;
     compiled.graph = None;
     Ok((compiled, listing))
 }
@@ -66,7 +62,7 @@ fn refused(error: ListingError) -> Error {
 }
 
 /// Whether a file is a listing, by its name's end.
-pub fn is_listing(file: &Path) -> bool {
+pub(crate) fn is_listing(file: &Path) -> bool {
     files::is(file, &["csv"])
 }
 
@@ -113,12 +109,12 @@ pub fn read(file: &Path) -> Result<Listing> {
 ///
 /// # Errors
 /// What can't be read or compiled, or not be followed to its end. Faults are none.
-pub fn prove(name: &str, options: &NetworkOptions, watch: &dyn Watch) -> Result<Coverage> {
+pub fn prove(name: &str, target: &Target, watch: &dyn Watch) -> Result<Coverage> {
     let file = Path::new(name);
     let listing = if is_listing(file) {
         read(file)?
     } else {
-        let (_, listing) = compile(name, options, watch)?;
+        let (_, listing) = compile(name, target, watch)?;
         let mut text = Vec::new();
         listing.write(&mut text)?;
         drop(listing);

@@ -18,7 +18,7 @@ use crate::options::names::{
     AGAINST, BATCH, BITSTREAM, DEVICE, ENERGY, HOST_SPEED, REPORT, SCOPE, THREADS, TIMING,
     TIMING_ONLY, TRACE, WAVE,
 };
-use crate::report::{HostShare, Timed, html, leave_out_additions, merge};
+use crate::report::{HostShare, Report, leave_out_additions, merge};
 use crate::room;
 
 /// The devices of a run, and what is asked of them.
@@ -169,27 +169,39 @@ impl Setup {
     ///
     /// # Errors
     /// When trace or report can't be written.
-    pub fn finish(&self, program: &Program, host: HostShare, title: &str) -> Result<Option<Timed>> {
-        let (Some(cycle), Some(timed)) = (&self.cycle, self.timed(program, host)) else {
+    pub(crate) fn finish(
+        &self,
+        program: &Arc<Program>,
+        host: HostShare,
+        title: &str,
+    ) -> Result<Option<Report>> {
+        let (Some(cycle), Some(timed)) = (&self.cycle, self.timed(program, host, title)) else {
             return Ok(None);
         };
         if let Some(trace) = &cycle.trace {
             trace.finish(|| cycle.log.close_trace())?;
         }
         if let Some(path) = &self.target.report {
-            output::write(path, html::page(title, program, &timed))?;
+            output::write(path, timed.html())?;
         }
         Ok(Some(timed))
     }
 
     /// What was measured so far of a program, and what the host takes of it.
-    pub fn timed(&self, program: &Program, host: HostShare) -> Option<Timed> {
+    pub(crate) fn timed(
+        &self,
+        program: &Arc<Program>,
+        host: HostShare,
+        title: &str,
+    ) -> Option<Report> {
         let cycle = self.cycle.as_ref()?;
         let runs = cycle.log.runs();
         let mut layers = merge(runs.iter().flat_map(|run| &run.layers));
         leave_out_additions(&mut layers, &program.layers);
         let steps = program.layers.iter().map(|l| (l.name.clone(), l.steps));
-        Some(Timed {
+        Some(Report {
+            title: title.to_owned(),
+            program: Arc::clone(program),
             steps: steps.collect(),
             timing: self.machine.timing.clone(),
             board: self.machine.name.clone(),

@@ -10,14 +10,14 @@ pub struct Picture {
     /// Channels, rows, columns.
     pub chw: [usize; 3],
     /// Its values.
-    pub pixels: Pixels,
+    pub(crate) pixels: Pixels,
     /// The true class, where it is known.
     pub label: Option<usize>,
 }
 
 /// Values of an image.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Pixels {
+pub(crate) enum Pixels {
     /// 0 to 255, all channels of a pixel side by side: `[H][W][C]`.
     Interleaved(Vec<u8>),
     /// 0 to 255, channel after channel: `[C][H][W]`.
@@ -27,6 +27,16 @@ pub enum Pixels {
 }
 
 impl Picture {
+    /// Of values from 0 to 255, channel after channel.
+    pub fn planar(name: String, chw: [usize; 3], pixels: Vec<u8>) -> Self {
+        Self {
+            name,
+            chw,
+            pixels: Pixels::Planar(pixels),
+            label: None,
+        }
+    }
+
     /// Whether the values are the network's input already.
     pub fn is_ready(&self) -> bool {
         matches!(self.pixels, Pixels::Ready(_))

@@ -2,7 +2,7 @@
 
 use vta_compiler::zoo;
 
-use super::{Picture, Pixels, of_npz};
+use super::{Picture, of_npz};
 use crate::error::{Context, Result, bail};
 use crate::options::names::INPUT;
 
@@ -25,12 +25,8 @@ pub fn default_images(model: &str, chw: [usize; 3]) -> Result<Vec<Picture>> {
     }
     let [c, h, w] = chw;
     if model.starts_with("zoo:") && c == 3 && h == w {
-        return Ok(vec![Picture {
-            name: "synthetic".to_owned(),
-            chw,
-            pixels: Pixels::Planar(zoo::sample_image(h, 0)),
-            label: None,
-        }]);
+        let pixels = zoo::sample_image(h, 0);
+        return Ok(vec![Picture::planar("synthetic".to_owned(), chw, pixels)]);
     }
     bail!("which images? Give a file, a folder, .npy or .npz as {}"; INPUT)
 }

@@ -114,11 +114,6 @@ impl Source {
         self.count
     }
 
-    /// Whether there is none.
-    pub fn is_empty(&self) -> bool {
-        self.count == 0
-    }
-
     /// Gives class folders the classes of a model: those of their names, if these are labels of
     /// it, else their number in the order of the names.
     ///

@@ -22,7 +22,6 @@ use crate::images;
 use crate::open::{Preprocess, source};
 use crate::options::hints;
 use crate::options::names::{EXEC, INPUT, INPUT_SHAPE, MODELS};
-use crate::options::{InputShape, Preset};
 use crate::room;
 
 mod tensor;
@@ -59,7 +58,7 @@ impl Model {
     /// [`Error::Usage`] for a name that is nothing, [`Error::Io`] and [`Error::Model`] for a file
     /// that can't be read or holds no network.
     pub fn open(name: &str) -> Result<Self> {
-        Self::open_with(name, &[])
+        Self::open_with(name, &BTreeMap::new())
     }
 
     /// [`Model::open`] with shapes of inputs whose dimensions an ONNX file leaves open.
@@ -67,7 +66,7 @@ impl Model {
     /// # Errors
     /// As for [`Model::open`]; [`Error::Model`] for a shape that the file excludes, or of an input
     /// that it hasn't; [`Error::Usage`] for shapes of what is no ONNX file.
-    pub fn open_with(name: &str, shapes: &[InputShape]) -> Result<Self> {
+    pub(crate) fn open_with(name: &str, shapes: &BTreeMap<String, Vec<usize>>) -> Result<Self> {
         let network = load(name, shapes)?;
         let name = name.to_owned();
         Ok(Self { name, network })
@@ -78,14 +77,18 @@ impl Model {
     /// # Errors
     /// [`Error::Model`] for what is no ONNX or has operators that aren't supported.
     pub fn from_onnx(name: &str, bytes: &[u8]) -> Result<Self> {
-        Self::from_onnx_with(name, bytes.to_vec(), &[])
+        Self::from_onnx_with(name, bytes.to_vec(), &BTreeMap::new())
     }
 
     /// [`Model::from_onnx`] with shapes of inputs whose dimensions the model leaves open.
     ///
     /// # Errors
     /// As for [`Model::from_onnx`], and for a shape that the model excludes, or of an input that it hasn't.
-    pub fn from_onnx_with(name: &str, bytes: Vec<u8>, shapes: &[InputShape]) -> Result<Self> {
+    pub(crate) fn from_onnx_with(
+        name: &str,
+        bytes: Vec<u8>,
+        shapes: &BTreeMap<String, Vec<usize>>,
+    ) -> Result<Self> {
         let graph = part_of_bytes(bytes, name, None, shapes)?.whole();
         Ok(Self::of_graph(name, graph.context(name)?))
     }
@@ -103,12 +106,12 @@ impl Model {
     }
 
     /// As what it was opened.
-    pub fn network(&self) -> &Network {
+    pub(crate) fn network(&self) -> &Network {
         &self.network
     }
 
     /// As what it was opened, taken apart.
-    pub fn into_network(self) -> Network {
+    pub(crate) fn into_network(self) -> Network {
         self.network
     }
 
@@ -163,10 +166,7 @@ impl Model {
     /// [`Error::Input`] when what it says can't be read.
     pub fn preprocess(&self) -> Result<Option<Preprocess>> {
         let stated = self.metadata().get("preprocess");
-        let read = |json: &String| {
-            serde_json::from_str(json).with_context(|| "the model's preprocessing".to_owned())
-        };
-        stated.map(read).transpose()
+        stated.map(|json| Preprocess::stated(json)).transpose()
     }
 
     /// How int32 sums become int8, over what the model says. A compiled network stays as it is.
@@ -194,7 +194,7 @@ impl Model {
 }
 
 /// A network before it is compiled, or one that is compiled already.
-pub enum Network {
+pub(crate) enum Network {
     /// As the file has it, float or int8.
     Graph(Box<Graph>),
     /// As a device runs it, of a bundle.
@@ -205,7 +205,7 @@ pub enum Network {
 ///
 /// # Errors
 /// As for [`Model::open_with`].
-fn load(name: &str, shapes: &[InputShape]) -> Result<Network> {
+fn load(name: &str, shapes: &BTreeMap<String, Vec<usize>>) -> Result<Network> {
     let is_file = || name != "demo" && !name.starts_with("zoo:") && !is_bundle(Path::new(name));
     ensure!(
         shapes.is_empty() || is_file(),
@@ -246,7 +246,9 @@ pub(crate) fn demo() -> Result<Graph> {
     let mut graph = onnx::load(DEMO_MODEL)?;
     let labels = serde_json::to_string(&CIFAR10)?;
     graph.metadata.insert("labels".to_owned(), labels);
-    let recipe = Preprocess::preset(Preset::Cifar10).to_json();
+    let recipe = Preprocess::named("cifar10")
+        .map_err(Error::input)?
+        .to_json();
     graph.metadata.insert("preprocess".to_owned(), recipe);
     Ok(graph)
 }
@@ -265,7 +267,7 @@ pub fn layer_or_network(name: &str) -> Result<QGraph> {
         }
         Err(_) => {}
     }
-    match load(name, &[])? {
+    match load(name, &BTreeMap::new())? {
         Network::Compiled(_) => {
             bail!("{name} is compiled already, so that it can't be varied")
         }
@@ -330,13 +332,13 @@ fn exists(name: &str) -> Result<()> {
 }
 
 /// Reads an ONNX file, with the files beside it that its tensors lie in.
-pub fn read_onnx(path: &Path, shapes: &[InputShape]) -> Result<Graph> {
+pub fn read_onnx(path: &Path, shapes: &BTreeMap<String, Vec<usize>>) -> Result<Graph> {
     let part = read_part(path, shapes)?;
     part.whole().with_context(|| path.display().to_string())
 }
 
 /// [`read_onnx`], as far as the file can be read.
-pub(crate) fn read_part(path: &Path, shapes: &[InputShape]) -> Result<Partial> {
+pub(crate) fn read_part(path: &Path, shapes: &BTreeMap<String, Vec<usize>>) -> Result<Partial> {
     let bytes = files::read_file(path)?;
     ensure!(!bytes.is_empty(), "{}: the file is empty", path.display());
     let folder = hints::folder(path);
@@ -348,13 +350,12 @@ pub(crate) fn part_of_bytes(
     bytes: Vec<u8>,
     name: &str,
     folder: Option<&Path>,
-    shapes: &[InputShape],
+    shapes: &BTreeMap<String, Vec<usize>>,
 ) -> Result<Partial> {
     // What is made of the message.
     room::ask(2 * bytes.len() as u64, || name.to_owned())?;
-    let given = shapes.iter().map(|s| (s.name.clone(), s.shape.clone()));
     let options = ReadOptions {
-        shapes: given.collect(),
+        shapes: shapes.clone(),
         folder,
         ask: &|bytes| room::ask(2 * bytes, || name.to_owned()).map_err(|e| e.to_string()),
     };

@@ -2,80 +2,114 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::error::{Context, Result, bail, ensure};
+use crate::error::{Context, Error, Result, bail, bail_input, ensure};
 use crate::images::{Picture, fit};
 use crate::open::model::Tensor;
 use crate::options::names::{MEAN, PREPROCESS, SCALE, STD, said};
-use crate::options::{PreprocessOptions, Preset};
 use crate::watch::Watch;
 
-/// `(x * scale - mean[c]) / std[c]` of 0..255 pixels; kept in models as JSON under `preprocess`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+/// `(x * scale - mean[c]) / std[c]` of 0..255 pixels; kept in models as JSON under `preprocess`. Where some of it
+/// isn't given, another recipe may say it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Preprocess {
     /// Factor on pixel values of 0..255.
-    pub scale: f32,
-    /// Of each channel, or one for all.
-    pub mean: Vec<f32>,
-    /// Of each channel, or one for all; positive.
-    pub std: Vec<f32>,
+    pub scale: Option<f32>,
+    /// Mean of each channel after scaling, or one for all.
+    pub mean: Option<Vec<f32>>,
+    /// Standard deviation of each channel after scaling, or one for all; positive.
+    pub std: Option<Vec<f32>>,
 }
 
 impl Preprocess {
-    /// A known recipe.
-    pub(crate) fn preset(preset: Preset) -> Self {
-        let (scale, mean, std) = match preset {
-            Preset::Imagenet => (1.0 / 255.0, [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]),
-            Preset::Cifar10 => (
+    /// A known recipe: `imagenet` or `cifar10`, 1/255 with their mean and standard deviation, or `raw`, 0..255 as
+    /// they are.
+    ///
+    /// # Errors
+    /// In words: another name.
+    pub fn named(name: &str) -> Result<Self, String> {
+        let (scale, mean, std) = match name {
+            "imagenet" => (1.0 / 255.0, [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]),
+            "cifar10" => (
                 1.0 / 255.0,
                 [0.4914, 0.4822, 0.4465],
                 [0.2470, 0.2435, 0.2616],
             ),
-            Preset::Raw => (1.0, [0.0; 3], [1.0; 3]),
+            "raw" => (1.0, [0.0; 3], [1.0; 3]),
+            _ => {
+                return Err(format!(
+                    "unknown variant `{name}`, expected one of `imagenet`, `cifar10`, `raw`"
+                ));
+            }
         };
+        Ok(Self {
+            scale: Some(scale),
+            mean: Some(mean.to_vec()),
+            std: Some(std.to_vec()),
+        })
+    }
+
+    /// What a model states.
+    ///
+    /// # Errors
+    /// Text of another form, or that lacks a part.
+    pub(crate) fn stated(json: &str) -> Result<Self> {
+        let read = || -> Result<Self> {
+            let found: Self = serde_json::from_str(json)?;
+            match found.missing() {
+                Some(part) => bail_input!("missing field `{part}`"),
+                None => Ok(found),
+            }
+        };
+        read().context("the model's preprocessing")
+    }
+
+    /// The first part that isn't given.
+    fn missing(&self) -> Option<&'static str> {
+        let given = [
+            ("scale", self.scale.is_some()),
+            ("mean", self.mean.is_some()),
+            ("std", self.std.is_some()),
+        ];
+        let missing = given.into_iter().find(|(_, given)| !given);
+        missing.map(|(part, _)| part)
+    }
+
+    /// What isn't given is another recipe's.
+    #[must_use]
+    pub fn or(self, other: Self) -> Self {
         Self {
-            scale,
-            mean: mean.to_vec(),
-            std: std.to_vec(),
+            scale: self.scale.or(other.scale),
+            mean: self.mean.or(other.mean),
+            std: self.std.or(other.std),
         }
     }
 
-    /// What the flags say, or else the model, or else ImageNet's recipe with a note.
+    /// What is given, or else what the model states, or else ImageNet's recipe with a note where nothing is given.
     ///
     /// # Errors
     /// Metadata of another form, values that are not finite, deviations that are not positive.
-    pub fn choose(
-        args: &PreprocessOptions,
-        model: Option<&String>,
-        watch: &dyn Watch,
-    ) -> Result<Self> {
-        let mut chosen = match (args.preprocess, model) {
-            (Some(preset), _) => Self::preset(preset),
-            (None, Some(json)) => {
-                serde_json::from_str(json).context("the model's preprocessing")?
-            }
-            (None, None) => {
-                if args.mean.is_none() && args.std.is_none() && args.scale.is_none() {
+    pub fn choose(given: &Self, stated: Option<&String>, watch: &dyn Watch) -> Result<Self> {
+        let other = match stated {
+            _ if given.missing().is_none() => Self::default(),
+            Some(json) => Self::stated(json)?,
+            None => {
+                if *given == Self::default() {
                     watch.note(&said!(
                         "the model doesn't say how its input is made; assuming {} imagenet";
                         PREPROCESS
                     ));
                 }
-                Self::preset(Preset::Imagenet)
+                Self::named("imagenet").map_err(Error::input)?
             }
         };
-        if let Some(scale) = args.scale {
-            chosen.scale = scale;
-        }
-        for (given, own) in [(&args.mean, &mut chosen.mean), (&args.std, &mut chosen.std)] {
-            if let Some(values) = given {
-                own.clone_from(values);
-            }
-        }
-        if !chosen.std.iter().all(|s| s.is_finite() && *s > 0.0) || !chosen.scale.is_finite() {
+        let chosen = given.clone().or(other);
+        let scale = chosen.scale.unwrap_or(1.0);
+        let positive = |std: &f32| std.is_finite() && *std > 0.0;
+        if !chosen.std.iter().flatten().all(positive) || !scale.is_finite() {
             bail!("{} must be positive and {} finite"; STD, SCALE);
         }
-        ensure!(chosen.mean.iter().all(|m| m.is_finite()), "{} must be finite"; MEAN);
-        ensure!(chosen.scale != 0.0, "{} must not be 0"; SCALE);
+        ensure!(chosen.mean.iter().flatten().all(|m| m.is_finite()), "{} must be finite"; MEAN);
+        ensure!(scale != 0.0, "{} must not be 0"; SCALE);
         Ok(chosen)
     }
 
@@ -108,16 +142,19 @@ impl Preprocess {
             return Ok(values);
         }
         let [c, h, w] = chw;
-        for list in [&self.mean, &self.std] {
+        let scale = self.scale.unwrap_or(1.0);
+        let mean = self.mean.as_deref().unwrap_or(&[0.0]);
+        let std = self.std.as_deref().unwrap_or(&[1.0]);
+        for list in [mean, std] {
             let n = list.len();
             ensure!(n == c || n == 1, "{n} means or deviations for {c} channels");
         }
         for (channel, plane) in values.chunks_exact_mut((h * w).max(1)).enumerate() {
             let pick = |list: &[f32]| list[if list.len() == 1 { 0 } else { channel }];
-            let (mean, std) = (pick(&self.mean), pick(&self.std));
+            let (mean, std) = (pick(mean), pick(std));
             plane
                 .iter_mut()
-                .for_each(|x| *x = (*x * self.scale - mean) / std);
+                .for_each(|x| *x = (*x * scale - mean) / std);
         }
         Ok(values)
     }

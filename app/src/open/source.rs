@@ -27,7 +27,7 @@ use crate::files;
 const PAGE_BYTES: u64 = 4096;
 
 /// Assembly text with its data.
-pub struct Source {
+pub(crate) struct Source {
     /// As written: `dram_base` counts from the start of each space.
     pub insns: Vec<Insn>,
     /// Whether there is any data.
@@ -47,6 +47,14 @@ struct DataLine {
 /// Whether a path is assembly text by its extension.
 pub fn is_assembly(path: &Path) -> bool {
     files::is(path, &["asm", "s", "txt"])
+}
+
+/// The instructions of assembly text, whose data is left out.
+///
+/// # Errors
+/// As for [`Source::read`].
+pub fn assembly(path: &Path) -> Result<Vec<Insn>> {
+    Ok(Source::read(path)?.insns)
 }
 
 impl Source {

@@ -1,11 +1,12 @@
 //! How a network is opened, compiled and run, set by name: the options of Python and C.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use vta_compiler::semantics::Requant;
 
 use super::names::{self, Front, Name};
-use super::{ConfigSource, InputShape, NetworkOptions};
+use super::{ConfigSource, Target};
 use crate::error::Result;
 use crate::open::model::Model;
 use crate::options::hints::did_you_mean;
@@ -24,12 +25,12 @@ pub enum Slot<'a> {
     /// A configuration: a file, or its keys.
     Config(&'a mut Option<ConfigSource>),
     /// Shapes of inputs.
-    Shapes(&'a mut Vec<InputShape>),
+    Shapes(&'a mut BTreeMap<String, Vec<usize>>),
     /// How int32 sums become int8.
     Requant(&'a mut Option<Requant>),
 }
 
-impl NetworkOptions {
+impl Target {
     /// What can be set, beside the device.
     pub const NAMES: [Name; 15] = [
         names::CONFIG,
@@ -51,23 +52,22 @@ impl NetworkOptions {
 
     /// Where the value of an option goes; `None` for one that networks don't have.
     pub fn slot(&mut self, option: Name) -> Option<Slot<'_>> {
-        let target = &mut self.target;
         Some(match option {
-            names::CONFIG => Slot::Config(&mut target.config),
-            names::BOARD => Slot::Text(&mut target.board),
-            names::TIMING => Slot::Text(&mut target.timing),
-            names::THREADS => Slot::Count(&mut target.threads),
-            names::BATCH => Slot::Count(&mut target.batch),
-            names::ALLOW_HOST => Slot::Flag(&mut target.allow_host),
+            names::CONFIG => Slot::Config(&mut self.config),
+            names::BOARD => Slot::Text(&mut self.board),
+            names::TIMING => Slot::Text(&mut self.timing),
+            names::THREADS => Slot::Count(&mut self.threads),
+            names::BATCH => Slot::Count(&mut self.batch),
+            names::ALLOW_HOST => Slot::Flag(&mut self.allow_host),
             names::INPUT_SHAPE => Slot::Shapes(&mut self.shapes),
             names::REQUANT => Slot::Requant(&mut self.requant),
-            names::TIMING_ONLY => Slot::Flag(&mut target.timing_only),
-            names::PLACEMENT => Slot::Path(&mut target.placement),
-            names::TILES => Slot::Path(&mut target.tiles),
-            names::ENERGY => Slot::Path(&mut target.energy),
-            names::HOST_SPEED => Slot::Path(&mut target.host_speed),
-            names::SCOPE => Slot::Text(&mut target.scope),
-            names::BITSTREAM => Slot::Path(&mut target.bitstream),
+            names::TIMING_ONLY => Slot::Flag(&mut self.timing_only),
+            names::PLACEMENT => Slot::Path(&mut self.placement),
+            names::TILES => Slot::Path(&mut self.tiles),
+            names::ENERGY => Slot::Path(&mut self.energy),
+            names::HOST_SPEED => Slot::Path(&mut self.host_speed),
+            names::SCOPE => Slot::Text(&mut self.scope),
+            names::BITSTREAM => Slot::Path(&mut self.bitstream),
             _ => return None,
         })
     }
@@ -75,7 +75,8 @@ impl NetworkOptions {
     /// Opens a network by name, or reads one that is in memory.
     ///
     /// # Errors
-    /// As for [`Model::open_with`] and [`Model::from_onnx_with`].
+    /// As for [`Model::open`] and [`Model::from_onnx`], and for a shape that the model excludes, or of an input
+    /// that it hasn't.
     pub fn open(&self, name: &str, bytes: Option<Vec<u8>>) -> Result<Model> {
         let mut model = match bytes {
             Some(bytes) => Model::from_onnx_with(name, bytes, &self.shapes)?,

@@ -1,7 +1,7 @@
 //! Numbers for people.
 
 /// `1234567` as `1 234 567`, with narrow no-break spaces.
-pub fn grouped(value: u64) -> String {
+pub(crate) fn grouped(value: u64) -> String {
     let digits = value.to_string();
     let mut out = String::with_capacity(digits.len() * 2);
     for (i, digit) in digits.chars().enumerate() {
@@ -37,7 +37,7 @@ pub fn bytes(value: u64) -> String {
 }
 
 /// Picojoules as joules with a prefix.
-pub fn joules(pj: f64) -> String {
+pub(crate) fn joules(pj: f64) -> String {
     scaled(
         pj,
         &[(1e12, "J"), (1e9, "mJ"), (1e6, "µJ"), (1e3, "nJ")],
@@ -59,7 +59,7 @@ fn scaled(value: f64, units: &[(f64, &str)], unit: &str) -> String {
 }
 
 /// The smallest of 1, 2 and 5 times a power of ten that isn't below a number above 0: a step of an axis.
-pub fn round_step(least: f64) -> f64 {
+pub(crate) fn round_step(least: f64) -> f64 {
     let power = 10f64.powi(least.log10().floor() as i32);
     let steps = [1.0, 2.0, 5.0].map(|m| m * power);
     let step = steps.into_iter().find(|step| *step >= least);

@@ -16,7 +16,7 @@ use vta_sim::cycle::{Client, StallReason, TimingConfig, Unit};
 use vta_sim::views::{Energy, EnergyTable, LayerCycles, Roofline, Spend, losses};
 
 use crate::report::format::{self, bytes, grouped, percent, short};
-use crate::report::timed::{Timed, utilization};
+use crate::report::timed::{Report, utilization};
 pub(crate) use svg::columns as busy;
 
 use row::{Row, loss_list, rows};
@@ -27,9 +27,9 @@ const SCRIPT: &str = include_str!("html/sort.js");
 /// Layers that get a card of their own.
 const CARDS: usize = 6;
 
-/// The whole file: of a model by the name that the user gave it, the program that ran, and its cycles. All text
-/// from models is escaped.
-pub fn page(title: &str, program: &Program, timed: &Timed) -> String {
+/// The whole file. All text from models is escaped.
+pub fn page(timed: &Report) -> String {
+    let (title, program) = (&timed.title, &*timed.program);
     let rows = rows(program, timed);
     let total = timed.total();
     let macs = rows.iter().map(|row| row.macs).sum();
@@ -84,7 +84,7 @@ pub fn page(title: &str, program: &Program, timed: &Timed) -> String {
     markup.into_string()
 }
 
-fn head(title: &str, config: &Config, timed: &Timed) -> Markup {
+fn head(title: &str, config: &Config, timed: &Report) -> Markup {
     let timing = &timed.timing;
     html! {
         header {
@@ -102,7 +102,7 @@ fn tile(name: &str, value: &str, note: &str) -> Markup {
     html! { div.tile { span { (name) } strong { (value) } small { (note) } } }
 }
 
-fn tiles(program: &Program, timed: &Timed, macs: u64, total: &LayerCycles) -> Markup {
+fn tiles(program: &Program, timed: &Report, macs: u64, total: &LayerCycles) -> Markup {
     let ms = timed.device_ms();
     let images = program.config.batch() as f64;
     let hosted = !timed.host.layers.is_empty();

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
-use vta_driver::{Budget, GemmSteps, Layer};
+use vta_driver::{Budget, GemmSteps, Layer, Program};
 use vta_isa::{Config, Module};
 use vta_sim::TimedRun;
 use vta_sim::cycle::{Client, Listener, Run, StallReason, TimingConfig, Unit, simulate_within};
@@ -13,8 +13,12 @@ use vta_sim::views::{EnergyTable, LayerCycles, Spend, Verdict};
 use crate::error::Result;
 use crate::report::host_share::{HostShare, HostSpeed};
 
-/// What a cycle device measured in one pass over a program.
-pub struct Timed {
+/// What a cycle device measured in one pass over a program, of BATCH images.
+pub struct Report {
+    /// The model's name, or what else ran.
+    pub title: String,
+    /// What ran.
+    pub program: Arc<Program>,
     /// The parameters.
     pub timing: TimingConfig,
     /// The preset's name or the file.
@@ -64,7 +68,7 @@ pub fn merge<'a>(parts: impl Iterator<Item = &'a LayerCycles>) -> Vec<LayerCycle
     layers
 }
 
-impl Timed {
+impl Report {
     /// All layers together.
     pub fn total(&self) -> LayerCycles {
         let mut total = LayerCycles {
@@ -111,7 +115,7 @@ impl Timed {
     }
 
     /// The keys that cycles add to the JSON of a layer; none for one that took none.
-    pub fn layer_json(&self, name: &str, macs: u64, passes: u64) -> Map<String, Value> {
+    pub(crate) fn layer_json(&self, name: &str, macs: u64, passes: u64) -> Map<String, Value> {
         let keys = |cycles| cycles_json(cycles, &self.steps_of(name), macs, passes, &self.energy);
         self.layer(name).map(keys).unwrap_or_default()
     }
@@ -119,7 +123,7 @@ impl Timed {
     /// The keys that cycles add to the JSON of a whole run: `pass_ms` is the device's share, and
     /// `pass_with_host_ms` adds an estimate of the host's. The run is of `passes` passes, `macs` useful
     /// multiply-adds in all.
-    pub fn json(&self, macs: u64, passes: u64) -> Map<String, Value> {
+    pub(crate) fn keys(&self, macs: u64, passes: u64) -> Map<String, Value> {
         let total = self.total();
         let bound = self.bound_cycles() * passes;
         let compute: u64 = self.layers.iter().map(|l| l.bound.of_compute()).sum();
@@ -137,29 +141,21 @@ impl Timed {
     }
 }
 
-/// When an instruction ran.
-#[derive(Clone, Copy, Default)]
-pub struct Time {
-    /// The first cycle.
-    pub start: u64,
-    /// The cycle behind the last; `None` for FINISH, with which the run ends.
-    pub done: Option<u64>,
-}
-
 /// Notes when instructions start and end.
-struct Times(Vec<Time>);
+struct Times(Vec<(u64, Option<u64>)>);
 
 impl Listener for Times {
     fn insn_start(&mut self, _: Module, insn: usize, cycle: u64) {
-        self.0[insn].start = cycle;
+        self.0[insn].0 = cycle;
     }
 
     fn insn_done(&mut self, _: Module, insn: usize, cycle: u64) {
-        self.0[insn].done = Some(cycle);
+        self.0[insn].1 = Some(cycle);
     }
 }
 
-/// When each instruction of a run starts and ends.
+/// When each instruction of a run starts and ends: the first cycle, and the one behind the last; `None` for
+/// FINISH, with which the run ends.
 ///
 /// # Errors
 /// A run over its budget, or one that the model can't count.
@@ -168,8 +164,8 @@ pub fn insn_times(
     timing: &TimingConfig,
     config: &Config,
     run: Run<'_>,
-) -> Result<Vec<Time>> {
-    let mut times = Times(vec![Time::default(); run.insns.len()]);
+) -> Result<Vec<(u64, Option<u64>)>> {
+    let mut times = Times(vec![(0, None); run.insns.len()]);
     simulate_within(budget, timing, config, run, &mut times)?;
     Ok(times.0)
 }

@@ -1,6 +1,7 @@
 //! A program written by hand, with its data, on any device.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use serde_json::{Value, json};
 use vta_driver::{
@@ -18,7 +19,7 @@ use crate::open::source::Source;
 use crate::options::RunOptions;
 use crate::options::names::{DEVICE, Said, TIMING_ONLY};
 use crate::report::host_share::HostShare;
-use crate::report::timed::{Time, Timed, insn_times};
+use crate::report::timed::{Report, insn_times};
 
 /// The name of the whole as a layer, in reports and traces.
 const PROGRAM: &str = "program";
@@ -28,7 +29,7 @@ const PROGRAM: &str = "program";
 /// # Errors
 /// Options that only networks have, a file that is no program, a failure of the device.
 pub fn exec(args: &RunOptions) -> Result<Done> {
-    let (path, target) = (Path::new(&args.model), &args.network.target);
+    let (path, target) = (Path::new(&args.model), &args.target);
     ensure!(
         !target.device.contains(','),
         "{}: a program written by hand runs on one device";
@@ -47,7 +48,7 @@ pub fn exec(args: &RunOptions) -> Result<Done> {
         .map_err(|error| as_written(error, &source, &case))
         .context(args.model.clone())?;
     let steps = report.traffic.gemm_steps;
-    let overview = Program {
+    let overview = Arc::new(Program {
         layers: vec![Layer {
             name: PROGRAM.to_owned(),
             macs: steps * config.macs_per_step() / config.batch() as u64,
@@ -55,7 +56,7 @@ pub fn exec(args: &RunOptions) -> Result<Done> {
         }],
         config: config.clone(),
         ..Program::default()
-    };
+    });
     let timed = setup.finish(&overview, HostShare::default(), &args.model)?;
     let ends = source.insns.iter().map(|insn| match insn {
         Insn::Gemm(gemm) => gemm.uop_end.into(),
@@ -79,7 +80,7 @@ pub fn exec(args: &RunOptions) -> Result<Done> {
             .as_ref()
             .map(|t| insn_times(&target.budget, &t.timing, &case.config, run))
             .transpose()?,
-        source,
+        insns: source.insns,
         config,
         report,
         out,
@@ -184,8 +185,8 @@ pub struct Done {
     pub program: String,
     /// Where it ran.
     pub device: String,
-    /// As written.
-    pub source: Source,
+    /// As written: `dram_base` counts from the start of each space.
+    pub insns: Vec<Insn>,
     /// Its instance.
     pub config: Config,
     /// What the device says of the run.
@@ -197,11 +198,11 @@ pub struct Done {
     /// Expected values.
     pub expected: usize,
     /// Cycles, from a device that counts them.
-    pub timed: Option<Timed>,
+    pub timed: Option<Report>,
     /// What a design took, and how that compares with the cycle model.
     pub design: Option<Totals>,
-    /// One for each instruction, from a device that counts cycles.
-    pub times: Option<Vec<Time>>,
+    /// As [`insn_times`] gives them, from a device that counts cycles.
+    pub times: Option<Vec<(u64, Option<u64>)>>,
     /// Why the program isn't one for the board whose timing is borrowed.
     pub misfit: Option<Said>,
     /// A line each, if they were looked for.
@@ -230,7 +231,7 @@ impl Done {
         };
         let mut object = json!({
             "program": self.program, "device": self.device,
-            "insns": self.source.insns.len(),
+            "insns": self.insns.len(),
             "gemm_uops": self.report.traffic.gemm_steps,
             "out": self.elements().map(element).collect::<Vec<_>>(),
             "expected": self.expected,
@@ -238,11 +239,11 @@ impl Done {
             "leftover_tokens": self.report.leftover_tokens,
         });
         if let (Some(timed), Some(times)) = (&self.timed, &self.times) {
-            let rows = times.iter().zip(&self.source.insns);
-            let row = |(time, insn): (&Time, &Insn)| {
+            let rows = times.iter().zip(&self.insns);
+            let row = |((start, done), insn): (&(u64, Option<u64>), &Insn)| {
                 json!({
                     "insn": insn.to_string(), "module": insn.module().name(),
-                    "start_cycle": time.start, "done_cycle": time.done,
+                    "start_cycle": start, "done_cycle": done,
                 })
             };
             object["cycles"] = json!(timed.total().cycles);

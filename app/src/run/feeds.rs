@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::ops::Range;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rayon::prelude::*;
@@ -11,11 +11,14 @@ use vta_compiler::graph::{Data, Element};
 use vta_compiler::host::Ends;
 
 use crate::error::{Context, Error, Result, bail, ensure};
-use crate::images::{Item, Reader, Source};
+use crate::images::{Item, Reader, Source, default_images};
 use crate::open::{Preprocess, Tensor, to_int8};
 use crate::options::names::INPUT;
 use crate::quantize::calibrate::Calibration;
+use crate::room;
 use crate::run::supply::{Images, Inputs};
+use crate::run::values::Values;
+use crate::watch::Watch;
 
 /// The images of each input, in the inputs' order: as many of each.
 ///
@@ -61,6 +64,56 @@ pub fn open(paths: &[PathBuf], limit: Option<usize>, inputs: &[Tensor]) -> Resul
         }
     }
     Ok(sources)
+}
+
+/// The values of an input for the images of a file or folder, or for those that the model of a name brings along,
+/// made by the recipe that the model states.
+///
+/// # Errors
+/// Files that can't be read, images that don't fit, a model that brings none, [`Error::Memory`].
+pub fn image_values(
+    input: &Tensor,
+    model: &str,
+    path: Option<&Path>,
+    stated: Option<&String>,
+    watch: &dyn Watch,
+) -> Result<Values<'static>> {
+    let mut source = match path {
+        Some(path) => Source::open(&[path.to_owned()], None)?,
+        None => Source::of_pictures(default_images(model, input.chw)?),
+    };
+    source.shape(&input.shape)?;
+    // As reals, and once more for the run.
+    let bytes = (source.len() as u64).saturating_mul(8 * input.len() as u64);
+    let images = || format!("{} images of input '{}'", source.len(), input.port.name);
+    room::ask(bytes, images)?;
+    let recipe = Preprocess::choose(&Preprocess::default(), stated, watch)?;
+    let (mut real, mut whole) = (Vec::new(), Vec::new());
+    let mut reader = source.reader();
+    while let Some(item) = reader.next_item()? {
+        let data = if input.scale.is_some() {
+            Data::F32(recipe.apply(&item.decode()?, input.chw)?)
+        } else {
+            hosted(item, input, &recipe)?
+        };
+        match (&data, data.integers()) {
+            (Data::F32(values), _) => real.extend_from_slice(values),
+            (_, values) => whole.extend(values.unwrap_or_default()),
+        }
+    }
+    Ok(if whole.is_empty() {
+        Values::Real(real.into())
+    } else {
+        Values::Whole(whole.into())
+    })
+}
+
+/// Values of an image as the host takes them.
+fn hosted(item: Item, input: &Tensor, recipe: &Preprocess) -> Result<Data> {
+    match input.element {
+        Element::F32 => Ok(Data::F32(recipe.shaped(&item.decode()?, input)?)),
+        element => item.integers(element, input.len()),
+    }
 }
 
 /// The images of a run, decoded by the threads that run them.
@@ -175,11 +228,9 @@ impl<'a> Feeds<'a> {
 
     /// Values as the host takes them.
     fn hosted(&self, items: Vec<Item>) -> Result<Vec<Data>> {
-        let data = |(item, input): (Item, &Tensor)| match input.element {
-            Element::F32 => Ok(Data::F32(self.preprocess.shaped(&item.decode()?, input)?)),
-            element => item.integers(element, input.len()),
-        };
-        items.into_iter().zip(self.inputs).map(data).collect()
+        let pairs = items.into_iter().zip(self.inputs);
+        let data = pairs.map(|(item, input)| hosted(item, input, self.preprocess));
+        data.collect()
     }
 }
 

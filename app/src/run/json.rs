@@ -37,20 +37,24 @@ fn ms(time: Duration) -> f64 {
 
 /// The run as one JSON object, in which images are made as they are written: there may be many.
 #[derive(Serialize)]
-pub struct Json<'a> {
+struct Json<'a> {
     /// All but the images.
     #[serde(flatten)]
     facts: Value,
     outputs: Images<'a>,
 }
 
-impl Json<'_> {
-    /// Writes it over many lines.
+impl Outcome {
+    /// Writes the run as one JSON object over many lines.
     ///
     /// # Errors
     /// What the writer says.
-    pub fn write_pretty(&self, mut out: impl Write) -> io::Result<()> {
-        serde_json::to_writer_pretty(&mut out, self)?;
+    pub fn write_json(&self, mut out: impl Write) -> io::Result<()> {
+        let json = Json {
+            facts: facts(self),
+            outputs: Images(self),
+        };
+        serde_json::to_writer_pretty(&mut out, &json)?;
         writeln!(out)
     }
 }
@@ -74,14 +78,6 @@ impl Serialize for Images<'_> {
             json!({"image": image.name, "true_class": image.truth, "top": top})
         };
         serializer.collect_seq(shown.iter().map(image))
-    }
-}
-
-/// The run as one JSON object.
-pub fn json(outcome: &Outcome) -> Json<'_> {
-    Json {
-        facts: facts(outcome),
-        outputs: Images(outcome),
     }
 }
 
@@ -172,7 +168,7 @@ fn facts(outcome: &Outcome) -> Value {
     match &outcome.timed {
         Some(timed) => {
             object["timing_only"] = json!(outcome.timing_only);
-            add_keys(&mut object, timed.json(macs * images, passes));
+            add_keys(&mut object, timed.keys(macs * images, passes));
         }
         None => {
             if let Some(cycles) = outcome.found.marks.cycles() {

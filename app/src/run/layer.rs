@@ -15,7 +15,7 @@ use crate::device::{Machine, Setup, Totals};
 use crate::error::{Error, Result};
 use crate::options::Target;
 use crate::report::host_share::HostShare;
-use crate::report::timed::{Timed, add_keys, cycles_json, utilization};
+use crate::report::timed::{Report, add_keys, cycles_json, utilization};
 use crate::room;
 use crate::run::json::bytes_json;
 use crate::watch::Watch;
@@ -42,7 +42,7 @@ pub struct LayerOutcome {
     /// Of all passes, from the values that are packed to those that are unpacked.
     pub wall: Duration,
     /// Cycles of one pass, from a device that counts them.
-    pub timed: Option<Timed>,
+    pub timed: Option<Report>,
     /// What a design took, of all passes.
     pub design: Option<Totals>,
 }

@@ -7,7 +7,7 @@ use vta_driver::{RunReport, Traffic};
 
 /// Where the time before a run's first results went.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Start {
+pub(crate) struct Start {
     /// Opening the devices, also while the network was compiled.
     pub opening: Duration,
     /// From the run's beginning until the network lay on all its devices: what was left of
@@ -19,7 +19,7 @@ pub struct Start {
 
 /// What layers took, by name.
 #[derive(Clone, Debug, Default)]
-pub struct Marks {
+pub(crate) struct Marks {
     pub(super) layers: BTreeMap<String, (Traffic, Duration)>,
     cycles: Option<u64>,
 }

@@ -80,7 +80,7 @@ pub fn run(args: &RunOptions, watch: &dyn Watch) -> Result<Outcome> {
         outputs::save(path, &outputs, &images)?;
     }
     Ok(Outcome {
-        device: args.network.target.device.clone(),
+        device: args.target.device.clone(),
         images,
         outputs,
         labels,
@@ -181,8 +181,8 @@ struct Prepared {
 
 /// Loads and compiles; a float model is quantised on the way.
 fn prepare(args: &RunOptions, watch: &dyn Watch) -> Result<Prepared> {
-    let options = &args.network;
-    let setup = Setup::new(&options.target, &args.model)?;
+    let target = &args.target;
+    let setup = Setup::new(target, &args.model)?;
     let compared = args.verify || args.output.is_some() || args.reference.is_some();
     ensure!(
         !(compared && setup.timing_only()),
@@ -194,7 +194,7 @@ fn prepare(args: &RunOptions, watch: &dyn Watch) -> Result<Prepared> {
     if !files::is(Path::new(&args.model), &["vta"]) {
         setup.open_ahead();
     }
-    let mut model = options.open(&args.model, None)?;
+    let mut model = target.open(&args.model, None)?;
     if model.is_compiled() {
         refuse(args, &model)?;
     }
@@ -206,7 +206,7 @@ fn prepare(args: &RunOptions, watch: &dyn Watch) -> Result<Prepared> {
             .note(&"networks of the zoo have made-up weights: what they find means nothing".into());
     }
     let stated = model.metadata().get("preprocess");
-    let preprocess = Preprocess::choose(&options.preprocess, stated, watch)?;
+    let preprocess = Preprocess::choose(&target.preprocess, stated, watch)?;
     if model.is_float() {
         model = quantized(args, model, given.as_deref(), &preprocess, watch)?;
     } else {
@@ -257,7 +257,7 @@ fn quantized(
 
 /// What needs the model of a bundle.
 fn refuse(args: &RunOptions, model: &Model) -> Result<()> {
-    let target = &args.network.target;
+    let target = &args.target;
     ensure!(
         model.is_hosted() || !target.allow_host,
         "{} needs the model, not a compiled bundle";
@@ -269,7 +269,7 @@ fn refuse(args: &RunOptions, model: &Model) -> Result<()> {
         CALIBRATION, TILES
     );
     ensure!(!args.verify, "{} needs the model, not a compiled bundle"; VERIFY);
-    ensure!(args.network.requant.is_none(), "{} needs the model, not a compiled bundle"; REQUANT);
+    ensure!(target.requant.is_none(), "{} needs the model, not a compiled bundle"; REQUANT);
     Ok(())
 }
 

@@ -10,7 +10,7 @@ use vta_driver::{Program, Traffic};
 use crate::device::totals::Totals;
 use crate::open::model::Tensor;
 use crate::report::host_share::HostShare;
-use crate::report::timed::Timed;
+use crate::report::timed::Report;
 use crate::run::values::Outputs;
 
 /// A finished run of some images.
@@ -34,7 +34,7 @@ pub struct Outcome {
     /// The device computed nothing, so that outputs mean nothing.
     pub timing_only: bool,
     /// Cycles of one pass over the program, from a device that counts them.
-    pub timed: Option<Timed>,
+    pub timed: Option<Report>,
     /// What a design took, and how that compares with the cycle model.
     pub design: Option<Totals>,
     /// What the host takes of each pass.
@@ -130,6 +130,11 @@ impl Outcome {
             .get(class)
             .cloned()
             .unwrap_or_else(|| format!("class {class}"))
+    }
+
+    /// What the devices' own counters said of the run, where they have one.
+    pub fn device_cycles(&self) -> Option<u64> {
+        self.found.marks.cycles()
     }
 
     /// Passes over the program: each takes BATCH images.

@@ -9,9 +9,8 @@ use crate::device::{Setup, Totals};
 use crate::error::{Error, Result, ensure};
 use crate::open::model::{Model, Tensor};
 use crate::options::Target;
-use crate::report::{HostShare, Report, Timed};
-use crate::run::pool::{Pool, given};
-use crate::run::supply::Images;
+use crate::report::{HostShare, Report};
+use crate::run::pool::Pool;
 use crate::run::values::{Arrays, Feed, Outputs};
 use crate::watch::Watch;
 
@@ -138,19 +137,6 @@ impl Session {
         self.pool.run_inputs(&arrays, &self.outputs, watch)
     }
 
-    /// Runs the network's program on images, each of which is asked for when it is needed: what the
-    /// host computes around it, as [`vta_compiler::host::Ends`], is the caller's. Outputs are the
-    /// program's.
-    ///
-    /// # Errors
-    /// As for [`Self::run`], and what the images say.
-    pub fn run_images(&mut self, images: &dyn Images, watch: &dyn Watch) -> Result<Outputs> {
-        let (int8, mut found) = self.pool.run_int8(images, watch)?;
-        let tensors = self.pool.network.int8_outputs()?;
-        found.outputs = given(tensors, int8, images.count());
-        Ok(found)
-    }
-
     /// Whether outputs mean nothing, because the device only counts cycles.
     pub fn timing_only(&self) -> bool {
         self.pool.setup.timing_only()
@@ -158,12 +144,9 @@ impl Session {
 
     /// The cycles of one pass over the program, if the device counts them and a run was made.
     pub fn report(&self) -> Option<Report> {
-        let timed = self.pool.setup.timed(self.program(), self.host.clone())?;
-        (!timed.runs.is_empty()).then(|| Report {
-            title: self.title.clone(),
-            program: Arc::clone(self.program()),
-            timed,
-        })
+        let setup = &self.pool.setup;
+        let report = setup.timed(self.program(), self.host.clone(), &self.title)?;
+        (!report.runs.is_empty()).then_some(report)
     }
 
     /// What was found of a design so far, if the device is one.
@@ -175,7 +158,7 @@ impl Session {
     ///
     /// # Errors
     /// [`Error::Io`] when they can't be written.
-    pub fn finish(&self) -> Result<Option<Timed>> {
+    pub fn finish(&self) -> Result<Option<Report>> {
         let setup = &self.pool.setup;
         setup.finish(self.program(), self.host.clone(), &self.title)
     }

@@ -131,9 +131,9 @@ pub struct Outputs {
     /// Likewise by the names of the devices that launch kernels.
     pub devices: BTreeMap<String, DeviceCounters>,
     /// What layers took in the run.
-    pub marks: Marks,
+    pub(crate) marks: Marks,
     /// Where the time before the first results went.
-    pub start: Start,
+    pub(crate) start: Start,
 }
 
 impl Outputs {

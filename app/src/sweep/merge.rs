@@ -10,15 +10,6 @@ use super::row::{Line, head, line, read, whole_lines};
 use crate::error::{Context, Result, bail_input as bail, ensure_input as ensure};
 use crate::files;
 
-/// What was merged.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Merged {
-    /// Rows of the table.
-    pub rows: usize,
-    /// Points of the grid without a row, from 1; none where no table says which grid it is of.
-    pub missing: Vec<usize>,
-}
-
 /// A row of the table to be.
 struct Kept {
     line: Line,
@@ -44,11 +35,13 @@ struct Rows<'a> {
 /// Writes the rows of all tables as one: those of shards in the order of their grid, without their
 /// numbers, so that the table of all shards is that of the whole sweep, byte for byte, and
 /// [`sweep`](super::sweep) goes on with it; then others, as they come. Equal rows of a point are one.
+/// Gives the number of rows, and the points of the grid without a row, from 1; none where no table says which
+/// grid it is of.
 ///
 /// # Errors
 /// A file that can't be read or is no table of a sweep, a row that is damaged, tables of different
 /// sweeps or grids, rows of a point that differ; each names file and line, and nothing is written.
-pub fn merge(tables: &[PathBuf], path: &Path) -> Result<Merged> {
+pub fn merge(tables: &[PathBuf], path: &Path) -> Result<(usize, Vec<usize>)> {
     let mut rows = Rows::default();
     for file in tables {
         rows.read(file)?;
@@ -68,10 +61,7 @@ pub fn merge(tables: &[PathBuf], path: &Path) -> Result<Merged> {
         text += &line(&kept.line.row, sweep)?;
     }
     output::write(path, text)?;
-    Ok(Merged {
-        rows: rows.rows.len(),
-        missing,
-    })
+    Ok((rows.rows.len(), missing))
 }
 
 impl<'a> Rows<'a> {

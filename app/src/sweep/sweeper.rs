@@ -21,49 +21,15 @@ use crate::device::machine::Machine;
 use crate::error::{Context, Result, ensure, message};
 use crate::files;
 use crate::open::model;
+use crate::options::Target;
 use crate::options::names::{Front, THREADS};
-use crate::options::{ConfigSource, Target};
 use crate::report::timed::{leave_out_additions, merge, utilization};
 use crate::room;
-use crate::sweep::topology::{Shape, Topology};
+use crate::sweep::topology::{Shape, Workload};
 use crate::watch::Watch;
 
 /// Compiled programs that are kept, for each thread: that of its points, and one that it comes back to.
 const KEPT_A_THREAD: usize = 2;
-
-/// What is measured at each point.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Workload {
-    /// A network (a file, `demo`, `zoo:NAME`) or a layer as `vta layer` names it.
-    Model(String),
-    /// Layers, each by itself: the first axis of the grid.
-    Layers(Topology),
-}
-
-impl Workload {
-    /// As it was given, for tables and messages.
-    pub fn name(&self) -> Cow<'_, str> {
-        match self {
-            Self::Model(name) => name.into(),
-            Self::Layers(table) => table.name.as_str().into(),
-        }
-    }
-}
-
-/// What is measured, and on which machines.
-#[derive(Clone, Debug)]
-pub struct Study {
-    /// What runs on each machine.
-    pub work: Workload,
-    /// `KEY=V1,V2,..`, an axis each.
-    pub vary: Vec<String>,
-    /// Configuration of all that isn't varied; `None` is the default instance.
-    pub config: Option<ConfigSource>,
-    /// The board, whose limits hold for all points; `None` is a machine of one's own.
-    pub board: Option<String>,
-    /// Timing of all that isn't varied; `None` is the board's, or `pynq`.
-    pub timing: Option<String>,
-}
 
 /// Measures the points of a grid, in any order and from several threads; which thread measures what and
 /// when changes no figure. [`sweep`](super::sweep) is this with a table.
@@ -75,28 +41,30 @@ pub struct Sweeper {
 }
 
 impl Sweeper {
-    /// Reads the model and the machine. `threads` is how many points are measured side by side, at
-    /// least 1: there must be memory for as many programs, and some more stay compiled for points of
-    /// the same configuration; `None` is one for each core.
+    /// Reads what is measured and the machine. `vary` has an axis each, `KEY=V1,V2,..`. The target says what
+    /// isn't varied: its configuration, board or timing, and how many threads measure points side by side, for
+    /// which there must be memory for as many programs, and some more stay compiled for points of the same
+    /// configuration.
     ///
     /// # Errors
     /// A grid, model or file that can't be read, no memory to compile the model.
-    pub fn open(study: &Study, threads: Option<usize>, watch: &dyn Watch) -> Result<Self> {
-        ensure!(threads != Some(0), "{} must be at least 1"; THREADS);
+    pub fn open(
+        work: &Workload,
+        vary: &[String],
+        target: &Target,
+        watch: &dyn Watch,
+    ) -> Result<Self> {
+        ensure!(target.threads != Some(0), "{} must be at least 1"; THREADS);
         let cores = || std::thread::available_parallelism().map_or(1, usize::from);
-        let threads = threads.unwrap_or_else(cores);
-        let machine = Machine::read(&Target {
-            config: study.config.clone(),
-            board: study.board.clone(),
-            timing: study.timing.clone(),
-            ..Target::default()
-        })?;
+        let threads = target.threads.unwrap_or_else(cores);
+        let machine = Machine::read(target)?;
         if let Some(text) = machine.misfit_of_config() {
             watch.note(&text);
         }
-        let mut grid = Grid::new(&study.vary, &machine.config, &machine.timing)?.on(machine.board);
-        let subject = match &study.work {
-            Workload::Model(name) => {
+        let mut grid = Grid::new(vary, &machine.config, &machine.timing)?.on(machine.board);
+        let name = &work.name;
+        let subject = match &work.layers {
+            None => {
                 let graph = model::layer_or_network(name)?;
                 let bytes = compiling(&graph).saturating_mul(threads as u64);
                 room::ask(bytes, || name.clone())?;
@@ -106,10 +74,10 @@ impl Sweeper {
                 }
                 Subject::Network(graph)
             }
-            Workload::Layers(table) => {
-                grid = grid.of_file(format!("{:?}", table.layers).as_bytes());
-                grid = grid.of_layers(table.layers.iter().map(|(name, _)| name.as_str()))?;
-                Subject::Layers(table.layers.clone())
+            Some(layers) => {
+                grid = grid.of_file(format!("{layers:?}").as_bytes());
+                grid = grid.of_layers(layers.iter().map(|(name, _)| name.as_str()))?;
+                Subject::Layers(layers.clone())
             }
         };
         Ok(Self {
@@ -121,17 +89,26 @@ impl Sweeper {
     }
 
     /// The axes and points.
-    pub fn grid(&self) -> &Grid {
+    pub(super) fn grid(&self) -> &Grid {
         &self.grid
     }
 
-    /// The axes and points, when all is measured.
-    pub fn into_grid(self) -> Grid {
-        self.grid
+    /// How many points there are.
+    pub fn points(&self) -> usize {
+        self.grid.size()
+    }
+
+    /// A point's keys with their values.
+    ///
+    /// # Errors
+    /// An index that no point has.
+    pub fn point(&self, index: usize) -> Result<Vec<(&str, String)>> {
+        let values = self.grid.point(index)?.values;
+        Ok(self.grid.keys().zip(values).collect())
     }
 
     /// Points that are measured side by side.
-    pub fn threads(&self) -> usize {
+    pub(super) fn threads(&self) -> usize {
         self.threads
     }
 

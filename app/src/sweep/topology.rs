@@ -19,17 +19,18 @@ use crate::error::{Context, Result, bail_input as bail, ensure_input as ensure};
 use crate::files;
 
 /// The most layers of a table.
-pub const MAX_LAYERS: usize = 10_000;
+const MAX_LAYERS: usize = 10_000;
 /// The most characters of a layer's name.
 const MAX_NAME: usize = 200;
 
-/// Layers that a sweep measures, each by itself.
+/// What is measured at each point: a network, or layers, each by itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Topology {
-    /// What the table is called.
+pub struct Workload {
+    /// A network (a file, `demo`, `zoo:NAME`) or a layer as `vta layer` names it; of layers what their table is
+    /// called.
     pub name: String,
-    /// At least one, no two of one name, each with its shape.
-    pub layers: Vec<(String, Shape)>,
+    /// The first axis of the grid, where it is of layers: at least one, no two of one name, each with its shape.
+    pub layers: Option<Vec<(String, Shape)>>,
 }
 
 /// A layer as the columns have it; its input has its padding already.
@@ -52,13 +53,13 @@ pub struct Shape {
     pub dense: bool,
 }
 
-impl Topology {
+impl Workload {
     /// Layers in their order. One of a name that was there before has its number behind it: `Conv`, `Conv#2`.
     ///
     /// # Errors
-    /// No layer, or more than [`MAX_LAYERS`]; a name that is empty, too long, or has commas, quotes or control
+    /// No layer, or too many; a name that is empty, too long, or has commas, quotes or control
     /// characters.
-    pub fn new(name: &str, mut layers: Vec<(String, Shape)>) -> Result<Self> {
+    pub fn of_layers(name: &str, mut layers: Vec<(String, Shape)>) -> Result<Self> {
         ensure!(!layers.is_empty(), "{name}: there are no layers");
         ensure!(
             layers.len() <= MAX_LAYERS,
@@ -86,7 +87,7 @@ impl Topology {
         }
         Ok(Self {
             name: name.to_owned(),
-            layers,
+            layers: Some(layers),
         })
     }
 
@@ -95,17 +96,17 @@ impl Topology {
     ///
     /// # Errors
     /// A file that can't be read or isn't such a table: the file, the line and what is expected there; and as
-    /// for [`new`](Self::new).
+    /// for [`of_layers`](Self::of_layers).
     pub fn read(path: &Path) -> Result<Self> {
         let text = files::read_text(path)?;
         let layers = parse(&text, &path.display().to_string())?;
-        Self::new(&files::name(&path.display().to_string()), layers)
+        Self::of_layers(&files::name(&path.display().to_string()), layers)
     }
 }
 
 impl Shape {
     /// The product of an MxK and a KxN matrix.
-    pub fn gemm([m, n, k]: [usize; 3]) -> Self {
+    fn gemm([m, n, k]: [usize; 3]) -> Self {
         Self {
             input: [1, m],
             filter: [1, 1],
@@ -120,8 +121,8 @@ impl Shape {
     /// Whether there can be such a layer, however large.
     ///
     /// # Errors
-    /// A size of 0 or above [`MAX_ELEMENTS`], a filter larger than the input.
-    pub fn check(&self) -> Result<()> {
+    /// A size of 0 or above the most, a filter larger than the input.
+    fn check(&self) -> Result<()> {
         let [[h, w], [k, l]] = [self.input, self.filter];
         let [rows, columns, channels, filters] = if self.dense {
             ["rows", "M", "K", "N"]
@@ -152,8 +153,8 @@ impl Shape {
     /// the last ones reach beyond the input, there is padding.
     ///
     /// # Errors
-    /// As for [`check`](Self::check), and tensors that can't be held.
-    pub fn layer(&self, name: &str) -> Result<LayerSpec> {
+    /// A shape that no layer has, and tensors that can't be held.
+    pub(super) fn layer(&self, name: &str) -> Result<LayerSpec> {
         self.check()?;
         let [[h, w], [k, l]] = [self.input, self.filter];
         let beyond = |input: usize, filter: usize| {

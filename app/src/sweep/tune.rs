@@ -13,17 +13,6 @@ use crate::error::{Error, Result, ensure};
 use crate::options::names::CANDIDATES;
 use crate::watch::Watch;
 
-/// What tuning has gained.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Tuned {
-    /// Shapes that the cache didn't know and that were measured now.
-    pub measured: usize,
-    /// Cycles of a pass with the tiles of the search alone.
-    pub untuned_cycles: u64,
-    /// Cycles of a pass with those of the cache.
-    pub cycles: u64,
-}
-
 /// Chooses tiles for a network's distinct convolutions: for all at once, or for each by itself, side by side and
 /// anywhere.
 pub struct Tuner {
@@ -72,13 +61,13 @@ impl Tuner {
         cycles(program, &self.machine).map_err(|e| e.to_string())
     }
 
-    /// Measures what the cache doesn't know for the machine, and adds the fastest tiles.
+    /// Measures what the cache doesn't know for the machine, adds the fastest tiles, and gives the number of
+    /// shapes that were measured now.
     ///
     /// # Errors
     /// What can't be lowered or measured; [`Error::Cancelled`] when `watch` says so. What was measured
     /// before stays in the cache.
-    pub fn tune(&self, cache: &mut Cache, watch: &dyn Watch) -> Result<Tuned> {
-        let untuned_cycles = self.total(&Cache::new())?;
+    pub fn tune(&self, cache: &mut Cache, watch: &dyn Watch) -> Result<usize> {
         let measure = |program: &Program| {
             if watch.cancelled() {
                 return Err(Error::Cancelled.to_string());
@@ -91,11 +80,7 @@ impl Tuner {
         if watch.cancelled() {
             return Err(Error::Cancelled);
         }
-        Ok(Tuned {
-            measured: measured?,
-            untuned_cycles,
-            cycles: self.total(cache)?,
-        })
+        Ok(measured?)
     }
 
     /// The distinct convolutions.

@@ -8,8 +8,8 @@ mod model;
 
 use std::sync::{Arc, LazyLock};
 
+use vta_app::Target;
 use vta_app::open::{self, Preprocess};
-use vta_app::options::{NetworkOptions, PreprocessOptions};
 use vta_app::{compile, images};
 use vta_driver::{FlatCut, Program, QueueLimits, Session, flat_image};
 use vta_rt::{BatchStats, Fault, Image, Runtime, Status, Visibility};
@@ -31,7 +31,7 @@ struct Sample {
 
 impl Sample {
     fn of(name: &str) -> Self {
-        let made = compile::bundle(name, &NetworkOptions::default(), &()).unwrap();
+        let made = compile::bundle(name, &Target::default(), &()).unwrap();
         let program = made.program;
         let device = Arc::new(SimDevice::functional(program.config.clone()));
         let limits = QueueLimits::default();
@@ -39,7 +39,7 @@ impl Sample {
         let input = &program.tensors[program.inputs[0] as usize];
         let chw = input.chw.map(|d| d as usize);
         let stated = program.metadata.get("preprocess");
-        let recipe = Preprocess::choose(&PreprocessOptions::default(), stated, &()).unwrap();
+        let recipe = Preprocess::choose(&Preprocess::default(), stated, &()).unwrap();
         let pictures = images::default_images(name, chw).unwrap();
         let pictures = pictures.iter().map(|picture| {
             let real = recipe.apply(picture, chw).unwrap();

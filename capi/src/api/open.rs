@@ -158,8 +158,8 @@ unsafe fn opened<'a>(
         let device = unsafe { raw::maybe_text("device", device) }?.unwrap_or("sim");
         let (name, bytes) = model()?;
         let Options(mut options) = options.cloned().unwrap_or_default();
-        device.clone_into(&mut options.target.device);
-        let opened = Session::open(options.open(name, bytes)?, &options.target)?;
+        device.clone_into(&mut options.device);
+        let opened = Session::open(options.open(name, bytes)?, &options)?;
         *session = Box::into_raw(Box::new(opened));
         Ok(())
     })

@@ -1,12 +1,13 @@
 //! Arguments of commands that take a network or a layer.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueEnum};
-use vta_app::options::{
-    InputShape, NetworkOptions, PreprocessOptions, Preset, QuantizeOptions, RunOptions, Target,
-};
+use vta_app::Target;
+use vta_app::open::Preprocess;
+use vta_app::options::{QuantizeOptions, RunOptions, input_shape};
 use vta_compiler::quantize::{Method, Mode, Options, WeightScales};
 use vta_compiler::semantics::Requant;
 use vta_driver::FlatCut;
@@ -29,11 +30,11 @@ fn one_of<T: Copy + Send + Sync + 'static, const N: usize>(
 pub struct PreprocessArgs {
     /// Known recipe: (x * scale - mean) / std in RGB
     #[arg(long, value_parser = one_of([
-        ("imagenet", Preset::Imagenet, "1/255, ImageNet's mean and standard deviation"),
-        ("cifar10", Preset::Cifar10, "1/255, CIFAR-10's mean and standard deviation"),
-        ("raw", Preset::Raw, "0..255 as they are"),
+        ("imagenet", "imagenet", "1/255, ImageNet's mean and standard deviation"),
+        ("cifar10", "cifar10", "1/255, CIFAR-10's mean and standard deviation"),
+        ("raw", "raw", "0..255 as they are"),
     ]))]
-    pub preprocess: Option<Preset>,
+    pub preprocess: Option<&'static str>,
     /// Mean of each channel after scaling, e.g. 0.485,0.456,0.406
     #[arg(
         long,
@@ -51,13 +52,16 @@ pub struct PreprocessArgs {
 }
 
 impl PreprocessArgs {
-    pub fn options(&self) -> PreprocessOptions {
-        PreprocessOptions {
-            preprocess: self.preprocess,
+    pub fn options(&self) -> Preprocess {
+        let known = self
+            .preprocess
+            .and_then(|name| Preprocess::named(name).ok());
+        let given = Preprocess {
             mean: self.mean.clone(),
             std: self.std.clone(),
             scale: self.scale,
-        }
+        };
+        given.or(known.unwrap_or_default())
     }
 }
 
@@ -66,8 +70,15 @@ impl PreprocessArgs {
 pub struct ShapeArgs {
     /// Shape of an input whose dimensions an ONNX file leaves open (default: a batch of 1). A single
     /// input needs no NAME=. May be repeated
-    #[arg(long = "input-shape", value_name = "NAME=1x3x224x224")]
-    pub shapes: Vec<InputShape>,
+    #[arg(long = "input-shape", value_name = "NAME=1x3x224x224", value_parser = input_shape)]
+    shapes: Vec<(String, Vec<usize>)>,
+}
+
+impl ShapeArgs {
+    /// By the inputs' names.
+    pub fn all(&self) -> BTreeMap<String, Vec<usize>> {
+        self.shapes.iter().cloned().collect()
+    }
 }
 
 /// Where tiles come from.
@@ -198,20 +209,18 @@ impl RunArgs {
     pub fn options(&self) -> RunOptions {
         RunOptions {
             model: self.model.clone(),
-            network: NetworkOptions {
-                target: Target {
-                    against: self.against.clone(),
-                    wave: self.wave.clone(),
-                    tiles: self.tiles.cache.clone(),
-                    placement: self.placement.clone(),
-                    allow_host: self.allow_host,
-                    threads: self.threads,
-                    batch: self.batch,
-                    ..self.device.target(&self.views)
-                },
-                shapes: self.shape.shapes.clone(),
+            target: Target {
+                against: self.against.clone(),
+                wave: self.wave.clone(),
+                tiles: self.tiles.cache.clone(),
+                placement: self.placement.clone(),
+                allow_host: self.allow_host,
+                threads: self.threads,
+                batch: self.batch,
+                shapes: self.shape.all(),
                 requant: self.requant.requant,
                 preprocess: self.preprocess.options(),
+                ..self.device.target(&self.views)
             },
             input: self.input.clone(),
             limit: self.limit,
@@ -365,7 +374,7 @@ impl QuantizeArgs {
     pub fn options(&self) -> QuantizeOptions {
         QuantizeOptions {
             model: self.model.clone(),
-            input_shape: self.shape.shapes.clone(),
+            input_shape: self.shape.all(),
             calibration: self.calibration.clone(),
             quantize: Options {
                 method: self.method,
@@ -381,18 +390,16 @@ impl QuantizeArgs {
 }
 
 impl CompileArgs {
-    pub fn options(&self) -> NetworkOptions {
-        NetworkOptions {
-            target: Target {
-                config: self.config.clone().map(Into::into),
-                board: self.board.board.clone(),
-                allow_host: self.allow_host,
-                tiles: self.tiles.cache.clone(),
-                ..Target::default()
-            },
-            shapes: self.shape.shapes.clone(),
+    pub fn target(&self) -> Target {
+        Target {
+            config: self.config.clone().map(Into::into),
+            board: self.board.board.clone(),
+            allow_host: self.allow_host,
+            tiles: self.tiles.cache.clone(),
+            shapes: self.shape.all(),
             requant: self.requant.requant,
             preprocess: self.preprocess.options(),
+            ..Target::default()
         }
     }
 }

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use vta_app::Target;
 
 use super::device::{BoardArgs, LimitArgs, TimingArgs};
 use super::network::ShapeArgs;
@@ -73,4 +74,16 @@ pub struct CheckArgs {
     /// Print one JSON object
     #[arg(long)]
     pub json: bool,
+}
+
+impl CheckArgs {
+    pub fn target(&self) -> Target {
+        Target {
+            config: self.config.clone().map(Into::into),
+            board: self.board.board.clone(),
+            allow_host: true,
+            shapes: self.shape.all(),
+            ..Target::default()
+        }
+    }
 }

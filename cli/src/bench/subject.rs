@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use anyhow::{Context, Result, bail, ensure};
-use vta_app::open::{Model, Network};
-use vta_app::{Target, compile};
-use vta_compiler::{passes, zoo};
+use anyhow::{Context, Result, ensure};
+use vta_app::options::ConfigSource;
+use vta_app::{Model, Target};
+use vta_compiler::zoo;
 use vta_driver::Program;
 use vta_isa::Config;
 
@@ -16,16 +16,17 @@ pub fn program(network: &str, config: &Config) -> Result<Arc<Program>> {
         !model.is_float(),
         "{network} is a float model: run vta quantize first"
     );
-    Ok(match model.into_network() {
-        Network::Graph(graph) => {
-            let graph = passes::quantized(&graph)?;
-            compile::for_target(&Target::default(), graph, config)?.program
-        }
-        Network::Compiled(compiled) if compiled.split.is_none() => compiled.program,
-        Network::Compiled(_) => {
-            bail!("{network}: the host computes some of its layers, so that it can only be run")
-        }
-    })
+    let keys = serde_json::from_str(&config.to_json())?;
+    let target = Target {
+        config: (!model.is_compiled()).then_some(ConfigSource::Keys(keys)),
+        ..Target::default()
+    };
+    let compiled = model.compile(&target, &())?;
+    ensure!(
+        compiled.split.is_none(),
+        "{network}: the host computes some of its layers, so that it can only be run"
+    );
+    Ok(compiled.program)
 }
 
 /// As many images as a run takes, all different.

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use anyhow::Result;
 use serde_json::{Value, json};
-use vta_app::check::{self, CheckOptions, Found};
+use vta_app::check::{self, Also, Found};
 use vta_sim::hazards::{Access, Hazard, MAX_HAZARDS, SharedMemory};
 
 use super::coverage;
@@ -17,14 +17,11 @@ pub fn check(args: &CheckArgs) -> Result<bool> {
     if args.coverage {
         return coverage::check(args);
     }
-    let found = check::check(&CheckOptions {
-        file: args.file.clone(),
-        input_shape: args.shape.shapes.clone(),
-        config: args.config.clone().map(Into::into),
-        board: args.board.board.clone(),
+    let also = Also {
         strict: args.strict,
         hazards: args.hazards,
-    })?;
+    };
+    let found = check::check(&args.file, None, &args.target(), also)?;
     print(args, &found)?;
     let refused = found.network.as_ref().is_some_and(|n| n.is_refused());
     Ok(found.faults.is_empty() && found.hazard_count == 0 && !refused)

@@ -11,15 +11,15 @@ use crate::terminal::{print_line, say_written};
 /// Compiles a network and writes its bundle or flat image, or prints it after a pass.
 pub fn compile(args: &CompileArgs) -> Result<bool> {
     if let Some(pass) = &args.dump_after {
-        let model = args.options().open(&args.model, None)?;
+        let model = args.target().open(&args.model, None)?;
         print_line(compile::passes(&model, pass)?.trim_end())?;
         return Ok(true);
     }
     let bundle = match &args.listing {
-        None => compile::bundle(&args.model, &args.options(), &Bar::remarks())?,
+        None => compile::bundle(&args.model, &args.target(), &Bar::remarks())?,
         Some(file) => {
             listing::check_name(file)?;
-            let (bundle, listed) = listing::compile(&args.model, &args.options(), &Bar::remarks())?;
+            let (bundle, listed) = listing::compile(&args.model, &args.target(), &Bar::remarks())?;
             listing::write(file, &args.model, &listed)?;
             let uops: usize = listed.kernels.iter().map(Vec::len).sum();
             let line = format!(

@@ -4,9 +4,7 @@ use std::fmt::Write as _;
 
 use anyhow::Result;
 use serde_json::json;
-use vta_app::Target;
 use vta_app::compile::listing;
-use vta_app::options::NetworkOptions;
 use vta_files::printable;
 use vta_program::coverage::{Coverage, Fault};
 
@@ -17,18 +15,8 @@ use crate::terminal::{print_json, print_line, print_text};
 
 /// Proves or refutes; whether it holds.
 pub fn check(args: &CheckArgs) -> Result<bool> {
-    let options = NetworkOptions {
-        target: Target {
-            config: args.config.clone().map(Into::into),
-            board: args.board.board.clone(),
-            allow_host: true,
-            ..Target::default()
-        },
-        shapes: args.shape.shapes.clone(),
-        ..NetworkOptions::default()
-    };
     let name = args.file.display().to_string();
-    let coverage = listing::prove(&name, &options, &Bar::remarks())?;
+    let coverage = listing::prove(&name, &args.target(), &Bar::remarks())?;
     if args.json {
         let object = json!({
             "file": args.file.display().to_string(), "holds": coverage.holds(),

@@ -5,7 +5,7 @@ use std::path::Path;
 use anyhow::{Result, ensure};
 use vta_app::Watch;
 use vta_app::open::is_assembly;
-use vta_app::run::{Done, Time};
+use vta_app::run::Done;
 
 use super::run;
 use crate::args::RunArgs;
@@ -109,12 +109,8 @@ fn summary(done: &Done, args: &RunArgs) -> String {
     let mut line = format!(
         "{}: {} instruction{} on {}",
         args.model,
-        done.source.insns.len(),
-        if done.source.insns.len() == 1 {
-            ""
-        } else {
-            "s"
-        },
+        done.insns.len(),
+        if done.insns.len() == 1 { "" } else { "s" },
         args.device.device
     );
     if let Some(timed) = &done.timed {
@@ -140,17 +136,17 @@ fn summary(done: &Done, args: &RunArgs) -> String {
 }
 
 /// When each instruction ran, in a table.
-fn schedule(done: &Done, times: &[Time]) -> String {
+fn schedule(done: &Done, times: &[(u64, Option<u64>)]) -> String {
     let mut table = Table::new([
         Column::number("start"),
         Column::number("done"),
         Column::words("module"),
         Column::text("instruction"),
     ]);
-    for (time, insn) in times.iter().zip(&done.source.insns).take(MAX_TIMED) {
+    for ((start, end), insn) in times.iter().zip(&done.insns).take(MAX_TIMED) {
         table.row([
-            time.start.to_string(),
-            time.done.map_or(String::new(), |cycle| cycle.to_string()),
+            start.to_string(),
+            end.map_or(String::new(), |cycle| cycle.to_string()),
             insn.module().name().to_owned(),
             without_zeros(&insn.to_string()),
         ]);

@@ -3,7 +3,7 @@
 use anyhow::Result;
 use vta_app::compile::listing;
 use vta_app::files::{decode, read_words};
-use vta_app::open::{self, Source};
+use vta_app::open;
 use vta_driver::{Program, Symbol};
 use vta_files::output;
 use vta_isa::{INSN_BYTES, Uop};
@@ -13,7 +13,7 @@ use crate::terminal::{print_line, say_written};
 
 /// Writes the instructions of assembly text.
 pub fn asm(args: &AsmArgs) -> Result<bool> {
-    let insns = Source::read(&args.file)?.insns;
+    let insns = open::assembly(&args.file)?;
     let mut bytes = Vec::with_capacity(insns.len() * INSN_BYTES);
     for insn in &insns {
         bytes.extend_from_slice(&insn.encode()?.to_le_bytes());

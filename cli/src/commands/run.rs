@@ -20,7 +20,7 @@ pub fn run(args: &RunArgs) -> Result<bool> {
     let outcome = run::run(&args.options(), &bar)?;
     bar.clear();
     if args.json {
-        print_with(|out| run::json(&outcome).write_pretty(out))?;
+        print_with(|out| outcome.write_json(out))?;
     } else {
         report::text(&outcome, args)?;
     }

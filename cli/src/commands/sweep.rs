@@ -2,11 +2,8 @@
 
 use anyhow::Result;
 use serde_json::json;
-use vta_app::Watch;
-use vta_app::sweep::{
-    self, Machines, Row, Study, SweepOptions, Swept, Topology, Workload, front,
-    merge as merge_tables,
-};
+use vta_app::sweep::{self, Row, SweepOptions, Swept, Workload, merge as merge_tables};
+use vta_app::{Target, Watch};
 
 use crate::args::{MergeArgs, SweepArgs};
 use crate::bar::Bar;
@@ -17,38 +14,37 @@ use crate::terminal::{print_json, print_text};
 pub fn sweep(args: &SweepArgs) -> Result<bool> {
     let bar = Bar::new("points", 2, args.json);
     let work = match &args.layers {
-        Some(path) => Workload::Layers(Topology::read(path)?),
+        Some(path) => Workload::read(path)?,
         // Arguments have one of both.
-        None => Workload::Model(args.model.clone().unwrap_or_default()),
-    };
-    let name = work.name().into_owned();
-    let options = SweepOptions {
-        study: Study {
-            work,
-            vary: args.vary.clone(),
-            config: args.config.clone().map(Into::into),
-            board: args.timing.board.board.clone(),
-            timing: args.timing.timing.clone(),
+        None => Workload {
+            name: args.model.clone().unwrap_or_default(),
+            layers: None,
         },
-        shard: args.shard.as_deref().map(str::parse).transpose()?,
+    };
+    let options = SweepOptions {
+        work,
+        vary: args.vary.clone(),
+        target: Target {
+            threads: args.threads,
+            ..args.timing.target(args.config.as_ref())
+        },
+        shard: args.shard.clone(),
         output: args.output.clone(),
         picture: args.picture.clone(),
-        threads: args.threads,
     };
     let swept = sweep::sweep(&options, &bar)?;
     bar.clear();
-    summary(args, &name, &swept)
+    summary(args, &options.work.name, &swept)
 }
 
 /// Joins tables; points that are missing are told, and are no failure.
 pub fn merge(args: &MergeArgs) -> Result<bool> {
     /// Points that are named.
     const NAMED: usize = 8;
-    let merged = merge_tables(&args.tables, &args.output)?;
-    let missing = &merged.missing;
+    let (points, missing) = merge_tables(&args.tables, &args.output)?;
     if args.json {
         let object = json!({
-            "tables": args.tables.len(), "points": merged.rows, "missing": missing.len(),
+            "tables": args.tables.len(), "points": points, "missing": missing.len(),
             "missing_points": missing,
         });
         print_json(&object)?;
@@ -63,8 +59,7 @@ pub fn merge(args: &MergeArgs) -> Result<bool> {
     }
     let output = args.output.display();
     print_text(&format!(
-        "{output}: {} points of {} tables",
-        merged.rows,
+        "{output}: {points} points of {} tables",
         args.tables.len()
     ))?;
     Ok(true)
@@ -98,21 +93,20 @@ fn layers(rows: &[Row]) -> String {
 
 fn summary(args: &SweepArgs, name: &str, swept: &Swept) -> Result<bool> {
     let Swept {
-        grid,
+        keys,
+        has_layers,
         rows,
+        front,
         resumed,
         computed,
     } = swept;
-    let machines = Machines::of(grid, rows);
-    let front = front(&machines.rows);
+    let of_machine = &keys[usize::from(*has_layers)..];
     let failed = rows.iter().filter(|r| r.outcome.is_err()).count();
-    let keys: Vec<&str> = grid.keys().collect();
     if args.json {
-        let point = |&i: &usize| {
-            let row = &machines.rows[i];
+        let point = |row: &Row| {
             let measured = row.outcome.as_ref().ok();
             json!({
-                "point": named(&machines.keys, row),
+                "point": named(of_machine, row),
                 "cycles": measured.map(|m| m.cycles),
                 "area_mm2": measured.map(|m| m.area_mm2),
             })
@@ -129,17 +123,17 @@ fn summary(args: &SweepArgs, name: &str, swept: &Swept) -> Result<bool> {
         rows.len(),
         args.output.display()
     ))?;
-    if grid.has_layers() && keys.len() == 1 {
+    if *has_layers && keys.len() == 1 {
         print_text(&layers(rows))?;
     }
     print_text("best cycles an image for their area:")?;
-    for &i in &front {
-        if let Ok(m) = &machines.rows[i].outcome {
+    for row in front {
+        if let Ok(m) = &row.outcome {
             let line = format!(
                 "  {:>12.0} cycles  {:>6.2} mm2  {}",
                 m.cycles_per_image(),
                 m.area_mm2,
-                named(&machines.keys, &machines.rows[i])
+                named(of_machine, row)
             );
             print_text(line.trim_end())?;
         }
@@ -148,20 +142,20 @@ fn summary(args: &SweepArgs, name: &str, swept: &Swept) -> Result<bool> {
         print_text(&format!("{}: picture written", picture.display()))?;
     }
     if failed > 0 {
-        print_text(&failures(&keys, rows))?;
+        print_text(&failures(keys, rows))?;
     }
     Ok(failed == 0)
 }
 
 /// A point's values with their keys.
-fn named(keys: &[&str], row: &Row) -> String {
+fn named(keys: &[String], row: &Row) -> String {
     let pairs = keys.iter().zip(&row.values);
     let pairs = pairs.map(|(k, v)| format!("{k}={v}"));
     pairs.collect::<Vec<_>>().join(" ")
 }
 
 /// Why points have no result: each reason once, with its first point and how many others have it, too.
-fn failures(keys: &[&str], rows: &[Row]) -> String {
+fn failures(keys: &[String], rows: &[Row]) -> String {
     let mut reasons: Vec<(&str, &Row, usize)> = Vec::new();
     for row in rows {
         let Err(error) = &row.outcome else { continue };

@@ -216,6 +216,11 @@ impl ConvShape {
         self.window.kernel[1] * self.weight_parts
     }
 
+    /// Weight tiles of an output block.
+    pub(super) fn weight_row(&self) -> usize {
+        self.ci * self.window.kernel[0] * self.tiles_across()
+    }
+
     /// Weight tiles of a bias that the matrix unit adds.
     pub(super) fn bias_tiles(&self, co: usize) -> usize {
         co * self.regions.max(1) * self.bias
@@ -289,11 +294,9 @@ const PARTS: [[usize; 2]; 4] = [[2, 2], [2, 1], [1, 2], [1, 1]];
 
 /// Limits of instruction fields that no tile can avoid.
 fn check_limits(shape: &ConvShape) -> Result<(), String> {
-    let row = shape.ci * shape.window.kernel[0] * shape.tiles_across();
     for (name, value) in [
         ("input columns", shape.input[1]),
         ("output columns", shape.output[1]),
-        ("weight tiles for one output block", row),
     ] {
         let field = Load::FIELDS.x_stride;
         if !field.fits(value) {
@@ -381,9 +384,12 @@ fn fits(shape: &ConvShape, config: &Config, tile: &ConvTile) -> bool {
     let [row_phases, column_phases] = shape.pool.unwrap_or([1, 1]);
     let row_factor = shape.window.stride[0] * row_phases * width;
     // A pool reads the tile above, which the other half keeps.
+    // Weights of one output block are a single row.
+    let stride = tile.co == 1 || Load::FIELDS.x_stride.fits(shape.weight_row());
     let order =
         shape.pool.is_none() || (tile.acc_halves == 2 && tile.order == LoopOrder::ChannelsOutside);
     order
+        && stride
         && shape.chunk_blocks(tile) * height * width <= inp / tile.halves
         && (Gemm::FIELDS.src_factor_out.fits(row_factor) || r == row_phases)
         && Gemm::FIELDS

@@ -4,6 +4,7 @@
 use std::str::FromStr;
 
 use rayon::prelude::*;
+use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use vta_isa::for_alu_op;
 
@@ -12,7 +13,8 @@ use crate::qgraph::lane::{LaneKind, LaneOp};
 /// How closely fixed point follows the model's real arithmetic.
 ///
 /// A graph says which it wants in its metadata, under [`Requant::KEY`]; without, it is precise.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Requant {
     /// Every int8 tensor of the model is rounded as the model rounds it, within 2^-8 of a step and
     /// nearly always 2^-12: labels and nearly all values are those of a runtime that computes in reals.

@@ -152,7 +152,9 @@ proptest! {
     }
 
     #[test]
-    fn dense_layers_cover_the_whole_input(ci in 1usize..40, co in 1usize..80, h in 1usize..5, w in 1usize..5, c in 0usize..6, seed in any::<u64>()) {
+    fn dense_layers_cover_the_whole_input(ci in 1usize..40, co in 1usize..80, [h, w] in sides(), c in 0usize..6, seed in any::<u64>()) {
+        // Where rows are long, the weights' memory is what takes time.
+        let (ci, co) = if h * w > 16 { (ci % 5 + 1, co % 20 + 1) } else { (ci, co) };
         let mut graph = QGraph::default();
         let mut rng = Rng(seed);
         let input = tensor(&mut graph, [ci, h, w]);
@@ -169,8 +171,45 @@ proptest! {
         let op = QOp::Conv(QConv { input: hidden, window: whole([1, 1]), weights: weights.into(), residual: None, epilogue, dense: true, group: 1 });
         let last = push(&mut graph, op, [3, 1, 1]);
         graph.outputs = vec![last];
+        let error = lower::compile(&graph, &config(c), &LowerOptions { im2col: false }).err();
+        prop_assert_eq!(error, None);
         check(&graph, &config(c), seed)?;
     }
+}
+
+/// Sizes of an input: small ones, and rows that are longer than any scratchpad's half.
+fn sides() -> impl Strategy<Value = [usize; 2]> {
+    prop_oneof![
+        4 => [1usize..5, 1usize..5],
+        1 => (1usize..3, 1000usize..2100).prop_map(|(h, w)| [h, w]),
+    ]
+}
+
+/// A row of weights may be longer than a stride can say, where blocks are loaded one by one.
+#[test]
+fn dense_layers_of_65536_positions_are_tiled() {
+    let mut graph = QGraph::default();
+    let input = tensor(&mut graph, [1, 256, 256]);
+    graph.inputs = vec![input];
+    let op = QOp::Conv(QConv {
+        input,
+        window: Window {
+            kernel: [256, 256],
+            stride: [1, 1],
+            dilation: [1, 1],
+            pads: [0; 4].into(),
+        },
+        weights: Rng(1).int8(20 * 65_536).into(),
+        group: 1,
+        residual: None,
+        epilogue: [vec![LaneOp::shr(12)], clamp()].concat(),
+        dense: true,
+    });
+    let out = push(&mut graph, op, [20, 1, 1]);
+    graph.outputs = vec![out];
+    check(&graph, &Config::default(), 1).unwrap();
+    let error = lower::compile(&graph, &Config::default(), &LowerOptions { im2col: false }).err();
+    assert_eq!(error, None);
 }
 
 #[test]

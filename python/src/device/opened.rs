@@ -8,7 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 use pyo3::prelude::*;
-use vta_app::error::Error;
+use vta_app::Error;
 use vta_driver::{Allocations, Budget, DriverError, Lane, Stream, Timeline, TimelineError};
 use vta_isa::Config;
 use vta_sim::cycle::TimingConfig;

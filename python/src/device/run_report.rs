@@ -29,15 +29,13 @@ impl InsnTimes {
         let Some((timing, budget)) = timing else {
             return Ok(Vec::new());
         };
-        let times = aside(py, None, |_| {
+        aside(py, None, |_| {
             let run = cycle::Run {
                 insns: &self.batch.insns,
                 insn_addr: self.batch.insn_addr.0,
             };
             insn_times(budget, timing, config, run)
-        })?;
-        let cycles = times.into_iter().map(|time| (time.start, time.done));
-        Ok(cycles.collect())
+        })
     }
 
     fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<Pickled<'py>> {

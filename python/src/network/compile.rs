@@ -7,7 +7,7 @@ use pyo3::types::{PyBytes, PyDict};
 use serde_json::{Value, json};
 use vta_app::Session;
 use vta_app::check::attributes;
-use vta_app::options::Preset;
+use vta_app::open::Preprocess;
 use vta_app::options::names;
 use vta_driver::{NodeInfo, TensorInfo};
 use vta_files::output;
@@ -45,7 +45,7 @@ pub fn compile<'py>(
         names::TILES,
     ];
     let mut options = options::some(given, &names)?;
-    options.preprocess.preprocess = preprocess.map(preset).transpose()?;
+    options.preprocess = preprocess.map(preset).transpose()?.unwrap_or_default();
     let (py, origin) = (model.py(), Origin::of(model)?);
     let (name, bytes) = (&*origin.name, origin.bytes(py).map(<[u8]>::to_vec));
     let (program, host_ops, image) = aside(py, None, |watch| {
@@ -84,8 +84,8 @@ pub fn write_file(py: Python<'_>, path: PathBuf, data: &[u8]) -> PyResult<()> {
 }
 
 /// A way to make inputs of pictures, by name.
-pub fn preset(name: &str) -> PyResult<Preset> {
-    let found = serde_json::from_value(Value::from(name));
+pub fn preset(name: &str) -> PyResult<Preprocess> {
+    let found = Preprocess::named(name);
     found.map_err(|error| usage(format!("`preprocess`: {error}")))
 }
 
@@ -110,11 +110,11 @@ pub fn verify<'py>(
     given: Option<&Bound<'py, PyDict>>,
 ) -> PyResult<Bound<'py, PyAny>> {
     let mut options = options::read(given)?;
-    options.target.device = options::device(device)?;
+    options.device = options::device(device)?;
     let (py, origin) = (model.py(), Origin::of(model)?);
     let (name, bytes) = (&*origin.name, origin.bytes(py).map(<[u8]>::to_vec));
     let mut session = aside(py, None, |watch| {
-        Session::verifying(options.open(name, bytes)?, &options.target, watch)
+        Session::verifying(options.open(name, bytes)?, &options, watch)
     })?;
     let taken = take(inputs, session.inputs(), Unit::Model)?;
     let feeds = feeds(&taken)?;

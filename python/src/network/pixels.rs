@@ -3,9 +3,8 @@
 use numpy::ndarray::Array4;
 use numpy::{IntoPyArray, PyArray4, PyReadonlyArray4, PyUntypedArrayMethods};
 use pyo3::prelude::*;
-use vta_app::images::{Picture, Pixels};
+use vta_app::images::Picture;
 use vta_app::open::Preprocess;
-use vta_app::options::PreprocessOptions;
 use vta_app::{Error, Tensor, Watch};
 
 use crate::error::input;
@@ -40,24 +39,17 @@ pub fn prepared<'py>(
         return Err(input("the pictures have no pixels"));
     }
     let bytes = array.as_slice()?;
-    let options = PreprocessOptions {
-        preprocess: name.map(preset).transpose()?,
-        ..PreprocessOptions::default()
-    };
+    let given = name.map(preset).transpose()?.unwrap_or_default();
     let values = watched(py, None, |watch| {
-        let how = Preprocess::choose(&options, recipe, watch)?;
+        let how = Preprocess::choose(&given, recipe, watch)?;
         let mut values = Vec::new();
         for (index, picture) in bytes.chunks_exact(c * h * w).enumerate() {
             watch.waiting();
             if watch.cancelled() {
                 return Err(Error::Cancelled);
             }
-            let picture = Picture {
-                name: format!("picture {index}"),
-                chw: [c, h, w],
-                pixels: Pixels::Planar(picture.to_vec()),
-                label: None,
-            };
+            let name = format!("picture {index}");
+            let picture = Picture::planar(name, [c, h, w], picture.to_vec());
             values.extend(how.apply(&picture, chw)?);
         }
         Ok(values)

@@ -5,7 +5,7 @@ use std::mem;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
-use vta_app::options::NetworkOptions;
+use vta_app::Target;
 use vta_app::options::did_you_mean;
 use vta_app::quantize::{Quantized, quantize_arrays};
 use vta_compiler::quantize::{Method, Mode, Options as How, WeightScales};
@@ -98,8 +98,8 @@ const NAMES: [&str; 8] = [
 ];
 
 /// The options of quantising, and those of opening a model.
-fn how(given: Option<&Bound<'_, PyDict>>) -> PyResult<(How, NetworkOptions)> {
-    let (mut how, mut options) = (How::new(Mode::Multiply), NetworkOptions::default());
+fn how(given: Option<&Bound<'_, PyDict>>) -> PyResult<(How, Target)> {
+    let (mut how, mut options) = (How::new(Mode::Multiply), Target::default());
     for (name, value) in given.into_iter().flatten() {
         let name: String = name.extract()?;
         let wrong = |error: String| usage(format!("`{name}`: {error}"));

@@ -98,14 +98,14 @@ impl InferenceSession {
             None => PyDict::new(py),
         };
         let mut read = options::read(options)?;
-        read.target.device = options::device(device)?;
-        given.set_item("device", &read.target.device)?;
+        read.device = options::device(device)?;
+        given.set_item("device", &read.device)?;
         let origin = Origin::of(model)?;
         let (name, bytes) = (&*origin.name, origin.bytes(py).map(<[u8]>::to_vec));
         let (session, recipe) = aside(py, None, |watch| {
             let model = read.open(name, bytes)?;
             let recipe = model.metadata().get("preprocess").cloned();
-            Ok((Session::open(model, &read.target, watch)?, recipe))
+            Ok((Session::open(model, &read, watch)?, recipe))
         })?;
         Ok(Self {
             inputs: session.inputs().to_vec(),

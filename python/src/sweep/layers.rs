@@ -4,8 +4,8 @@ use std::path::PathBuf;
 
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
-use vta_app::error::Error;
-use vta_app::sweep::{Shape, Topology};
+use vta_app::Error;
+use vta_app::sweep::{Shape, Workload};
 
 use crate::error::raise;
 
@@ -22,8 +22,8 @@ pub struct Layer {
     dense: bool,
 }
 
-/// The table of layers.
-pub fn topology(layers: Vec<Layer>) -> Result<Topology, Error> {
+/// Layers as what is measured.
+pub fn workload(layers: Vec<Layer>) -> Result<Workload, Error> {
     let layer = |layer: Layer| {
         let shape = Shape {
             input: layer.input,
@@ -36,14 +36,14 @@ pub fn topology(layers: Vec<Layer>) -> Result<Topology, Error> {
         };
         (layer.name, shape)
     };
-    Topology::new("layers", layers.into_iter().map(layer).collect())
+    Workload::of_layers("layers", layers.into_iter().map(layer).collect())
 }
 
 /// The layers of a table: the fields of `pyvta.Layer` in their order.
 #[pyfunction]
 pub fn read_layers(py: Python<'_>, path: PathBuf) -> PyResult<Vec<Bound<'_, PyTuple>>> {
-    let table = py.detach(|| Topology::read(&path)).map_err(raise)?;
-    let fields = table.layers.iter().map(|(name, s)| {
+    let table = py.detach(|| Workload::read(&path)).map_err(raise)?;
+    let fields = table.layers.iter().flatten().map(|(name, s)| {
         let [input, filter] = [s.input, s.filter].map(<(usize, usize)>::from);
         (
             name,

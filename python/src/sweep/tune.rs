@@ -1,9 +1,9 @@
 //! Tiles chosen by counting cycles, in pieces.
 
 use pyo3::prelude::*;
+use vta_app::Error;
 use vta_app::Target;
 use vta_app::device::Machine;
-use vta_app::error::Error;
 use vta_app::open::layer_or_network;
 use vta_compiler::tune::{Cache, Subject};
 

@@ -339,7 +339,7 @@ fn order(two: &Two<'_>, batch: &Batch) -> Result<Vec<u32>, String> {
     let times = insn_times(&two.machine.budget, &two.machine.timing, two.config, run);
     let times = times.map_err(|error| error.to_string())?;
     // Stable: what starts in one cycle stays in the order of the tokens.
-    order.sort_by_key(|&index| times[index as usize].start);
+    order.sort_by_key(|&index| times[index as usize].0);
     Ok(order)
 }
 

@@ -4,10 +4,10 @@ use maud::{Markup, html};
 
 use crate::report::format::{bytes, percent, short};
 use crate::report::host_share::HostLayer;
-use crate::report::timed::Timed;
+use crate::report::timed::Report;
 
 /// Totals, assumptions and the host's layers; nothing for a network that the device runs alone.
-pub fn host(timed: &Timed) -> Markup {
+pub fn host(timed: &Report) -> Markup {
     let share = &timed.host;
     if share.layers.is_empty() {
         return html! {};
@@ -70,7 +70,7 @@ pub fn host(timed: &Timed) -> Markup {
     }
 }
 
-fn segments(timed: &Timed, whole: f64) -> Markup {
+fn segments(timed: &Report, whole: f64) -> Markup {
     html! {
         table.sortable {
             thead {
@@ -87,7 +87,7 @@ fn segments(timed: &Timed, whole: f64) -> Markup {
     }
 }
 
-fn row(layer: &HostLayer, timed: &Timed, whole: f64) -> Markup {
+fn row(layer: &HostLayer, timed: &Report, whole: f64) -> Markup {
     let ms = layer.time(&timed.speed).total_ms();
     let (work, traffic) = (layer.work, layer.traffic);
     html! {

@@ -6,7 +6,7 @@ use vta_isa::{Insn, MemType};
 use vta_sim::views::{Energy, LayerCycles, Loss, Verdict};
 
 use crate::report::format::percent;
-use crate::report::timed::{Timed, verdict};
+use crate::report::timed::{Report, verdict};
 
 /// A layer with what the program knows of it.
 pub struct Row<'a> {
@@ -29,7 +29,7 @@ impl Row<'_> {
 }
 
 /// A row for each layer of the run.
-pub fn rows<'a>(program: &'a Program, timed: &'a Timed) -> Vec<Row<'a>> {
+pub fn rows<'a>(program: &'a Program, timed: &'a Report) -> Vec<Row<'a>> {
     let batch = program.config.batch() as u64;
     let row = |(index, layer): (usize, &'a LayerCycles)| {
         let known = program.layers.iter().find(|l| l.name == layer.name);

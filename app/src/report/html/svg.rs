@@ -6,7 +6,7 @@ use maud::{Markup, html};
 use vta_sim::views::{Lane, LayerCycles, Spend, Verdict};
 
 use crate::report::format::{self, grouped, percent};
-use crate::report::timed::Timed;
+use crate::report::timed::Report;
 
 /// What a layer's cycles were spent on, as one bar.
 pub fn stacked(layer: &LayerCycles, width: u32, height: u32) -> Markup {
@@ -43,7 +43,7 @@ const LANE: f64 = 30.0;
 const COLUMNS: usize = 1000;
 
 /// The layers and the lanes of all batches, one behind the other.
-pub fn timeline(timed: &Timed) -> Markup {
+pub fn timeline(timed: &Report) -> Markup {
     let cycles: u64 = timed.runs.iter().map(|r| r.report.cycles).sum();
     let per_cycle = (WIDTH - LEFT) / cycles.max(1) as f64;
     let x = |cycle: u64| LEFT + cycle as f64 * per_cycle;
@@ -76,7 +76,7 @@ pub fn timeline(timed: &Timed) -> Markup {
 }
 
 /// The layers as cells in the colour of their main use.
-fn strip(timed: &Timed, x: &dyn Fn(u64) -> f64) -> Markup {
+fn strip(timed: &Report, x: &dyn Fn(u64) -> f64) -> Markup {
     let mut offset = 0;
     let mut cells = Vec::new();
     for run in &timed.runs {
@@ -101,7 +101,7 @@ fn strip(timed: &Timed, x: &dyn Fn(u64) -> f64) -> Markup {
 }
 
 /// Busy share of each lane in each column of all batches, one behind the other, 0 to 1.
-pub fn columns(timed: &Timed) -> Vec<[f64; Lane::COUNT]> {
+pub fn columns(timed: &Report) -> Vec<[f64; Lane::COUNT]> {
     let cycles: u64 = timed.runs.iter().map(|r| r.report.cycles).sum();
     let mut columns = vec![[0.0; Lane::COUNT]; COLUMNS];
     let per_column = (cycles.max(1) as f64 / COLUMNS as f64).max(1e-9);

@@ -1,21 +1,24 @@
 use super::*;
 
-fn study(vary: &[&str]) -> Study {
-    Study {
-        work: Workload::Model("conv:1,16,7,7,32,3,1,1".to_owned()),
-        vary: vary.iter().map(|v| (*v).to_owned()).collect(),
-        config: None,
-        board: None,
-        timing: None,
-    }
+fn open(vary: &[&str], threads: usize) -> Sweeper {
+    let work = Workload {
+        name: "conv:1,16,7,7,32,3,1,1".to_owned(),
+        layers: None,
+    };
+    let vary: Vec<String> = vary.iter().map(|v| (*v).to_owned()).collect();
+    let target = Target {
+        threads: Some(threads),
+        ..Target::default()
+    };
+    Sweeper::open(&work, &vary, &target, &()).unwrap()
 }
 
 #[test]
 fn points_are_the_same_in_any_order_from_any_thread() {
-    let study = study(&["bus_bytes=8,12,16", "LOG_WGT_BUFF_SIZE=16,17,18"]);
-    let one = Sweeper::open(&study, Some(1), &()).unwrap();
+    let axes = ["bus_bytes=8,12,16", "LOG_WGT_BUFF_SIZE=16,17,18"];
+    let one = open(&axes, 1);
     let rows: Vec<Row> = (0..9).map(|i| one.measure(i).unwrap()).collect();
-    let many = Sweeper::open(&study, Some(3), &()).unwrap();
+    let many = open(&axes, 3);
     std::thread::scope(|scope| {
         for thread in 0..3 {
             let (many, rows) = (&many, &rows);
@@ -35,12 +38,7 @@ fn points_are_the_same_in_any_order_from_any_thread() {
 
 #[test]
 fn few_programs_are_kept_and_points_share_them() {
-    let sweeper = Sweeper::open(
-        &study(&["tags=1,2", "LOG_WGT_BUFF_SIZE=16,17,18"]),
-        Some(1),
-        &(),
-    );
-    let sweeper = sweeper.unwrap();
+    let sweeper = open(&["tags=1,2", "LOG_WGT_BUFF_SIZE=16,17,18"], 1);
     let slots = || {
         let slots = sweeper.programs.slots.lock().unwrap();
         slots

@@ -8,9 +8,9 @@ fn table(text: &str) -> Result<Vec<(String, Shape)>, String> {
     let path = folder.path().join("t.csv");
     std::fs::write(&path, text).unwrap();
     let place = format!("{}/", folder.path().display());
-    let found = Topology::read(&path).map_err(|e| e.to_string().replace(&place, ""))?;
+    let found = Workload::read(&path).map_err(|e| e.to_string().replace(&place, ""))?;
     assert_eq!(found.name, "t.csv");
-    Ok(found.layers)
+    Ok(found.layers.unwrap_or_default())
 }
 
 fn read(text: &str) -> Result<Vec<LayerSpec>, String> {

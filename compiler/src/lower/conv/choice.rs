@@ -1,6 +1,6 @@
 //! The form of a convolution: what the matrix unit adds, and the tile.
 
-use vta_isa::Extension;
+use vta_isa::{Extension, MemType};
 use vta_program::listing::ResidualBy;
 use vta_program::{GemmSteps, Packing};
 
@@ -157,6 +157,26 @@ impl Lowering<'_> {
         })
     }
 
+    /// A window that is all of its input has other rows where a row of weights is more than the scratchpads hold:
+    /// inputs and weights lie in memory one behind the other, so any rows of equal length are as good.
+    fn refolded(&self, shape: ConvShape) -> ConvShape {
+        let depths = [MemType::Wgt, MemType::Inp, MemType::Uop].map(|of| self.config.depth(of));
+        let most = depths.into_iter().min().unwrap_or(0) / 2 / shape.weight_parts;
+        if shape.window != Window::whole(shape.input) || shape.window.kernel[1] <= most {
+            return shape;
+        }
+        let positions = shape.window.area();
+        let columns = (1..=most.max(1))
+            .rev()
+            .find(|n| positions.is_multiple_of(*n));
+        let sides = columns.map_or(shape.input, |columns| [positions / columns, columns]);
+        ConvShape {
+            input: sides,
+            window: Window::whole(sides),
+            ..shape
+        }
+    }
+
     /// The convolution in blocks; gathered patches make it a 1x1 convolution.
     fn conv_shape(
         &self,
@@ -204,7 +224,7 @@ impl Lowering<'_> {
         };
         let spec = &self.program.tensors[parts.input.0];
         match spec.packing {
-            Packing::Tiles => Ok(base),
+            Packing::Tiles => Ok(self.refolded(base)),
             Packing::Im2col { .. } => {
                 let dims = spec.packed_dims(self.config);
                 let fault = || Fault::Internal("its patches don't fit its input".to_owned());

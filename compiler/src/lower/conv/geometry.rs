@@ -14,8 +14,14 @@ impl Conv<'_> {
         let shape = &self.shape;
         let range = |range: &Range<usize>| [range.start as u32, range.end as u32];
         let blank = (0..).zip(&self.blank).filter(|(_, blank)| **blank);
+        // Rows that were cut anew are those of the tensor again; gathered patches have a window of their own.
+        let listed = if shape.window.area() == parts.window.area() {
+            parts.window
+        } else {
+            &shape.window
+        };
         ConvGeometry {
-            window: window(&shape.window),
+            window: window(listed),
             output: shape.output.map(|size| size as u32),
             group: parts.group as u32,
             parts: shape.weight_parts as u32,

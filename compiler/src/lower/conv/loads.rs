@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use vta_isa::MemType;
+use vta_isa::{Load, MemType};
 
 use super::super::LowerError;
 use super::super::tokens::Done;
@@ -110,7 +110,7 @@ impl Walk<'_, '_, '_> {
         }
         let [kh, _] = self.conv.shape.window.kernel;
         let across = self.conv.shape.tiles_across();
-        let row = self.conv.shape.ci * kh * across;
+        let row = self.conv.shape.weight_row();
         let block = work.co.start * row + chunk.ci.start * kh * across;
         let tiles = chunk.ci.len() * chunk.kernel_rows.len() * across;
         let rows = Transfer {
@@ -118,7 +118,12 @@ impl Walk<'_, '_, '_> {
             sram: half,
             dram: block + chunk.kernel_rows.start * across,
             size: [work.co.len(), tiles],
-            stride: row,
+            // A row alone has no next one, which might be further away than the field can say.
+            stride: if Load::FIELDS.x_stride.fits(row) {
+                row
+            } else {
+                tiles
+            },
             step: 1,
         };
         self.e.load(MemType::Wgt, rows)
