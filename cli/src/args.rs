@@ -100,6 +100,7 @@ pub fn outputs(matches: &ArgMatches) -> Vec<Promise> {
     };
     let continued = ["sweep", "tune"].contains(&command);
     let promise = |id: &&str| {
+        // `get_one` panics where the command has no such argument, or one that is no path.
         let path = given.try_get_one::<PathBuf>(id).ok()??.clone();
         let continued = continued && *id == "output";
         Some(Promise { path, continued })

@@ -1,10 +1,12 @@
 //! Post-training quantisation: float graph and calibration images to a QDQ graph.
 //!
 //! First, channels between two layers are scaled against each other, so that their ranges are alike and
-//! one scale fits all; what the network computes stays. Activations get one symmetric int8 scale a
-//! tensor, chosen by a [`Method`] from histograms of all values that calibration images give; a Clip
-//! (ReLU6) that uses its range keeps it whole. Weights get one scale for each output channel, or one a
-//! tensor ([`WeightScales`]), which the largest weight fills. In [`Mode::Shift`] all scales are powers of
+//! one scale fits all; what the network computes stays. Activations get one int8 scale a tensor, chosen by a
+//! [`Method`] from histograms of all values that calibration images give; a Clip (ReLU6) that uses its range
+//! keeps it whole. One that gains by it has a zero point ([`ZeroPoints`]). What a network ends with has no
+//! scale where it joins values that are far apart, or the host computes it. Weights get one scale for each output
+//! channel, or one a tensor ([`WeightScales`]), which the largest weight fills, or which makes the squared error
+//! smallest ([`WeightMethod`]). In [`Mode::Shift`] all scales are powers of
 //! two, those of weights chosen by squared error, so that requantising is one shift. Biases are int32 at
 //! `s_x * s_w`, less what the rounded weights add to the mean of their channel. QuantizeLinear and
 //! DequantizeLinear stand after the activation function of every operator, where other runtimes expect
@@ -39,10 +41,10 @@ use insert::Given;
 pub use insert::apply;
 pub(crate) use insert::apply_with;
 pub use method::Method;
-pub use mode::{Mode, WeightScales};
+pub use mode::{Mode, WeightMethod, WeightScales, ZeroPoints};
 pub use options::Options;
 pub use report::{LayerError, Report, report};
-pub use scales::{Scales, calibrate, choose, equal_scales};
+pub use scales::{Scale, Scales, calibrate, choose, equal_scales};
 
 /// Quantises a float graph with calibration images (preprocessed, float32, NCHW).
 ///
@@ -94,7 +96,7 @@ pub fn quantize_network<'g>(
         (source, equalized) = (Cow::Owned(equal), pairs);
         observed = observe_as(&source, images, look(1))?;
     }
-    let scales = choose(&source, &observed, options.method, options.mode);
+    let scales = choose(&source, &observed, options);
     let given = Given {
         scales: &scales,
         options,

@@ -41,7 +41,10 @@ pub(super) fn advice(all: &Quantized, value: ValueId, pairs: &BTreeSet<usize>) -
         ));
     }
     let (seen, scale) = (all.observed.histogram(value)?, all.scales[value.0]?);
-    let (largest, kept) = (f64::from(seen.largest()), f64::from(scale) * 127.0);
+    let (largest, kept) = (
+        f64::from(seen.largest()),
+        f64::from(scale.step) * f64::from(127 - i32::from(scale.zero)),
+    );
     if largest > 2.0 * kept {
         return Some(format!(
             "values beyond {kept:.3} are cut off, the largest is {largest:.3}: if those matter, try the method min-max"

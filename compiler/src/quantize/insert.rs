@@ -9,10 +9,10 @@ use super::calibration::Observed;
 use super::correct;
 use super::error::QuantizeError;
 use super::method::best_scale;
-use super::mode::{Mode, WeightScales};
+use super::mode::{Mode, WeightMethod, WeightScales};
 use super::options::Options;
 use super::rounded::refuse_quantized;
-use super::scales::Scales;
+use super::scales::{Scale, Scales};
 use super::slices::{Slices, are_finite, largest};
 use crate::graph::{Data, Element, Graph, Node, Op, Value, ValueId};
 
@@ -87,7 +87,7 @@ pub(super) fn apply_as(
         let real = match (value.element, scales[id.0]) {
             (Element::F32, scale) => {
                 let scale = scale.ok_or_else(missing)?;
-                (quantized.round(new, scale), scale)
+                (quantized.round(new, scale), scale.step)
             }
             // Whole numbers are the host's, as they are.
             (_, _) => (new, 1.0),
@@ -98,7 +98,7 @@ pub(super) fn apply_as(
         quantized.node(node, scales)?;
     }
     quantized.outputs()?;
-    let real = |(index, scale): (usize, &Option<f32>)| {
+    let real = |(index, scale): (usize, &Option<Scale>)| {
         scale
             .and(quantized.map.get(&ValueId(index)))
             .map(|(real, _)| *real)
@@ -116,7 +116,7 @@ struct Quantized<'a> {
     observed: Option<&'a Observed>,
     constants: &'a Constants<'a>,
     out: Graph,
-    /// The dequantised value and its scale for each source value.
+    /// The dequantised value and its step for each source value.
     map: BTreeMap<ValueId, (ValueId, f32)>,
 }
 
@@ -167,9 +167,9 @@ impl<'a> Quantized<'a> {
     }
 
     /// QuantizeLinear and DequantizeLinear after a value; the real value again.
-    fn round(&mut self, id: ValueId, scale: f32) -> ValueId {
+    fn round(&mut self, id: ValueId, Scale { step, zero }: Scale) -> ValueId {
         let Value { name, shape, .. } = self.out.values[id.0].clone();
-        let [scale, zero] = self.steps(&name, vec![scale], Data::I8(vec![0]));
+        let [scale, zero] = self.steps(&name, vec![step], Data::I8(vec![zero]));
         let int8 = self.out.value(format!("{name}.int8"), shape.clone(), None);
         let real = self.out.value(format!("{name}.real"), shape, None);
         let [quantize, dequantize] = ["quantize", "dequantize"].map(|of| format!("{name}.{of}"));
@@ -210,7 +210,7 @@ impl<'a> Quantized<'a> {
         self.out.values[output.0].element = source.element;
         self.out.push(&node.name, op, inputs, output);
         let real = match scales[node.output.0] {
-            Some(scale) => (self.round(output, scale), scale),
+            Some(scale) => (self.round(output, scale), scale.step),
             None => (output, scale_x),
         };
         self.map.insert(node.output, real);
@@ -347,12 +347,12 @@ impl<'a> Quantized<'a> {
     ) -> Vec<f32> {
         // A scale so small that the bias exceeds int32 is raised.
         let least = |b: &f32| (f64::from(b.abs()) / f64::from(scale_x) / MAX_BIAS) as f32;
+        let method = self.options.weight_method;
         let channel = |(row, b): (&[f32], &f32)| {
-            let largest = largest(row);
-            let scale = if largest == 0.0 {
-                1.0 / 128.0
-            } else {
-                largest / 127.0
+            let scale = match (largest(row), method) {
+                (0.0, _) => 1.0 / 128.0,
+                (largest, WeightMethod::Largest) => largest / 127.0,
+                (_, WeightMethod::Mse) => best_scale(row, Mode::Multiply),
             };
             scale.max(least(b)).max(f32::MIN_POSITIVE)
         };

@@ -51,12 +51,12 @@ pub(super) fn rounded(graph: &Graph) -> Vec<bool> {
             rounded[id.0] = false;
         }
     }
-    // What only operators of the host read that come from a file as they are stays a float, and so
-    // do integers.
+    // What operators of the host give that come from a file as they are stays a float where only others of them
+    // read it, or nothing does, and so do integers.
     let is_kept = |node: &Node| matches!(node.op, Op::Onnx(_));
     let mut read_as_int8 = vec![false; graph.values.len()];
     let readers = graph.nodes.iter().filter(|node| !is_kept(node));
-    let read = readers.flat_map(|node| &node.inputs).chain(&graph.outputs);
+    let read = readers.flat_map(|node| &node.inputs);
     read.for_each(|id| read_as_int8[id.0] = true);
     for node in graph.nodes.iter().filter(|node| is_kept(node)) {
         rounded[node.output.0] &= read_as_int8[node.output.0];
