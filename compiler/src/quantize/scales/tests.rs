@@ -38,7 +38,7 @@ impl Made {
         let name = format!("v{}", self.0.values.len());
         let output = self.0.value(&name, shape, None);
         self.0
-            .push(&format!("{name}.node"), op, inputs.to_vec(), output);
+            .push(format!("{name}.node"), op, inputs.to_vec(), output);
         output
     }
 
