@@ -369,6 +369,7 @@ def main():
     parser.add_argument("--spread", type=int, default=0, metavar="TIMES",
                         help="compare onnxruntime with itself on so many inputs in every row, not only in rows that miss")
     parser.add_argument("--small", action="store_true", help="CI's list; fails where a bound isn't held")
+    parser.add_argument("--onnx-tests", action="store_true", help="with --small: write docs/onnx-tests.md anew")
     arguments = parser.parse_args()
     vta = Path(arguments.vta).resolve()
     source = "coverage_small" if arguments.small else "coverage_networks"
@@ -397,6 +398,9 @@ def main():
     if arguments.small:
         if not arguments.only:
             failed += importlib.import_module("coverage_operators").failures(vta, folder / "operators")
+            models = [path for name in names for path in sorted((folder / name).glob("*.onnx")) if "default" in path.name or path.name.count(".") == 1]
+            failed += importlib.import_module("coverage_cut").failures(vta, models, folder / "cut")
+            failed += importlib.import_module("coverage_onnx").failures(vta, arguments.onnx_tests)
         for line in failed:
             print(f"failed: {line}", file=sys.stderr)
         sys.exit(bool(failed))

@@ -165,7 +165,70 @@ def made():
     yield "DynamicQuantizeLinear", [node("DynamicQuantizeLinear", ["t"], ["q", "s", "p"]), *back, *real], []
     grid = np.stack(np.meshgrid(np.linspace(-1, 1, 5), np.linspace(-1, 1, 7)), -1)[None]
     yield "GridSample", [node("GridSample", ["t", "g"], ["y"], mode="bilinear")], [of("g", grid)]
+    yield from quantized_at_run(floats, of, node)
+    yield from joined(floats, of, node, random)
+    for kind, attributes in [("MaxPool", {}), ("AveragePool", {}), ("AveragePool", {"count_include_pad": 1})]:
+        nodes = [node("Unsqueeze", ["t", "axes"], ["v"]),
+                 node(kind, ["v"], ["y"], kernel_shape=[3, 2, 3], strides=[1, 2, 1], pads=[1, 0, 1, 1, 0, 0], **attributes)]
+        yield f"{kind} of volumes {attributes}", nodes, [long("axes", [0])]
+    for attributes in [{"pads": [1, 0, 1, 0, 1, 1], "strides": [1, 2, 1], "group": 1}, {"auto_pad": "SAME_UPPER", "strides": [1, 1, 2]}]:
+        nodes = [node("Unsqueeze", ["t", "axes"], ["v"]), node("Conv", ["v", "w", "z"], ["y"], **attributes)]
+        yield f"Conv of volumes {attributes}", nodes, [long("axes", [0]), floats("w", 3, 1, 2, 3, 3), floats("z", 3)]
+    attributes = {"kernel_shape": [3, 2], "dilations": [2, 3], "pads": [1, 0, 2, 1]}
+    for counted in [0, 1]:
+        yield f"AveragePool dilated {counted}", [node("AveragePool", ["t"], ["y"], count_include_pad=counted, **attributes)], []
+    yield "Flatten from the end", [node("Tanh", ["t"], ["q"]), node("Flatten", ["q"], ["f"], axis=-4), node("Tanh", ["f"], ["y"])], []
     yield "MaxPool dilated", [node("MaxPool", ["t"], ["y"], kernel_shape=[2, 3], dilations=[2, 2], pads=[1, 1, 0, 2])], []
+
+
+def quantized_at_run(floats, of, node):
+    """Integers whose steps are found at run time, and operators on integers."""
+    to = lambda x, y, kind=TensorProto.FLOAT: node("Cast", [x], [y], to=kind)
+    product = [node("Reshape", ["t", "r"], ["v"]), node("DynamicQuantizeLinear", ["v"], ["q", "s", "p"])]
+    weights = [of("w", np.random.default_rng(3).integers(-90, 90, (8, 5)), np.int8), of("ws", 0.01), of("wz", 3, np.int8)]
+    rows = of("r", [1, 32, 8], np.int64)
+    real = [to("i", "f"), node("Mul", ["s", "ws"], ["m"]), node("Mul", ["f", "m"], ["y"])]
+    yield "MatMulInteger", [*product, node("MatMulInteger", ["q", "w", "p", "wz"], ["i"]), *real], [rows, *weights]
+    kernel = of("w", np.random.default_rng(4).integers(-90, 90, (6, 4, 3, 3)), np.int8)
+    nodes = [node("DynamicQuantizeLinear", ["t"], ["q", "s", "p"]), node("ConvInteger", ["q", "w", "p", "wz"], ["i"], pads=[1, 1, 1, 1])]
+    yield "ConvInteger", [*nodes, *real], [kernel, of("ws", 0.01), of("wz", 0, np.int8)]
+    steps = [of("qs", 0.02), of("qz", -5, np.int8)]
+    rounded = node("QuantizeLinear", ["t", "qs", "qz"], ["q"])
+    back = node("DequantizeLinear", ["k", "qs", "qz"], ["y"])
+    yield "Relu of int8", [rounded, node("Relu", ["q"], ["k"]), back], steps
+    yield "Cast of int8", [rounded, to("q", "f"), node("Tanh", ["f"], ["y"])], steps
+    yield "ArgMax of int8", [rounded, node("ArgMax", ["q"], ["a"], axis=1), to("a", "y")], steps
+    clip = node("Clip", ["q", "low", "high"], ["k"])
+    yield "Clip of int8", [rounded, clip, back], [*steps, of("low", -20, np.int8), of("high", 30, np.int8)]
+
+
+def joined(floats, of, node, random):
+    """Operators that onnxruntime's optimisation joins."""
+    own = lambda kind, inputs, outputs=("y",), **attributes: node(kind, inputs, outputs, domain="com.microsoft", **attributes)
+    weights = [floats("w", 5, 4, 3, 3), floats("z", 5)]
+    for activation, parameters in [("Relu", {}), ("HardSigmoid", {"activation_params": [0.3, 0.4]}), ("Clip", {"activation_params": [-0.3, 0.4]})]:
+        attributes = {"activation": activation, "pads": [1, 1, 1, 1], **parameters}
+        yield f"FusedConv {activation}", [own("FusedConv", ["t", "w", "z"], **attributes)], weights
+    nodes = [node("Conv", ["t", "w"], ["c"], pads=[1, 1, 1, 1]), own("FusedConv", ["t", "w", "z", "c"], activation="Relu", pads=[1, 1, 1, 1])]
+    yield "FusedConv and a sum", nodes, weights
+    yield "FusedMatMul", [own("FusedMatMul", ["t", "w"], transB=1, alpha=0.3)], [floats("w", 5, 8)]
+    for kind, inputs in [("Gelu", 1), ("BiasGelu", 2), ("FastGelu", 1), ("FastGelu", 2), ("QuickGelu", 1)]:
+        yield f"{kind} {inputs}", [own(kind, ["t", "b"][:inputs])], [floats("b", 8)][: inputs - 1]
+    turn, rows = node("Reshape", ["t", "r"], ["q"]), of("r", [1, 32, 8], np.int64)
+    gains = [rows, floats("o", 1, 32, 8), floats("g", 8), floats("b", 8), floats("c", 8)]
+    yield "SkipLayerNormalization", [turn, own("SkipLayerNormalization", ["q", "o", "g", "b", "c"], epsilon=1e-3)], gains
+    nodes = [turn, own("SkipLayerNormalization", ["q", "o", "g", "b"], ["n", "", "", "sum"]), node("Mul", ["n", "sum"], ["y"])]
+    yield "SkipLayerNormalization and its sum", nodes, gains[:4]
+    yield "SkipSimplifiedLayerNormalization", [turn, own("SkipSimplifiedLayerNormalization", ["q", "o", "g"])], gains[:3]
+    yield "SimplifiedLayerNormalization", [turn, node("SimplifiedLayerNormalization", ["q", "g"], ["y"], axis=-1)], [rows, gains[2]]
+    packed = of("w", random.integers(0, 256, (6, 1, 8)), np.uint8)
+    for zero in [[], [of("p", random.integers(0, 16, 6), np.uint8)]]:
+        nodes = [turn, own("MatMulNBits", ["q", "w", "s", *(["p"] if zero else [])], K=8, N=6, bits=4, block_size=16)]
+        yield f"MatMulNBits {len(zero)}", nodes, [rows, packed, of("s", random.uniform(0.01, 0.1, 6)), *zero]
+    bytes_ = [rows, of("w", random.integers(-90, 90, (8, 5)), np.int8), of("ws", 0.01), of("wz", 3, np.int8), floats("b", 5)]
+    yield "DynamicQuantizeMatMul", [turn, own("DynamicQuantizeMatMul", ["q", "w", "ws", "wz", "b"])], bytes_
+    nodes = [turn, node("DynamicQuantizeLinear", ["q"], ["u", "s", "p"])]
+    yield "MatMulIntegerToFloat", [*nodes, own("MatMulIntegerToFloat", ["u", "w", "s", "ws", "p", "wz", "b"])], bytes_
 
 
 def write(path, nodes, constants):
@@ -174,8 +237,47 @@ def write(path, nodes, constants):
     y = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
     nodes = [helper.make_node("Conv", ["x", "one"], ["t"]), *nodes]
     graph = helper.make_graph(nodes, "g", [x], [y], [one, *constants])
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17 if all(n.op_type != "Attention" for n in nodes) else 23)],
-                                ir_version=10), path)
+    recent = any(n.op_type == "Attention" or n.op_type == "AveragePool" and any(a.name == "dilations" for a in n.attribute) for n in nodes)
+    opset = 23 if recent else 17
+    domains = ["com.microsoft"] if any(n.domain for n in nodes) else []
+    imports = [helper.make_opsetid("", opset), *(helper.make_opsetid(domain, 1) for domain in domains)]
+    onnx.save(helper.make_model(graph, opset_imports=imports, ir_version=10), path)
+
+
+def optimized(folder):
+    """Small networks as onnxruntime saves them, and as it quantises them at run time: name, path and an image."""
+    import onnxruntime
+    from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_dynamic, quantize_static
+
+    import coverage_small
+
+    class Reader(CalibrationDataReader):
+        def __init__(self, given):
+            self.given = iter([given])
+
+        def get_next(self):
+            return next(self.given, None)
+
+    def saved(source, level):
+        options = onnxruntime.SessionOptions()
+        options.graph_optimization_level = getattr(onnxruntime.GraphOptimizationLevel, f"ORT_ENABLE_{level}")
+        path = source.with_suffix(f".{level.lower()}.onnx")
+        options.optimized_model_filepath, options.log_severity_level = str(path), 3
+        return path, onnxruntime.InferenceSession(str(source), options, providers=["CPUExecutionProvider"])
+
+    for network in ["preact", "unet_nearest", "yolo", "conv1d"]:
+        own = folder / network
+        own.mkdir(exist_ok=True)
+        coverage_small.export(network, own, {"images": 1})
+        source, values = own / "classic.onnx", np.load(own / "classic.images.npy")
+        path, session = saved(source, "EXTENDED")
+        yield f"{network}, optimised", path, values
+        quantize_dynamic(str(source), str(own / "dynamic.onnx"), weight_type=QuantType.QInt8)
+        yield f"{network}, quantised at run time", own / "dynamic.onnx", values
+        reader = Reader({session.get_inputs()[0].name: values})
+        quantize_static(str(source), str(own / "int8.onnx"), reader, quant_format=QuantFormat.QDQ)
+        for level in ["EXTENDED", "ALL"]:
+            yield f"{network}, int8, {level.lower()}", saved(own / "int8.onnx", level)[0], values
 
 
 def failures(vta, folder):
@@ -204,11 +306,20 @@ def failures(vta, folder):
         if counts["ran"] < least * counts.total():
             failed.append(f"only {counts['ran']} of {counts.total()} tests of ONNX run")
         print(f"operators: {counts['ran']} tests of ONNX ran, {counts['refused']} were refused")
+    of_peer = lambda path: onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    for name, path, values in optimized(folder):
+        session = of_peer(path)
+        expected = session.run(None, {session.get_inputs()[0].name: values})
+        found, why = run(vta, path, values, folder)
+        expected = np.concatenate([value.ravel() for value in expected])
+        why = f"refused: {why}" if found is None else fault(found, expected)
+        if why:
+            failed.append(f"{name}: {why}")
     values = np.random.default_rng(2).normal(0, 1, (1, 4, 8, 8)).astype(np.float32)
     for name, nodes, constants in made():
         path = folder / "made.onnx"
         write(path, nodes, constants)
-        expected = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"]).run(None, {"x": values})[0]
+        expected = of_peer(path).run(None, {"x": values})[0]
         found, why = run(vta, path, values, folder)
         why = f"refused: {why}" if found is None else fault(found, expected)
         if why:

@@ -19,6 +19,8 @@ mod library;
 
 mod composed;
 mod cubic;
+mod exact;
+mod gaps;
 mod model;
 
 use thiserror::Error;

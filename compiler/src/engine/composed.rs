@@ -1,20 +1,20 @@
 //! Operators that the library lacks, written by others.
 
-use super::cubic;
-use crate::graph::{Data, Entries, Graph, Node, OnnxAttribute, OnnxOp, Op, ValueId};
+use super::{cubic, exact};
+use crate::graph::{Data, Graph, Node, OnnxAttribute, OnnxOp, Op, ValueId};
 use crate::qgraph::window::{Pads, Window};
 
 /// The largest window over channels.
 const MAX_WINDOW: usize = 1024;
 
 /// Whether an operator is written by others.
-pub(super) fn is_composed(op: &OnnxOp) -> bool {
+pub(super) fn is_composed(graph: &Graph, node: &Node, op: &OnnxOp) -> bool {
     match op.kind {
         "Celu" | "GroupNormalization" | "LRN" | "Mish" | "Selu" => true,
         // The library would interpolate linearly.
         "Resize" => op.text("mode") == Some("cubic"),
         "BatchNormalization" => op.int("training_mode", 0) != 0,
-        _ => false,
+        _ => exact::is_inexact(graph, node, op),
     }
 }
 
@@ -39,44 +39,9 @@ pub(super) fn compose(graph: &mut Graph, node: &Node, op: &OnnxOp) -> Option<()>
         "GroupNormalization" => parts.by_groups(x, op),
         "Resize" => parts.cubic(x, op),
         "BatchNormalization" if op.output == 0 => parts.by_channels(x, op),
-        _ => None,
+        "BatchNormalization" => None,
+        _ => exact::compose(&mut parts, x, op),
     }
-}
-
-/// Writes a maximum over windows with gaps by maxima of slices, of rows and then of columns.
-pub(super) fn dilated(graph: &mut Graph, node: &Node, window: &Window) -> Option<()> {
-    let (mut parts, mut x) = Parts::of(graph, node)?;
-    let rank = parts.shape.len();
-    let plane = rank.checked_sub(2).filter(|n| (1..=2).contains(n))?;
-    if window.pads != Pads::NONE {
-        let [before, after] = [window.pads.before(), window.pads.after()];
-        let around =
-            |pads: [usize; 2]| [&[0, 0][..], &pads.map(|p| p as i64)[2 - plane..]].concat();
-        for axis in 2 - plane..2 {
-            parts.shape[axis + plane] += before[axis] + after[axis];
-        }
-        let pads = Data::I64([around(before), around(after)].concat());
-        let pads = parts.value("pads", &[pads.len()], Some(pads));
-        let least = parts.constant("least", &[], vec![f32::NEG_INFINITY]);
-        x = parts.push(onnx("Pad", 3, vec![]), &[x, pads, least], "padded");
-    }
-    for axis in 2 - plane..2 {
-        let (at, taps) = (axis + plane, window.kernel[axis]);
-        let len = parts.shape[at].checked_sub(window.span(axis))? / window.stride[axis] + 1;
-        parts.shape[at] = len;
-        let mut slices = Vec::with_capacity(taps);
-        for tap in 0..taps {
-            let entries = Entries {
-                axis: at,
-                start: tap * window.dilation[axis],
-                len,
-                step: window.stride[axis],
-            };
-            slices.push(parts.push(entries.into(), &[x], &format!("tap{axis}.{tap}")));
-        }
-        x = parts.push(onnx("Max", taps, vec![]), &slices, &format!("most{axis}"));
-    }
-    parts.last(Op::Identity, &[x])
 }
 
 /// `[1, C, H*B, W*B]` to `[1, B, B, C, H, W]`, of which the channels are one dimension.
@@ -106,8 +71,8 @@ pub(super) fn onnx(
 
 /// The nodes that stand for one.
 pub(super) struct Parts<'a> {
-    graph: &'a mut Graph,
-    node: &'a Node,
+    pub graph: &'a mut Graph,
+    pub node: &'a Node,
     /// Its first input's.
     pub shape: Vec<usize>,
 }
@@ -121,7 +86,7 @@ impl<'a> Parts<'a> {
     }
 
     /// A new value beside the node's output.
-    fn value(&mut self, what: &str, shape: &[usize], data: Option<Data>) -> ValueId {
+    pub fn value(&mut self, what: &str, shape: &[usize], data: Option<Data>) -> ValueId {
         let name = format!("{}.{what}", self.graph.values[self.node.output.0].name);
         self.graph.value(name, shape.to_vec(), data)
     }
@@ -153,13 +118,13 @@ impl<'a> Parts<'a> {
         self.value(what, shape, Some(Data::F32(data)))
     }
 
-    fn reshaped(&mut self, x: ValueId, shape: &[usize], what: &str) -> ValueId {
+    pub fn reshaped(&mut self, x: ValueId, shape: &[usize], what: &str) -> ValueId {
         let sizes = self.sizes(shape, &format!("{what}.sizes"));
         let reshape = onnx("Reshape", 2, vec![]);
         self.shaped(reshape, &[x, sizes], what, shape.to_vec())
     }
 
-    fn last_reshaped(&mut self, x: ValueId, shape: &[usize]) -> Option<()> {
+    pub fn last_reshaped(&mut self, x: ValueId, shape: &[usize]) -> Option<()> {
         let sizes = self.sizes(shape, "sizes");
         self.last(onnx("Reshape", 2, vec![]), &[x, sizes])
     }

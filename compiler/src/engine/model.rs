@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 
 use super::composed::{self, Parts, onnx};
+use super::gaps::{self, Taken};
 use crate::graph::{Data, Element, Entries, Graph, Node, OnnxAttribute, Op, ValueId};
 use crate::onnx::save_with_outputs;
 
@@ -17,9 +18,9 @@ pub fn model(graph: &Graph, outputs: &[ValueId]) -> Vec<u8> {
 fn without_missing(graph: &Graph) -> Cow<'_, Graph> {
     let missing = |node: &Node| match &node.op {
         Op::SpaceToDepth { .. } | Op::QuantizeLinear { .. } => true,
-        Op::Onnx(op) => composed::is_composed(op),
+        Op::Onnx(op) => composed::is_composed(graph, node, op),
         // The library's windows have no gaps.
-        Op::MaxPool { window } => window.dilation != [1, 1],
+        Op::MaxPool { window } | Op::AveragePool { window, .. } => window.dilation != [1, 1],
         _ => false,
     };
     if !graph.nodes.iter().any(missing) {
@@ -34,9 +35,18 @@ fn without_missing(graph: &Graph) -> Cow<'_, Graph> {
             Op::SpaceToDepth { block } => composed::blocks_to_channels(&mut made, node, *block),
             Op::QuantizeLinear { axis } => divided(&mut made, node, *axis),
             Op::MaxPool { window } if window.dilation != [1, 1] => {
-                composed::dilated(&mut made, node, window)
+                gaps::plane(&mut made, node, window, Taken::Most)
             }
-            Op::Onnx(op) if composed::is_composed(op) => composed::compose(&mut made, node, op),
+            Op::AveragePool {
+                window,
+                count_include_pad: counted,
+            } if window.dilation != [1, 1] => {
+                let count_include_pad = *counted;
+                gaps::plane(&mut made, node, window, Taken::Mean { count_include_pad })
+            }
+            Op::Onnx(op) if composed::is_composed(graph, node, op) => {
+                composed::compose(&mut made, node, op)
+            }
             _ => None,
         };
         // What can't be replaced is left to the engine to say so.
@@ -52,7 +62,8 @@ fn divided(graph: &mut Graph, node: &Node, axis: usize) -> Option<()> {
     let shape = graph.values[node.output.0].shape.clone();
     let constant = |index: usize| graph.values[node.inputs.get(index)?.0].data.clone();
     let Some(Data::F32(scales)) = constant(1) else {
-        return None;
+        let (mut parts, x) = Parts::of(graph, node)?;
+        return parts.rounded_at_run(x);
     };
     // Without a zero point the output is uint8.
     let zeros = match node.inputs.len() {

@@ -1,9 +1,10 @@
 //! ONNX files: reading into a [`Graph`](crate::graph::Graph) and writing one.
 //!
-//! Opsets 6 to 25 of the default domain, float graphs and their QDQ form. The batch is 1; one that a file leaves open is open again in what [`save`] writes.
+//! Opsets 6 to 28 of the default domain, float graphs and their QDQ form. The batch is 1; one that a file leaves open is open again in what [`save`] writes.
 
 mod batch;
 mod bias;
+mod cut;
 mod elements;
 mod export;
 mod external;
@@ -13,6 +14,7 @@ mod pads;
 pub(crate) mod proto;
 mod prune;
 mod shuffle;
+mod wire;
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -22,10 +24,11 @@ use thiserror::Error;
 use crate::refusals::together;
 
 pub(crate) use batch::KEY as BATCH;
+pub use cut::{CutError, Part, cut};
 pub(crate) use elements::{element, elements};
 pub(crate) use export::with_unique_names;
 pub use export::{save, save_with_outputs};
-pub use import::{Partial, load, load_part};
+pub use import::{Given, Partial, load, load_part};
 pub use interface::{Interface, Port, interface};
 
 /// What a file doesn't say of itself.

@@ -267,6 +267,9 @@ fn to_space(import: &mut Import<'_>, found: &Found<'_>) -> Result<Made, String> 
 fn to_depth(import: &mut Import<'_>, found: &Found<'_>) -> Result<Made, String> {
     let [n, c, h, w] = nchw(import.given(found).shape(0)?)?;
     let block = found.op.count("blocksize", 0)?;
+    if !matches!(found.op.text("mode"), None | Some("DCR")) {
+        return Err("its channels lie channel by channel".to_owned());
+    }
     if block == 0 || h % block != 0 || w % block != 0 {
         return Err(format!("{h}x{w} in blocks of {block}x{block}"));
     }

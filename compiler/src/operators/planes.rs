@@ -217,3 +217,83 @@ pub(super) fn read(op: &OnnxOp, x: &[usize], kernel: [usize; 2]) -> Result<Windo
     };
     Ok(Window { pads, ..unpadded })
 }
+
+/// A window along one dimension of a volume.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Span {
+    pub kernel: usize,
+    pub stride: usize,
+    pub dilation: usize,
+    /// What pads it before and behind.
+    pub pads: [usize; 2],
+    /// How many windows there are.
+    pub count: usize,
+}
+
+impl Window {
+    /// The window along the last `axes` of rows and columns, of which it has so many.
+    pub(crate) fn spans(&self, axes: usize, counts: &[usize]) -> Vec<Span> {
+        let span = |(axis, &count): (usize, &usize)| Span {
+            kernel: self.kernel[axis],
+            stride: self.stride[axis],
+            dilation: self.dilation[axis],
+            pads: [self.pads.before()[axis], self.pads.after()[axis]],
+            count,
+        };
+        (2 - axes..2).zip(counts).map(span).collect()
+    }
+}
+
+/// The windows of a convolution or pool with three dimensions, `auto_pad` and `ceil_mode` resolved.
+///
+/// # Errors
+/// Lists of other lengths, sizes that are 0 or too large, and windows that don't fit.
+pub(crate) fn volume(op: &OnnxOp, space: &[usize], kernel: &[usize]) -> Result<Vec<Span>, String> {
+    let axes = space.len();
+    let list = |name: &str, count: usize, default: usize| -> Result<Vec<usize>, String> {
+        let sizes = op
+            .ints(name)
+            .map_or(vec![default as i64; count], <[i64]>::to_vec);
+        let size = |d: &i64| usize::try_from(*d).ok().filter(|d| *d <= MAX_SIZE);
+        let all: Option<Vec<usize>> = sizes.iter().map(size).collect();
+        let all = all.filter(|all| all.len() == count);
+        all.ok_or_else(|| format!("{name} is {sizes:?}, not {count} sizes up to {MAX_SIZE}"))
+    };
+    let (strides, dilations) = (list("strides", axes, 1)?, list("dilations", axes, 1)?);
+    let pads = list("pads", 2 * axes, 0)?;
+    if kernel.len() != axes || [kernel, &strides, &dilations].concat().contains(&0) {
+        return Err(format!(
+            "a window of {kernel:?}, strides {strides:?} and dilations {dilations:?}"
+        ));
+    }
+    let auto = op.text("auto_pad").unwrap_or("NOTSET");
+    let span = |axis: usize| {
+        let (size, stride, dilation) = (space[axis], strides[axis], dilations[axis]);
+        let wide = (kernel[axis] - 1).checked_mul(dilation)?.checked_add(1)?;
+        let same = (size.div_ceil(stride).max(1) - 1) * stride;
+        let all = same.saturating_add(wide).saturating_sub(size);
+        let pads = match auto {
+            "NOTSET" | "" => [pads[axis], pads[axes + axis]],
+            "VALID" => [0, 0],
+            "SAME_UPPER" => [all / 2, all - all / 2],
+            "SAME_LOWER" => [all - all / 2, all / 2],
+            _ => return None,
+        };
+        let room = (size + pads[0] + pads[1]).checked_sub(wide)?;
+        let mut count = room / stride + 1;
+        // A window never starts in the padding behind.
+        if op.int("ceil_mode", 0) != 0 && room % stride != 0 && count * stride < size + pads[0] {
+            count += 1;
+        }
+        let more = ((count - 1) * stride).saturating_sub(room);
+        Some(Span {
+            kernel: kernel[axis],
+            stride,
+            dilation,
+            pads: [pads[0], pads[1] + more],
+            count,
+        })
+    };
+    let all: Option<Vec<Span>> = (0..axes).map(span).collect();
+    all.ok_or_else(|| format!("a window of {kernel:?} doesn't fit an input of {space:?}"))
+}

@@ -3,7 +3,9 @@
 use super::fields::{Facts, count};
 use super::operator::{Bound, Found, Kind, Made, Operator, Size};
 use crate::graph::{Element, Op};
+use crate::onnx::element;
 use crate::onnx::import::state::Import;
+use crate::onnx::proto::UINT8;
 use crate::passes::import::layout::Role;
 
 pub(super) const OPERATORS: &[Operator] = &[
@@ -32,5 +34,27 @@ fn scaled(import: &Import<'_>, found: &Found<'_>, op: fn(usize) -> Op) -> Result
     if scales.contains(&0) {
         return Err(format!("scales of shape {scales:?}: there is none"));
     }
-    import.same(found, op(found.op.count("axis", 1)?))
+    let rank = given.shape(0)?.len();
+    let mut axis = found.op.int("axis", 1);
+    if axis < 0 {
+        axis += rank as i64;
+    }
+    let axis = usize::try_from(axis).map_err(|_| format!("axis {axis} of {rank} dimensions"))?;
+    if found.op.int("block_size", 0) != 0 {
+        return Err("steps of blocks".to_owned());
+    }
+    if scales.len() > 1 {
+        return Err(format!("scales of shape {scales:?}"));
+    }
+    let made = found.op.int("output_dtype", 0);
+    let fits = match (found.op.kind, given.get(2)) {
+        _ if made == 0 => true,
+        ("QuantizeLinear", Some(zero)) => element(made as i32) == Ok(zero.element),
+        ("QuantizeLinear", None) => made == i64::from(UINT8),
+        _ => element(made as i32) == Ok(Element::F32),
+    };
+    if !fits {
+        return Err(format!("output_dtype {made}"));
+    }
+    import.same(found, op(axis))
 }

@@ -16,8 +16,11 @@ pub(super) const OPERATORS: &[Operator] = &[
     Operator::fewer("Transpose"),
     Operator::same("Identity").device((1, 1), |import, found| import.same(found, Op::Identity)),
     Operator::same("Dropout").device((1, 3), |import, found| {
-        let shape = import.given(found).shape(0)?.to_vec();
-        Ok(found.unary(Op::Identity, shape))
+        let given = import.given(found);
+        if given.get(2).is_some() && given.integers(2, "training_mode")? != Some(vec![0]) {
+            return Err("it is in training mode".to_owned());
+        }
+        Ok(found.unary(Op::Identity, given.shape(0)?.to_vec()))
     }),
     Operator::new("Cast", Size::First, Kind::To).device((1, 1), |import, found| {
         match element(found.op.int("to", 0) as i32)? {
@@ -75,7 +78,12 @@ fn read(import: &mut Import<'_>, found: &Found<'_>) -> Result<Made, String> {
     let x = given.shape(0)?;
     let to = match found.op.kind {
         "Flatten" => {
-            let axis = axis(found.op.int("axis", 1), x.len() + 1)?;
+            let to = found.op.int("axis", 1);
+            // Every dimension may be of the first; from the end as many are counted as there are.
+            let axis = match usize::try_from(to) {
+                Ok(rank) if rank == x.len() => rank,
+                _ => axis(to, x.len())?,
+            };
             let (first, last) = x.split_at(axis);
             Some(vec![first.iter().product(), last.iter().product()])
         }

@@ -70,7 +70,7 @@ pub(super) fn import(graph: &Graph) -> Imported {
         }
         let value = match node.op.device(&mut reading, node) {
             Ok(value) => value,
-            Err(error) if Reading::is_hostable(node) => {
+            Err(error) if reading.is_hostable(node) => {
                 reading.refused.insert(index, error);
                 Val::Float
             }

@@ -11,7 +11,7 @@ use super::error::QuantizeError;
 use super::method::best_scale;
 use super::mode::{Mode, WeightMethod, WeightScales};
 use super::options::Options;
-use super::rounded::refuse_quantized;
+use super::rounded::{Kept, refuse_quantized};
 use super::scales::{Scale, Scales};
 use super::slices::{Slices, are_finite, largest};
 use crate::graph::{Data, Element, Graph, Node, Op, Value, ValueId};
@@ -41,6 +41,7 @@ pub(crate) fn apply_with(
     let given = Given {
         scales,
         options: &Options::new(mode),
+        kept: &Kept::new(),
         observed: None,
         constants,
     };
@@ -54,6 +55,8 @@ pub(super) type Constants<'a> = dyn Fn(ValueId) -> Option<Vec<f32>> + 'a;
 pub(super) struct Given<'a> {
     pub scales: &'a Scales,
     pub options: &'a Options,
+    /// Nodes that stay in float.
+    pub kept: &'a Kept,
     /// By whose means biases are corrected.
     pub observed: Option<&'a Observed>,
     pub constants: &'a Constants<'a>,
@@ -69,6 +72,7 @@ pub(super) fn apply_as(
     let mut quantized = Quantized {
         source: graph,
         options: *options,
+        kept: given.kept,
         observed: given.observed.filter(|_| options.bias_correction),
         constants: given.constants,
         out: Graph {
@@ -85,17 +89,15 @@ pub(super) fn apply_as(
         quantized.out.inputs.push(new);
         let missing = || QuantizeError::of(&value.name, "the input has no scale");
         let real = match (value.element, scales[id.0]) {
-            (Element::F32, scale) => {
-                let scale = scale.ok_or_else(missing)?;
-                (quantized.round(new, scale), scale.step)
-            }
-            // Whole numbers are the host's, as they are.
+            (Element::F32, Some(scale)) => (quantized.round(new, scale), scale.step),
+            (Element::F32, None) if given.kept.is_empty() => return Err(missing()),
+            // Whole numbers are the host's, as they are, and so is what only kept nodes read.
             (_, _) => (new, 1.0),
         };
         quantized.map.insert(*id, real);
     }
-    for node in &graph.nodes {
-        quantized.node(node, scales)?;
+    for (index, node) in graph.nodes.iter().enumerate() {
+        quantized.node(index, node, scales)?;
     }
     quantized.outputs()?;
     let real = |(index, scale): (usize, &Option<Scale>)| {
@@ -113,6 +115,7 @@ type Floats<'a> = Cow<'a, [f32]>;
 struct Quantized<'a> {
     source: &'a Graph,
     options: Options,
+    kept: &'a Kept,
     observed: Option<&'a Observed>,
     constants: &'a Constants<'a>,
     out: Graph,
@@ -180,7 +183,7 @@ impl<'a> Quantized<'a> {
         real
     }
 
-    fn node(&mut self, node: &Node, scales: &Scales) -> Result<(), QuantizeError> {
+    fn node(&mut self, index: usize, node: &Node, scales: &Scales) -> Result<(), QuantizeError> {
         // A constant operand of a product or a difference has no scale of its own.
         let constant = |id: &&ValueId| self.source.values[id.0].data.is_some();
         let real = node.inputs.iter().find(|id| !constant(id));
@@ -188,6 +191,11 @@ impl<'a> Quantized<'a> {
         let mut inputs = vec![self.operand(node, 0)?];
         let mut op = node.op.clone();
         match &node.op {
+            _ if self.kept.contains(&index) => {
+                for index in 1..node.inputs.len() {
+                    inputs.push(self.operand(node, index)?);
+                }
+            }
             Op::Gemm { .. } => {
                 inputs.extend(self.weights(node, scale_x)?);
                 op = Op::Gemm { trans_b: true };

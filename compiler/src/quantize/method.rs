@@ -206,7 +206,8 @@ pub(super) fn mean_squared_error(values: &Histogram, scale: Scale) -> f64 {
 
 /// The squared distance to the nearest of the steps up to `last`, integrated from 0 to `end`.
 fn error_up_to(end: f64, last: f64) -> f64 {
-    let nearest = end.round().min(last);
+    // It isn't negative: far faster than `round`, and halfway between two steps both give the same.
+    let nearest = ((end + 0.5) as u64 as f64).min(last);
     // From one step to the next it is 1 / 12, from a step on a third of the cube.
     nearest / 12.0 + (end - nearest).powi(3) / 3.0
 }

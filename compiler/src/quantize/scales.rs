@@ -10,7 +10,7 @@ use super::histogram::Histogram;
 use super::method::{Zero, within};
 use super::mode::{Mode, ZeroPoints};
 use super::options::Options;
-use super::rounded::rounded;
+use super::rounded::{Kept, rounded};
 use crate::graph::{Graph, Node, Op, ValueId};
 use crate::operators::fields::Steps;
 
@@ -140,7 +140,10 @@ fn keep_steps(graph: &Graph, scales: &mut Scales) {
 /// The same scale for every rounded value: for what depends on a graph's structure alone.
 pub fn equal_scales(graph: &Graph, step: f32) -> Scales {
     let scale = |rounded: bool| rounded.then_some(Scale::symmetric(step));
-    let mut scales = rounded(graph).into_iter().map(scale).collect();
+    let mut scales = rounded(graph, &Kept::new())
+        .into_iter()
+        .map(scale)
+        .collect();
     keep_steps(graph, &mut scales);
     scales
 }

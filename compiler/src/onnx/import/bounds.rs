@@ -19,6 +19,16 @@ pub(super) fn most(bound: Bound, given: &Given<'_>) -> Result<u64, String> {
     let product = |sizes: &mut dyn Iterator<Item = u64>| sizes.fold(1u64, u64::saturating_mul);
     let size = |v: &i64| u64::try_from(*v).unwrap_or(0);
     let count = |v: &Value| count(&v.shape);
+    // Axes, sizes and entries say how large an output is: what stands behind the first input.
+    let says = match bound {
+        Bound::First => 1,
+        Bound::Pads => 3,
+        _ => usize::MAX,
+    };
+    let mut said = (says..given.op.arguments.len()).filter_map(|argument| given.get(argument));
+    if said.any(|value| value.data.is_none()) {
+        return Err(unknown("size"));
+    }
     Ok(match bound {
         Bound::First => count(input(0)?),
         Bound::Sum => {

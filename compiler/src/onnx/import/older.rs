@@ -41,6 +41,23 @@ impl Older<'_> {
     ) -> Result<(), String> {
         if opset < 7 {
             self.check_opset_6(ranks)?;
+            // What was checked means nothing later.
+            let gone = match self.kind {
+                "BatchNormalization" | "Dropout" => &["is_test", "consumed_inputs"][..],
+                "Add" | "Sub" | "Mul" | "Div" | "Pow" | "And" | "Or" | "Xor" | "Equal" | "Less"
+                | "Greater" => &["broadcast", "axis", "consumed_inputs"],
+                "Gemm" => &["broadcast"],
+                _ => &["consumed_inputs"],
+            };
+            self.attributes
+                .retain(|(name, _)| !gone.contains(&&name[..]));
+        }
+        // Before opset 9 each position could have a mean of its own.
+        if self.kind == "BatchNormalization" && opset < 9 {
+            match self.remove("spatial") {
+                None | Some(OnnxAttribute::Int(1)) => {}
+                Some(_) => return Err("each position has a mean of its own".to_owned()),
+            }
         }
         for (kind, name, argument, since) in MOVED {
             let absent = arguments.get(argument).copied().flatten().is_none();

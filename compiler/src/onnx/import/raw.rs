@@ -62,6 +62,13 @@ impl Import<'_> {
         let wanted = self.wanted(node);
         let tensors = self.compute(found, &wanted);
         let tensors = tensors.map_err(|text| node_error(node, text))?;
+        let direct = sizes::direct(found.operator.size, &self.given(found));
+        if let Some(shape) = direct.map_err(|text| node_error(node, text))?
+            && let Some((other, _)) = tensors.iter().find(|(other, _)| *other != shape)
+        {
+            let text = format!("the host makes {other:?} of it, not {shape:?}");
+            return Err(node_error(node, text));
+        }
         for (output, (shape, data)) in wanted.into_iter().zip(tensors) {
             let name = &node.output[output];
             elements(name, &shape)?;

@@ -52,6 +52,9 @@ fn window(kind: WindowKind, given: &Given<'_>) -> Result<Vec<usize>, String> {
     let &[batch, channels, ref space @ ..] = x else {
         return Err(format!("input of shape {x:?}, not [N, C, ..]"));
     };
+    if let (&[_, _, _], WindowKind::Conv | WindowKind::Pool) = (space, kind) {
+        return volume(kind, given, x);
+    }
     let of = match kind {
         WindowKind::Global => return Ok([&[batch, channels], &vec![1; space.len()][..]].concat()),
         WindowKind::Pool => {
@@ -62,6 +65,40 @@ fn window(kind: WindowKind, given: &Given<'_>) -> Result<Vec<usize>, String> {
         WindowKind::ConvTranspose => conv::transposed_geometry(given)?,
     };
     Ok(planes::like(x, of.channels, of.size))
+}
+
+/// What a window over three dimensions gives.
+fn volume(kind: WindowKind, given: &Given<'_>, x: &[usize]) -> Result<Vec<usize>, String> {
+    let (channels, kernel) = match kind {
+        WindowKind::Conv => match given.shape(1)? {
+            &[out, inner, ref kernel @ ..] => {
+                let group = given.op.count("group", 1)?.max(1);
+                if inner.checked_mul(group) != Some(x[1]) || out % group != 0 || out == 0 {
+                    return Err(format!(
+                        "weights of {out} and {inner} channels for {x:?}, group {group}"
+                    ));
+                }
+                (out, kernel.to_vec())
+            }
+            other => return Err(format!("weights of shape {other:?} for {x:?}")),
+        },
+        _ => {
+            let kernel = given
+                .op
+                .ints("kernel_shape")
+                .ok_or("kernel_shape is missing")?;
+            let size =
+                |d: &i64| usize::try_from(*d).map_err(|_| format!("kernel_shape is {kernel:?}"));
+            (x[1], kernel.iter().map(size).collect::<Result<_, _>>()?)
+        }
+    };
+    if given.op.kind == "ConvInteger" {
+        return Err("integers of three dimensions".to_owned());
+    }
+    let counts = planes::volume(given.op, &x[2..], &kernel)?;
+    let mut shape = vec![x[0], channels];
+    shape.extend(counts.iter().map(|span| span.count));
+    Ok(shape)
 }
 
 /// What computing an operator takes.

@@ -161,6 +161,15 @@ const fn width(data_type: i32) -> usize {
     }
 }
 
+/// A double as the nearest float32.
+fn single(value: f64) -> Result<f32, String> {
+    let single = value as f32;
+    if single.is_finite() || !value.is_finite() || value.abs() == f64::MAX {
+        return Ok(single);
+    }
+    Err(format!("{value:e} is beyond float32, as which it is read"))
+}
+
 /// Elements from their bytes, little endian.
 fn raw(data_type: i32, bytes: &[u8]) -> Result<Data, String> {
     let size = width(data_type);
@@ -174,7 +183,11 @@ fn raw(data_type: i32, bytes: &[u8]) -> Result<Data, String> {
         proto::FLOAT => Data::F32(four().map(f32::from_le_bytes).collect()),
         proto::FLOAT16 => Data::F32(two().map(|b| f16::from_le_bytes(b).to_f32()).collect()),
         proto::BFLOAT16 => Data::F32(two().map(|b| bf16::from_le_bytes(b).to_f32()).collect()),
-        proto::DOUBLE => Data::F32(eight().map(|b| f64::from_le_bytes(b) as f32).collect()),
+        proto::DOUBLE => Data::F32(
+            eight()
+                .map(|b| single(f64::from_le_bytes(b)))
+                .collect::<Result<_, _>>()?,
+        ),
         proto::INT8 => Data::I8(bytes.iter().map(|&b| b as i8).collect()),
         proto::INT32 => Data::I32(four().map(i32::from_le_bytes).collect()),
         proto::INT64 => Data::I64(eight().map(i64::from_le_bytes).collect()),
@@ -196,7 +209,10 @@ fn fields(tensor: &proto::Tensor) -> Result<Data, String> {
         proto::FLOAT => Data::F32(tensor.float_data.clone()),
         proto::FLOAT16 => Data::F32(halves()?.map(|v| f16::from_bits(v).to_f32()).collect()),
         proto::BFLOAT16 => Data::F32(halves()?.map(|v| bf16::from_bits(v).to_f32()).collect()),
-        proto::DOUBLE => Data::F32(tensor.double_data.iter().map(|&v| v as f32).collect()),
+        proto::DOUBLE => {
+            let all = tensor.double_data.iter().map(|&v| single(v));
+            Data::F32(all.collect::<Result<_, _>>()?)
+        }
         proto::INT8 => Data::I8(within(-128, 127)?.map(|&v| v as i8).collect()),
         proto::INT32 => Data::I32(ints.clone()),
         proto::INT64 => Data::I64(tensor.int64_data.clone()),

@@ -3,6 +3,7 @@
 mod brought;
 mod budget;
 mod constants;
+mod exact;
 mod kept;
 mod model;
 mod moves;

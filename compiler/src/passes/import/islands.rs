@@ -8,7 +8,7 @@ use super::super::net::{Entry, NetOp, NetOutput, NetRead};
 use super::layout::{self, Order};
 use super::sums::ExactSum;
 use super::values::{Reading, Real, UNQUANTIZED, Val, error};
-use crate::graph::{Graph, Node, Op, ValueId};
+use crate::graph::{Graph, Node, Op, Value, ValueId};
 use crate::qgraph::TensorId;
 
 /// Nodes that the parts of the host may have together, each counted in every part that needs it.
@@ -48,12 +48,18 @@ pub(super) enum Island {
 }
 
 impl Reading<'_> {
-    /// Whether the host may compute a node, if its engine can: all but the roundings themselves.
-    pub(super) const fn is_hostable(node: &Node) -> bool {
-        !matches!(
-            node.op,
-            Op::QuantizeLinear { .. } | Op::DequantizeLinear { .. }
-        )
+    /// Whether the host may compute a node, if its engine can: all but the roundings themselves, and of these such as
+    /// have steps that are computed, or read integers that the host computes.
+    pub(super) fn is_hostable(&self, node: &Node) -> bool {
+        let is_float = |at: usize| {
+            let value = node.inputs.get(at).and_then(|id| self.values.get(id));
+            matches!(value, Some(Val::Float))
+        };
+        match node.op {
+            Op::QuantizeLinear { .. } => is_float(1),
+            Op::DequantizeLinear { .. } => is_float(0),
+            _ => true,
+        }
     }
 
     /// The float that a QuantizeLinear rounds, as the host computes it: every node on the ways to
@@ -179,8 +185,11 @@ impl Reading<'_> {
                     sums.push((id, sum));
                 }
                 Some(Val::Input) => raw.push(id),
-                Some(Val::Quantized(..)) => {
-                    return Err(error(node, "the host reads int8 values as they are"));
+                Some(&Val::Quantized(tensor, order)) => {
+                    self.rounding(id).ok_or_else(|| {
+                        error(node, "the host reads int8 values that nothing rounds")
+                    })?;
+                    inputs.push(((id, self.net.tensors[tensor.0].chw, order), tensor));
                 }
                 _ => {
                     let index = self.makers.get(&id).copied();
@@ -210,6 +219,12 @@ impl Reading<'_> {
         })
     }
 
+    /// The QuantizeLinear that makes a value.
+    fn rounding(&self, id: ValueId) -> Option<&Node> {
+        let node = &self.graph.nodes[*self.makers.get(&id)?];
+        matches!(node.op, Op::QuantizeLinear { .. }).then_some(node)
+    }
+
     /// Some nodes as a graph of their own, with the model's names. It reads tensors, in the tensors' order,
     /// and then inputs of the model.
     fn part(&self, nodes: &[usize], tensors: &[Tensor], raw: &[ValueId], output: ValueId) -> Graph {
@@ -222,7 +237,20 @@ impl Reading<'_> {
             })
         };
         for (id, chw, order) in tensors {
-            let to = take(&mut part, *id);
+            let mut to = take(&mut part, *id);
+            // A tensor is read as reals: those that are wanted as integers are rounded once more, to what they were.
+            if let Some(rounding) = self.rounding(*id) {
+                let steps: Vec<ValueId> = rounding.inputs[1..]
+                    .iter()
+                    .map(|id| take(&mut part, *id))
+                    .collect();
+                let Value { name, shape, .. } = &part.values[to.0];
+                let (name, shape) = (format!("{name}.real"), shape.clone());
+                let real = part.value(&name, shape, None);
+                let inputs = std::iter::once(real).chain(steps).collect();
+                part.push(&name, rounding.op.clone(), inputs, to);
+                to = real;
+            }
             let from = match order {
                 Order::First => to,
                 Order::Last => layout::from_tensor(&mut part, *chw, to),

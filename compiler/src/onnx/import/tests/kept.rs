@@ -167,8 +167,6 @@ fn work_and_outputs_of_a_hostile_file_are_bounded() {
     for (op, inputs, says) in [
         ("Tile", &["x", "vast"][..], "the most is"),
         ("Expand", &["x", "tall"], "the most is"),
-        // The engine would give another shape than ONNX says.
-        ("MatMul", &["x", "v"], "the host makes"),
         ("ConstantOfShape", &["vast"], "the most is"),
         ("Range", &["start", "limit", "step"], "the most is"),
         ("Range", &["start", "limit", "start"], "range"),
@@ -179,7 +177,6 @@ fn work_and_outputs_of_a_hostile_file_are_bounded() {
         let found = Model::default()
             .longs("vast", &[1 << 20; 4])
             .longs("tall", &[1 << 40, 1, 1, 1])
-            .floats("v", &[6], vec![1.0; 6])
             .longs("wide", &[1 << 40; 8])
             .long("start", 0)
             .long("limit", i64::MAX)
