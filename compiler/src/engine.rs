@@ -22,6 +22,7 @@ mod cubic;
 mod exact;
 mod gaps;
 mod model;
+mod parts;
 
 use thiserror::Error;
 

@@ -1,7 +1,7 @@
 //! Operators that the library computes in another way than ONNX says, written by others.
 
-use super::composed::{Parts, onnx};
 use super::gaps;
+use super::parts::{Parts, onnx};
 use crate::graph::{
     Data, Element, Entries, Graph, Node, OnnxAttribute, OnnxOp, Op, Value, ValueId,
 };
@@ -44,6 +44,8 @@ pub(super) fn is_inexact(graph: &Graph, node: &Node, op: &OnnxOp) -> bool {
         "DynamicQuantizeLinear" => op.output == 0,
         // It pads with 0, not with the zero point, which stands for 0.
         "ConvInteger" => op.place(2).is_some(),
+        // Of no truths, which are integers for it, the greatest is its least integer.
+        "ReduceMax" | "ReduceMin" => first == Some(Element::Bool),
         // It takes no list of dimensions.
         "Pad" => op.place(3).is_some(),
         // It has no powers of floats by integers.
@@ -81,6 +83,13 @@ pub(super) fn compose(parts: &mut Parts<'_>, x: ValueId, op: &OnnxOp) -> Option<
         "ConvInteger" => parts.padded_with_zero_point(x, op),
         "MatMulInteger" => parts.single_zero_points(op),
         "Pad" => parts.of_all_dimensions(op),
+        "ReduceMax" | "ReduceMin" => {
+            let inputs = parts.node.inputs.clone();
+            let shape = parts.graph.values[parts.node.output.0].shape.clone();
+            let found = parts.shaped(kept(op.clone()), &inputs, "found", shape);
+            let zero = parts.value("zero", &[], Some(Data::I32(vec![0])));
+            parts.last(onnx("Greater", 2, vec![]), &[found, zero])
+        }
         "Pow" => {
             let power = *parts.node.inputs.get(1)?;
             let shape = parts.graph.values[power.0].shape.clone();

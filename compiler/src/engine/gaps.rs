@@ -1,6 +1,6 @@
 //! Windows that the library lacks, by slices: pools over windows with gaps, and all over three dimensions.
 
-use super::composed::{Parts, onnx};
+use super::parts::{Parts, onnx};
 use crate::graph::{Data, Entries, Graph, Node, OnnxAttribute, OnnxOp, Op, ValueId};
 use crate::onnx::elements;
 use crate::operators::planes::{Span, volume};

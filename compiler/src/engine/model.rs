@@ -2,8 +2,9 @@
 
 use std::borrow::Cow;
 
-use super::composed::{self, Parts, onnx};
+use super::composed;
 use super::gaps::{self, Taken};
+use super::parts::{Parts, onnx};
 use crate::graph::{Data, Element, Entries, Graph, Node, OnnxAttribute, Op, ValueId};
 use crate::onnx::save_with_outputs;
 

@@ -19,7 +19,7 @@ pub(super) fn turn(graph: &mut Graph) {
     }
     let ranks = graph.initializer.iter();
     let ranks = ranks.map(|tensor| (tensor.name.clone(), tensor.dims.len()));
-    let ranks: HashMap<String, usize> = ranks.collect();
+    let mut ranks: HashMap<String, usize> = ranks.collect();
     let mut names = names(graph);
     // Values by the names of those that have the same channels last.
     let mut first: HashMap<String, String> = HashMap::new();
@@ -52,6 +52,7 @@ pub(super) fn turn(graph: &mut Graph) {
         graph.node.push(node);
         let order = std::iter::once(0).chain(2..=last).chain([1]);
         transposed(graph, &mut names, &own, Some(&output), order.collect());
+        ranks.insert(output.clone(), rank);
         first.insert(output, own);
     }
 }
@@ -60,7 +61,8 @@ pub(super) fn turn(graph: &mut Graph) {
 fn rank(node: &Node, ranks: &HashMap<String, usize>) -> Option<usize> {
     match &node.op_type[..] {
         "QLinearConv" => ranks.get(node.input.get(3)?).copied(),
-        "QLinearGlobalAveragePool" => Some(4),
+        // Of planes, unless it is known.
+        "QLinearGlobalAveragePool" => Some(ranks.get(node.input.first()?).copied().unwrap_or(4)),
         _ => Some(node.find("kernel_shape")?.ints.len() + 2),
     }
 }
