@@ -160,7 +160,7 @@ fn how<'py>(
                 all.choose_equalize = false;
                 how.equalize = switch(&name, &value)?;
             }
-            "held_out" if value.is_instance_of::<PyInt>() || value.hasattr("__index__")? => {
+            "held_out" if value.is_instance_of::<PyInt>() || value.extract::<usize>().is_ok() => {
                 all.held_out = Some(size(&name, &value)?);
             }
             "held_out" => held = Some(value),
