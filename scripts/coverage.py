@@ -398,6 +398,8 @@ def main():
     if arguments.small:
         if not arguments.only:
             failed += importlib.import_module("coverage_operators").failures(vta, folder / "operators")
+            models = [path for name in names for path in sorted((folder / name).glob("*.onnx")) if "default" in path.name or path.name.count(".") == 1]
+            failed += importlib.import_module("coverage_cut").failures(vta, models, folder / "cut")
             failed += importlib.import_module("coverage_onnx").failures(vta, arguments.onnx_tests)
         for line in failed:
             print(f"failed: {line}", file=sys.stderr)

@@ -1,5 +1,6 @@
 //! Faults and hazards of a program, found without running it.
 
+mod cuts;
 mod network;
 
 use std::fmt::Display;
@@ -21,6 +22,7 @@ use crate::files::{decode, is, read_words};
 use crate::open::{Model, Source, model, source};
 use crate::options::Target;
 
+pub use cuts::Cut;
 pub use network::{NetworkVerdict, NodeVerdict, attributes};
 pub use vta_compiler::passes::Verdict;
 
@@ -221,6 +223,7 @@ fn load(file: &Path, target: &Target, machine: &Machine) -> Result<Subject> {
             insns: source.insns,
         });
     }
+    // Raw instructions have no mark of their own: they are what nothing else claims.
     let words = read_words(file)?;
     let insns = decode(file, &words)?;
     Ok(Subject::Insns {
@@ -293,6 +296,8 @@ impl Found {
     /// Each layer is a batch of its own: its tokens balance and its micro-ops are known.
     fn check_program(&mut self, program: &Program) {
         for layer in &program.layers {
+            // A layer finds tokens of the one before and leaves some for the next; alone it gets them as a
+            // batch does.
             let mut insns = program.opening();
             let mut uops = vec![None; insns.len()];
             for command in &layer.commands {

@@ -27,6 +27,7 @@
 //! | run images and rank labels, a layer, a program by hand, recorded programs | [`run`] |
 //! | see where its cycles go | [`Report`], from [`Session::report`] |
 //! | check it without running it | [`check`] |
+//! | keep a part of it | [`mod@cut`] |
 //! | vary machines, choose tiles | [`sweep`] |
 //!
 //! Nothing here prints or knows of a terminal: long work tells a [`Watch`] how far it is and asks it
@@ -43,6 +44,7 @@
 
 pub mod check;
 pub mod compile;
+pub mod cut;
 pub mod device;
 mod error;
 pub mod files;

@@ -174,6 +174,8 @@ pub struct RunOptions {
     pub hazards: bool,
     /// Calibration images for a float model; `None` are the input images.
     pub calibration: Vec<PathBuf>,
+    /// How a float model is quantised.
+    pub quantize: Quantizing,
 }
 
 impl RunOptions {
@@ -187,6 +189,51 @@ impl RunOptions {
     }
 }
 
+/// How a float model is quantised, and on what it is compared with float.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Quantizing {
+    /// What is done.
+    pub options: quantize::Options,
+    /// Whether another method of scales is taken where it loses less.
+    pub choose_method: bool,
+    /// Whether channels aren't equalised where that loses less.
+    pub choose_equalize: bool,
+    /// Images that are kept out of the calibration; `None` are a fifth, of 5 or more.
+    pub held_out: Option<usize>,
+    /// Nodes that stay in float, by their name or their output's. [`Self::AUTO`] alone are as few as reach the target.
+    pub keep_float: Vec<String>,
+    /// The least cosine of each output, and of classes the least agreement, that [`Self::AUTO`] is to reach.
+    pub target: f64,
+}
+
+impl Quantizing {
+    /// In place of names, nodes that are chosen.
+    pub const AUTO: &str = "AUTO";
+
+    /// The defaults of a mode.
+    pub fn new(mode: Mode) -> Self {
+        Self {
+            options: quantize::Options::new(mode),
+            choose_method: true,
+            choose_equalize: true,
+            held_out: None,
+            keep_float: Vec::new(),
+            target: 0.99,
+        }
+    }
+
+    /// Whether nodes that stay in float are chosen.
+    pub fn is_auto(&self) -> bool {
+        self.keep_float == [Self::AUTO]
+    }
+}
+
+impl Default for Quantizing {
+    fn default() -> Self {
+        Self::new(Mode::Multiply)
+    }
+}
+
 /// A float model to quantise.
 #[derive(Clone, Debug)]
 pub struct QuantizeOptions {
@@ -196,9 +243,11 @@ pub struct QuantizeOptions {
     pub input_shape: BTreeMap<String, Vec<usize>>,
     /// Calibration images: a folder, an image or an array.
     pub calibration: Vec<PathBuf>,
+    /// Images to compare with float on; none are some of those to calibrate with.
+    pub held_out: Vec<PathBuf>,
     /// How it is quantised.
-    pub quantize: quantize::Options,
-    /// Calibration images to use at most.
+    pub quantize: Quantizing,
+    /// Calibration images to use at most, with those that are kept out.
     pub limit: Option<usize>,
     /// How images become inputs, as far as it isn't as the model says.
     pub preprocess: Preprocess,
@@ -211,7 +260,8 @@ impl QuantizeOptions {
             model: model.into(),
             input_shape: BTreeMap::new(),
             calibration: vec![calibration.into()],
-            quantize: quantize::Options::new(Mode::Multiply),
+            held_out: Vec::new(),
+            quantize: Quantizing::default(),
             limit: None,
             preprocess: Preprocess::default(),
         }

@@ -7,7 +7,7 @@ pub(crate) mod timed;
 
 pub use self::format::{bytes, percent, short};
 pub use self::host_share::{HostShare, HostSpeed};
-pub use self::timed::{Report, leave_out_additions, merge, utilization};
+pub use self::timed::{Report, leave_out_additions, merge, utilization, verdict};
 
 use serde::{Serialize, Serializer};
 use serde_json::{Map, Value, json};

@@ -4,10 +4,9 @@
 use std::path::Path;
 
 use vta_app::device::Machine;
-use vta_app::options::ConfigSource;
+use vta_app::options::{ConfigSource, Quantizing};
 use vta_app::quantize::quantize_arrays;
 use vta_app::{Error, Feed, Model, Target, Values};
-use vta_compiler::quantize::{Mode, Options};
 
 #[test]
 fn a_configuration_by_value_is_that_of_its_file() {
@@ -56,8 +55,9 @@ fn a_model_is_quantized_with_arrays_in_any_batches() {
             values: Values::Real(values.into()),
         }]
     };
-    let options = Options::new(Mode::Multiply);
-    let quantize = |batches: &[Vec<Feed<'_>>]| quantize_arrays(model(), batches, &options, &());
+    let options = Quantizing::default();
+    let quantize =
+        |batches: &[Vec<Feed<'_>>]| quantize_arrays(model(), batches, &[], &options, &());
     let whole = quantize(&[feed(0..3)]).unwrap();
     let parts = quantize(&[feed(0..1), feed(1..1), feed(1..3)]).unwrap();
     assert_eq!((whole.images, parts.images), (3, 3));

@@ -15,7 +15,7 @@ use vta_files::output::Promise;
 
 pub use self::device::{TimingArgs, ViewArgs};
 pub use self::measure::{BenchArgs, BoardsArgs, DevicesArgs, MergeArgs, SweepArgs, TuneArgs};
-pub use self::network::{CompileArgs, LayerArgs, PlanDetail, QuantizeArgs, RunArgs};
+pub use self::network::{CompileArgs, CutArgs, LayerArgs, PlanDetail, QuantizeArgs, RunArgs};
 pub use self::program::{AsmArgs, CheckArgs, DisasmArgs, ReplayArgs};
 
 const AFTER: &str = "\
@@ -40,6 +40,14 @@ Examples:
   vta run model.int8.onnx --input photos/ --threads 4 --output logits.npy
   vta run zoo:resnet50 --profile --verify
   vta run zoo:resnet50 --device cycle --timing-only --report report.html";
+
+const AFTER_CUT: &str = "\
+Nodes and weights keep their names and bytes; weights that lie in other files are put in. `vta check` says \
+where a cut helps, and Netron shows the names of values.
+
+Examples:
+  vta cut model.onnx --outputs features -o backbone.onnx
+  vta cut model.onnx --inputs features -o head.onnx";
 
 const AFTER_EXEC: &str = "\
 Examples:
@@ -92,6 +100,7 @@ pub fn outputs(matches: &ArgMatches) -> Vec<Promise> {
     };
     let continued = ["sweep", "tune"].contains(&command);
     let promise = |id: &&str| {
+        // `get_one` panics where the command has no such argument, or one that is no path.
         let path = given.try_get_one::<PathBuf>(id).ok()??.clone();
         let continued = continued && *id == "output";
         Some(Promise { path, continued })
@@ -125,6 +134,9 @@ pub enum Command {
     Quantize(QuantizeArgs),
     /// Compile a network to a program bundle
     Compile(CompileArgs),
+    /// Write the part of an ONNX model between named values
+    #[command(after_long_help = AFTER_CUT)]
+    Cut(CutArgs),
     /// Run a compiled program bundle, or assembly text with its data
     #[command(after_long_help = AFTER_EXEC)]
     Exec(RunArgs),

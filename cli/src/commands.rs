@@ -4,6 +4,7 @@ pub mod boards;
 pub mod check;
 pub mod compile;
 mod coverage;
+pub mod cut;
 pub mod exec;
 pub mod layer;
 pub mod listing;

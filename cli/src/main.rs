@@ -35,7 +35,7 @@ use vta_files::printable;
 
 use crate::args::{Cli, Command};
 use crate::commands::{
-    boards, check, compile, exec, layer, listing, models, quantize, replay, run, shell, sweep,
+    boards, check, compile, cut, exec, layer, listing, models, quantize, replay, run, shell, sweep,
 };
 use crate::terminal::say;
 
@@ -112,6 +112,7 @@ fn command(command: &Command) -> anyhow::Result<bool> {
         Command::Layer(args) => layer::layer(args),
         Command::Quantize(args) => quantize::quantize(args),
         Command::Compile(args) => compile::compile(args),
+        Command::Cut(args) => cut::cut(args),
         Command::Replay(args) => replay::replay(args),
         Command::Asm(args) => listing::asm(args),
         Command::Disasm(args) => listing::disasm(args),

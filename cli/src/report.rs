@@ -5,10 +5,9 @@ use std::time::Duration;
 
 use anyhow::Result;
 use vta_app::compile::Plans;
-use vta_app::report::{Report, bytes, percent, short, utilization};
+use vta_app::report::{Report, bytes, percent, short, utilization, verdict};
 use vta_app::run::Outcome;
 use vta_files::printable;
-use vta_sim::views::Verdict;
 
 use crate::args::{PlanDetail, RunArgs, ViewArgs};
 use crate::table::{Column, Table};
@@ -219,12 +218,33 @@ fn cycles_line(outcome: &Outcome, timed: &Report) -> String {
         let share = loss.share * 100.0;
         line.push_str(&format!("  lost {share:4.1} %: {}\n", loss.words));
     }
+    let images = match outcome.program.config.batch() {
+        1 => "an image".to_owned(),
+        batch => format!("{batch} images"),
+    };
+    let beat = match timed.timing.bus_bytes {
+        bytes if line.contains("beats") => format!("; a beat: {bytes} bytes in a cycle of the bus"),
+        _ => String::new(),
+    };
+    line.push_str(&format!(
+        "  (a pass: the network once, for {images}; the bound: the fewest cycles for its products and \
+         bytes, whatever their order{beat})\n"
+    ));
     line
 }
 
 /// The table of layers: figures of one pass.
 fn profile(outcome: &Outcome) -> String {
     let mut text = layers_table(outcome).text();
+    let batch = outcome.program.config.batch() as u64;
+    let used = |name: &str, macs: u64| {
+        let layer = outcome.timed.as_ref().and_then(|timed| timed.layer(name));
+        layer.map_or(0.0, |layer| utilization(layer, macs * batch, 1))
+    };
+    let layers = outcome.layers();
+    if layers.iter().any(|row| used(&row.name, row.macs) > 1.0) {
+        text.push_str("over 100 %: taps on padding count, and the matrix unit leaves them out\n");
+    }
     if outcome.host.ops() > 0 {
         text.push('\n');
         text.push_str(&host_table(outcome).text());
@@ -375,8 +395,13 @@ fn layers_table(outcome: &Outcome) -> Table {
                 cells.push(layer.cycles.to_string());
                 cells.push(percent(layer.cycles as f64 / all as f64));
                 cells.push(format!("{:.2}", layer.cycles as f64 / bound as f64));
-                cells.push(percent(utilization(layer, macs, 1)));
-                cells.push(Verdict::of(layer).resource.to_owned());
+                let used = utilization(layer, macs, 1);
+                cells.push(if macs > 0 {
+                    percent(used)
+                } else {
+                    String::new()
+                });
+                cells.push(verdict(layer, macs).resource.to_owned());
             }
             // The host's.
             Some((_, None)) => cells.truncate(2),

@@ -1,7 +1,9 @@
 //! `vta check` of a network: what becomes of its nodes, as tables and JSON.
 
+use std::path::Path;
+
 use serde_json::{Value, json};
-use vta_app::check::{NetworkVerdict, NodeVerdict, Verdict, attributes};
+use vta_app::check::{Cut, NetworkVerdict, NodeVerdict, Verdict, attributes};
 use vta_app::report::{bytes, percent, short};
 use vta_files::printable;
 
@@ -21,7 +23,41 @@ pub fn text(network: &NetworkVerdict, every_node: bool) -> String {
     };
     out.push('\n');
     totals(network, &mut out);
+    if let Some(cut) = &network.cut {
+        let nodes = cut.device_nodes;
+        out.push_str(&format!(
+            "the largest part that the device can take has {nodes} nodes:\n"
+        ));
+    }
     out
+}
+
+/// The command that cuts, for a shell.
+pub fn command(model: &Path, cut: &Cut) -> String {
+    let mut words = vec!["vta cut".to_owned(), quoted(&model.display().to_string())];
+    for (option, names) in [("--inputs", &cut.inputs), ("--outputs", &cut.outputs)] {
+        // A comma would be one between names.
+        let listed = if names.iter().any(|name| name.contains(',')) {
+            names.clone()
+        } else {
+            vec![names.join(",")]
+        };
+        let given = listed
+            .iter()
+            .flat_map(|names| [option.to_owned(), quoted(names)]);
+        words.extend(given);
+    }
+    words.push("-o part.onnx".to_owned());
+    words.join(" ")
+}
+
+/// A word as a shell takes it.
+fn quoted(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+:,@%=".contains(c);
+    if !word.is_empty() && !word.starts_with('-') && word.chars().all(plain) {
+        return word.to_owned();
+    }
+    format!("'{}'", printable(word).replace('\'', "'\\''"))
 }
 
 fn macs(macs: u64) -> String {
@@ -225,6 +261,10 @@ pub fn json(network: &NetworkVerdict) -> Value {
         "refused_nodes": refused,
         "unread_nodes": unknown,
         "ends": network.ends,
+        "cut": network.cut.as_ref().map(|cut| json!({
+            "inputs": cut.inputs, "outputs": cut.outputs, "device_nodes": cut.device_nodes,
+            "device_macs": cut.device_macs,
+        })),
         "macs": macs,
         "device_macs": of_device,
         "host_segments": network.host.layers.len(),

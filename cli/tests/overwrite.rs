@@ -129,6 +129,8 @@ fn no_command_overwrites_what_it_reads() {
             "-o",
             "w.data",
         ],
+        &["cut", "m.onnx", "--outputs", "y", "-o", "m.onnx"],
+        &["cut", "m.onnx", "--outputs", "y", "-o", "w.data"],
         &["compile", "m.onnx", "-o", "m.onnx"],
         &["compile", "demo", "--config", "c.json", "-o", "c.json"],
         &[

@@ -384,6 +384,7 @@ impl Graph {
             .nodes
             .iter()
             .flat_map(|n| &n.inputs)
+            // Whoever runs the network reads its outputs: a pass must not fuse one away.
             .chain(&self.outputs)
         {
             *uses.entry(*id).or_insert(0) += 1;
@@ -394,6 +395,7 @@ impl Graph {
     /// Multiply-adds of all nodes for one image, by the values' shapes: constants needn't have data.
     pub fn macs(&self) -> u64 {
         let all = self.nodes.iter().map(|node| self.node_macs(node));
+        // Shapes come from a file: their products may be beyond u64.
         all.fold(0, u64::saturating_add)
     }
 

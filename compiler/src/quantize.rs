@@ -1,16 +1,17 @@
 //! Post-training quantisation: float graph and calibration images to a QDQ graph.
 //!
 //! First, channels between two layers are scaled against each other, so that their ranges are alike and
-//! one scale fits all; what the network computes stays. Activations get one symmetric int8 scale a
-//! tensor, chosen by a [`Method`] from histograms of all values that calibration images give; a Clip
-//! (ReLU6) that uses its range keeps it whole. Weights get one scale for each output channel, or one a
-//! tensor ([`WeightScales`]), which the largest weight fills. In [`Mode::Shift`] all scales are powers of
+//! one scale fits all; what the network computes stays. Activations get one int8 scale a tensor, chosen by a
+//! [`Method`] from histograms of all values that calibration images give; a Clip (ReLU6) that uses its range
+//! keeps it whole. One that gains by it has a zero point ([`ZeroPoints`]). What a network ends with has no
+//! scale where it joins values that are far apart, or the host computes it. Weights get one scale for each output
+//! channel, or one a tensor ([`WeightScales`]), which the largest weight fills, or which makes the squared error
+//! smallest ([`WeightMethod`]). In [`Mode::Shift`] all scales are powers of
 //! two, those of weights chosen by squared error, so that requantising is one shift. Biases are int32 at
 //! `s_x * s_w`, less what the rounded weights add to the mean of their channel. QuantizeLinear and
 //! DequantizeLinear stand after the activation function of every operator, where other runtimes expect
 //! them too. A [`report`] says what all that costs, layer by layer.
 
-mod advice;
 mod batchnorm;
 mod calibration;
 mod channels;
@@ -28,6 +29,7 @@ mod scales;
 mod slices;
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use self::calibration::{Look, observe_as};
 use crate::graph::{Graph, ValueId};
@@ -39,10 +41,12 @@ use insert::Given;
 pub use insert::apply;
 pub(crate) use insert::apply_with;
 pub use method::Method;
-pub use mode::{Mode, WeightScales};
+pub use mode::{Mode, WeightMethod, WeightScales, ZeroPoints};
 pub use options::Options;
+pub use report::compare::{Comparison, LEAST_AGREEMENT, LEAST_COSINE, LEAST_DB, Part};
 pub use report::{LayerError, Report, report};
-pub use scales::{Scales, calibrate, choose, equal_scales};
+pub use rounded::Kept;
+pub use scales::{Scale, Scales, calibrate, choose, equal_scales};
 
 /// Quantises a float graph with calibration images (preprocessed, float32, NCHW).
 ///
@@ -52,6 +56,114 @@ pub fn quantize(graph: &Graph, images: &[Vec<f32>], mode: Mode) -> Result<Graph,
     Ok(quantize_network(graph, &images, &Options::new(mode))?.graph)
 }
 
+/// A float graph, rewritten as far as it is before it is quantised, and what images showed of it.
+#[derive(Debug)]
+struct Stage {
+    source: Graph,
+    observed: Observed,
+    /// Pairs of layers that were equalised.
+    equalized: usize,
+}
+
+/// What images showed of a float graph, from which it is quantised in several ways.
+#[derive(Debug)]
+pub struct Calibrated {
+    plain: Arc<Stage>,
+    equal: Option<Arc<Stage>>,
+    kept: Kept,
+}
+
+impl Calibrated {
+    /// Looks at all images, and again with equalised channels if the options ask for them. Nodes that are named, by
+    /// their name or their output's, stay in float.
+    ///
+    /// # Errors
+    /// [`QuantizeError`].
+    pub fn new<'g>(
+        graph: impl Into<Cow<'g, Graph>>,
+        images: &dyn Calibration,
+        options: &Options,
+        keep: &[String],
+    ) -> Result<Self, QuantizeError> {
+        let graph = graph.into();
+        let named = rounded::keep::named(&graph, keep)?;
+        let source = if batchnorm::is_possible(&graph) {
+            Cow::Owned(fold_batchnorm(&graph)?)
+        } else {
+            graph
+        };
+        let kept = rounded::keep::found(&source, &named);
+        let equalizes = options.equalize && equalize::is_possible(&source);
+        let of = if equalizes { 2 } else { 1 };
+        let observe = |source: &Graph, index| observe_as(source, images, &kept, Look { index, of });
+        let plain = Stage {
+            observed: observe(&source, 0)?,
+            source: source.into_owned(),
+            equalized: 0,
+        };
+        let mut equal = None;
+        if equalizes {
+            let (source, equalized) = equalize::equalize(&plain.source, &plain.observed, options);
+            let observed = observe(&source, 1)?;
+            equal = Some(Arc::new(Stage {
+                source,
+                observed,
+                equalized,
+            }));
+        }
+        Ok(Self {
+            plain: Arc::new(plain),
+            equal,
+            kept,
+        })
+    }
+
+    /// The float network, whose outputs are those that a quantised one should have.
+    pub fn float(&self) -> &Graph {
+        &self.plain.source
+    }
+
+    /// Whether channels were equalised, so that there is a choice.
+    pub fn equalizes(&self) -> bool {
+        self.equal.is_some()
+    }
+
+    /// Quantises the graph; more nodes may stay in float than were named.
+    ///
+    /// # Errors
+    /// [`QuantizeError`] for what can't be quantised.
+    pub fn quantize(&self, options: &Options, kept: &Kept) -> Result<Quantized, QuantizeError> {
+        let equal = self.equal.as_ref().filter(|_| options.equalize);
+        let stage = Arc::clone(equal.unwrap_or(&self.plain));
+        let mut kept: Kept = self.kept.union(kept).copied().collect();
+        let Stage {
+            source, observed, ..
+        } = &*stage;
+        rounded::keep::settle(source, observed, &self.kept, &mut kept);
+        let mut scales = choose(source, observed, options);
+        for (scale, rounded) in scales.iter_mut().zip(rounded::rounded(source, &kept)) {
+            *scale = scale.filter(|_| rounded);
+        }
+        let given = Given {
+            scales: &scales,
+            options,
+            kept: &kept,
+            observed: Some(observed),
+            constants: &|_| None,
+        };
+        let (graph, rounded) = insert::apply_as(source, &given)?;
+        Ok(Quantized {
+            graph,
+            equalized: stage.equalized,
+            kept,
+            stage,
+            rounded,
+            scales,
+            options: *options,
+        })
+    }
+}
+
 /// A quantised graph, and what is known of how it became one.
 #[derive(Debug)]
 pub struct Quantized {
@@ -59,17 +171,17 @@ pub struct Quantized {
     pub graph: Graph,
     /// Pairs of layers that were equalised.
     pub equalized: usize,
-    /// The float graph, rewritten as far as it is before it is quantised.
-    source: Graph,
-    /// What stands for those of its values that are rounded.
+    /// Nodes of the float network that stayed in float.
+    pub kept: Kept,
+    stage: Arc<Stage>,
+    /// What stands for those values of the float network that are rounded.
     rounded: Vec<Option<ValueId>>,
     scales: Scales,
-    observed: Observed,
     options: Options,
 }
 
 /// [`quantize`] with images that are read as they are needed, of which memory and results don't depend on how many are
-/// held at once, for a [`report`] on it. A graph that is given away isn't held beside what is made of it.
+/// held at once, for a [`report`] on it.
 ///
 /// # Errors
 /// [`QuantizeError`].
@@ -78,39 +190,7 @@ pub fn quantize_network<'g>(
     images: &dyn Calibration,
     options: &Options,
 ) -> Result<Quantized, QuantizeError> {
-    let graph = graph.into();
-    let mut source = if batchnorm::is_possible(&graph) {
-        Cow::Owned(fold_batchnorm(&graph)?)
-    } else {
-        graph
-    };
-    let equalizes = options.equalize && equalize::is_possible(&source);
-    let of = if equalizes { 2 } else { 1 };
-    let look = |index| Look { index, of };
-    let mut observed = observe_as(&source, images, look(0))?;
-    let mut equalized = 0;
-    if equalizes {
-        let (equal, pairs) = equalize::equalize(&source, &observed, options);
-        (source, equalized) = (Cow::Owned(equal), pairs);
-        observed = observe_as(&source, images, look(1))?;
-    }
-    let scales = choose(&source, &observed, options.method, options.mode);
-    let given = Given {
-        scales: &scales,
-        options,
-        observed: Some(&observed),
-        constants: &|_| None,
-    };
-    let (graph, rounded) = insert::apply_as(&source, &given)?;
-    Ok(Quantized {
-        graph,
-        equalized,
-        source: source.into_owned(),
-        rounded,
-        scales,
-        observed,
-        options: *options,
-    })
+    Calibrated::new(graph, images, options, &[])?.quantize(options, &Kept::new())
 }
 
 /// The step of every tensor of [`stand_in`]: what int8 holds then is within 8 of 0, as most

@@ -143,6 +143,7 @@ pub fn shipped() -> Result<Cache, TuneError> {
 pub fn machine(config: &Config, timing: &str) -> String {
     let depth = |mem: MemType| config.depth(mem);
     let extensions = match config.extensions() {
+        // Keys of machines that lack nothing stay as they are when an extension is added.
         Extensions::ALL => String::new(),
         some => format!("extensions {some} "),
     };
@@ -213,6 +214,7 @@ pub fn tiles(
 ) -> Result<Tiles, LowerError> {
     let machine = machine(config, timing);
     let mut tiles = Tiles::default();
+    // Shapes are known once the network is lowered, which an unknown machine is spared.
     if cache.machines.contains_key(&machine) {
         for (_, shape, _) in lower::conv_tiles(graph, config, options, &tiles)? {
             if let Some(entry) = cache.get(&machine, &shape) {

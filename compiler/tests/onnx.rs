@@ -264,7 +264,9 @@ fn an_input_that_an_activation_reads_has_a_scale_of_its_own() {
     let images = [vec![-0.5; 192], vec![0.25; 192]];
     let scales = quantize::calibrate(&graph, &images, Mode::Multiply).unwrap();
     let input = scales[graph.inputs[0].0].unwrap();
-    assert!((input - 0.5 / 127.0).abs() < 1e-4, "{input}");
+    // From -0.5 to 0.25 are 255 steps.
+    assert!((input.step - 0.75 / 255.0).abs() < 1e-4, "{input:?}");
+    assert_eq!(input.zero, 42);
 }
 
 #[test]

@@ -252,6 +252,8 @@ pub trait Device: Send + Sync {
     /// As [`Self::submit`].
     fn submit_on(&self, lane: Lane, work: Work) -> Result<Box<dyn Ticket>, DriverError> {
         match lane {
+            // No wildcard: another lane doesn't compile before it is decided here what such a device does
+            // with it.
             Lane::Compute | Lane::Copy => self.submit(work),
         }
     }

@@ -89,6 +89,7 @@ pub fn printable(text: &str) -> Cow<'_, str> {
 }
 
 fn hidden(c: char) -> bool {
+    // These aren't control characters, but a terminal shows what follows them in another order.
     let turns =
         matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
     let breaks = matches!(c, '\u{2028}' | '\u{2029}');

@@ -128,6 +128,7 @@ impl<'a> Words<'a> {
             None => (text, 10),
         };
         match i64::from_str_radix(digits, radix) {
+            // `from_str_radix` takes a plus sign, too; a number has one spelling in each radix.
             Ok(n) if (low..=high).contains(&n) && !digits.starts_with('+') => Ok(Some(n)),
             _ => {
                 let (name, text) = (name.to_owned(), text.to_owned());

@@ -225,6 +225,8 @@ impl Config {
         };
         config.check_depths()?;
         if let Some(given) = keys.log_out_buff_size {
+            // The original derives it: int8 for each int32, a fourth of the bytes. `check_depths` has seen
+            // that there are four.
             let [.., log_acc_buff_size] = config.log_buff_sizes;
             let derived = log_acc_buff_size - 2;
             if given != derived {
@@ -242,6 +244,7 @@ impl Config {
     fn check_depths(&self) -> Result<(), ConfigError> {
         for ((key, mem, limit), value) in SCRATCHPADS.into_iter().zip(self.log_buff_sizes) {
             let log_elem = self.elem_bytes(mem).ilog2();
+            // The upper bound keeps the shift below within u64; the fields' limits are far smaller.
             if value < log_elem || value > 40 {
                 return Err(ConfigError::Range {
                     key,

@@ -109,6 +109,7 @@ pub(crate) const fn in_bit_order<const N: usize>(mut fields: [Field; N]) -> [Fie
         assert!(field.first_bit / 64 == (field.first_bit + field.bits - 1) / 64);
         assert!(field.bits > 0 && field.bits <= 32);
         covered |= field.mask();
+        // Insertion sort, because slices can't be sorted in a constant.
         let mut at = n;
         while at > 0 && fields[at - 1].first_bit > field.first_bit {
             fields[at] = fields[at - 1];

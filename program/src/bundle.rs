@@ -238,6 +238,7 @@ fn read_file(path: &Path) -> Result<Arc<Vec<u8>>, BundleError> {
     let read = || {
         let mut file = open_input(path)?;
         let (size, mut bytes) = (file.metadata()?.len(), Vec::new());
+        // A sparse file may be of any size: that it doesn't fit is an error, where an allocation would abort.
         let reserved = bytes.try_reserve_exact(usize::try_from(size).unwrap_or(usize::MAX));
         reserved.map_err(|_| io::Error::from(io::ErrorKind::OutOfMemory))?;
         file.read_to_end(&mut bytes)?;
@@ -376,6 +377,7 @@ fn read_kernels(bytes: &[u8], lengths: &[u32]) -> Result<Vec<Kernel>, BundleErro
 
 /// Gives each layer its commands.
 fn read_commands(bytes: &[u8], counts: &[u64], layers: &mut [Layer]) -> Result<(), BundleError> {
+    // In u128, since counts of a hostile file may add up to more than u64 holds.
     let total: u128 = counts.iter().map(|&count| u128::from(count)).sum();
     if total * COMMAND_BYTES as u128 != bytes.len() as u128 || counts.len() != layers.len() {
         let [listed, layers] = [counts.len(), layers.len()];

@@ -256,6 +256,8 @@ impl Program {
             deps,
             ..Store::default()
         };
+        // The one before store is compute, and the one before compute is load: each gets its tokens from
+        // behind.
         let both = [store.into(), synchronise(MemType::Acc, deps)];
         (0..self.seam_tokens).flat_map(|_| both).collect()
     }

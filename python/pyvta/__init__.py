@@ -21,6 +21,7 @@ from pyvta._pyvta import (
     __version__,
     check,
     compile,
+    cut,
     quantize,
     verify,
 )
@@ -43,6 +44,7 @@ __all__ = [
     "check",
     "cluster",
     "compile",
+    "cut",
     "from_torch",
     "isa",
     "layers",

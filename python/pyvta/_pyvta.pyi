@@ -86,15 +86,25 @@ def check(
     board: _Path | None = None,
     input_shapes: _Shapes | None = None,
 ) -> Check: ...
+def cut(
+    model: _Model,
+    inputs: str | Iterable[str] | None = None,
+    outputs: str | Iterable[str] | None = None,
+    *,
+    input_shapes: _Shapes | None = None,
+) -> bytes: ...
 def quantize(
     model: _Model,
     calibration: Iterable[_Batch] | _Arrays,
     *,
-    method: str = "mse",
+    method: str | None = None,
     mode: Literal["multiply", "shift"] = "multiply",
     weights: Literal["per-channel", "per-tensor"] = "per-channel",
     bias_correction: bool = True,
-    equalize: bool = True,
+    equalize: bool | None = None,
+    held_out: int | Iterable[_Batch] | _Arrays | None = None,
+    keep_float: str | Iterable[str] | None = None,
+    target: float = 0.99,
     input_shapes: _Shapes | None = None,
     limit: int | None = None,
     progress: _Progress | None = None,

@@ -92,6 +92,13 @@ class QuantizedModel:
     images: int
     #: How many pairs of layers were equalised.
     equalized: int
+    #: How near it is to the float model, as devices compute it: `images` that were compared, whether they were
+    #: `held_out` of the calibration, `chosen_too`, whether it was chosen on them, `method`, `equalize`, `simulated`, false
+    #: where the host computed in floats what can't be lowered, `keep_float`, the nodes that stayed in float with
+    #: their `macs` and `us` of the host, and `outputs`, each with its `name`, `db`, `cosine`, `agreement` of classes
+    #: and whether it `lost` its meaning. What a last `concat` puts into an output has an entry of its own, by its
+    #: `part`.
+    fidelity: dict[str, Any] = field(repr=False)
     _onnx: bytes = field(repr=False)
     # None of a model that came from another process.
     _measured: _pyvta.Measured | None = field(repr=False)
@@ -111,7 +118,7 @@ class QuantizedModel:
     def report(self) -> dict[str, Any]:
         """What quantising costs, as a dict: `output_db`, signal to noise of the outputs in dB, `images`, `remarks`,
         and `layers`, those that cost most first, with `name`, `kind`, `own_db`, `so_far_db`, `output_db` and
-        `advice`. It is measured when it is first asked for, on some of the calibration images.
+        `advice`. It is measured when it is first asked for, on some of the images kept out of the calibration.
 
         A model that was pickled has the report only if it was asked for before: else `UsageError` is raised.
         """
@@ -253,6 +260,8 @@ class Check:
     unread: int
     #: Whether it is a float model: scales stand in for those of a calibration.
     is_float: bool
+    #: Where something is refused: the inputs and outputs, for `pyvta.cut`, of the part that leaves most to the device.
+    cut: tuple[list[str], list[str]] | None
 
     def __bool__(self) -> bool:
         return not (self.faults or self.hazards or self.refused)

@@ -9,7 +9,18 @@ from typing import Any
 from pyvta._extras import need
 from pyvta._pyvta import InferenceSession, quantize
 
-_QUANTIZE = ("method", "mode", "weights", "bias_correction", "equalize", "limit", "progress")
+_QUANTIZE = (
+    "method",
+    "mode",
+    "weights",
+    "bias_correction",
+    "equalize",
+    "held_out",
+    "keep_float",
+    "target",
+    "limit",
+    "progress",
+)
 
 
 def from_torch(module: Any, example: Any, calibration: Iterable[Any] | None = None, **options: Any) -> InferenceSession:

@@ -172,6 +172,7 @@ fn word(value: &Bound<'_, PyAny>) -> PyResult<u128> {
             ("imm", _) if value.getattr("imm")?.is_none() => 0,
             _ => number(value, &field)?,
         };
+        // A negative number has its sign in all 64 bits; the field has the lowest.
         word |= field.put(bits & field.max()).map_err(beyond)?;
     }
     Ok(word)

@@ -86,6 +86,15 @@ pub fn check<'py>(
     let hazards = hazards.map(|(at, hazard)| format!("{at}{hazard}"));
     let hazards: Vec<_> = hazards.collect();
     let (unread, is_float) = (network.unread, network.is_float);
+    let cut = network.cut.map(|cut| (cut.inputs, cut.outputs));
     let class = result(py, "Check")?;
-    class.call1((found.faults, hazards, found.notes, nodes, unread, is_float))
+    class.call1((
+        found.faults,
+        hazards,
+        found.notes,
+        nodes,
+        unread,
+        is_float,
+        cut,
+    ))
 }

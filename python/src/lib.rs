@@ -36,6 +36,7 @@ mod _pyvta {
         isa::{isa_check_program, isa_config, isa_fields},
         known::{check, list_boards, list_devices, list_models},
         network::compile::{compile, verify, write_file},
+        network::cut::cut,
         network::quantize::{Measured, quantize},
         network::report::Views,
         network::session::InferenceSession,

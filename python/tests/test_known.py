@@ -68,6 +68,27 @@ def test_a_check_is_the_command_lines(kind, place, vta, tmp_path):
     assert pickle.loads(pickle.dumps(found)) == found and found.to_dict()["unread"] == 0
 
 
+def test_a_cut_keeps_what_can_be_computed(tmp_path):
+    refused = network("Det")
+    found = pyvta.check(refused)
+    assert found.cut == (["x"], ["c"]) and pyvta.check(network("Relu")).cut is None
+    part = pyvta.cut(refused, *found.cut)
+    assert pyvta.check(part) and [node.operator for node in pyvta.check(part).nodes] == ["Conv"]
+    (tmp_path / "m.onnx").write_bytes(refused)
+    assert part == pyvta.cut(tmp_path / "m.onnx", outputs="c") == pyvta.cut(refused, inputs=["x"], outputs=("c",))
+    with pytest.raises(pyvta.UsageError, match="no value 'cc'; did you mean c"):
+        pyvta.cut(refused, outputs="cc")
+    with pytest.raises(pyvta.UsageError, match="y depends on x, which is not among the inputs"):
+        pyvta.cut(two_inputs(), inputs="z", outputs="y")
+    with pytest.raises(TypeError):
+        pyvta.cut(refused, outputs=3)
+
+
+def two_inputs():
+    shape = ("f", [1, 3, 8, 8])
+    return onnx_bytes([("Add", ["x", "z"], ["y"], {})], {"x": shape, "z": shape}, {"y": shape}, {})
+
+
 def test_a_compiled_network_knows_its_nodes():
     compiled = pyvta.compile("demo")
     convolutions = [node for node in compiled.nodes if "conv" in node["kind"]]

@@ -160,6 +160,7 @@ impl Board {
         Ok(Self {
             name: name.to_owned(),
             config,
+            // Last: it refuses what no other has taken out of the table.
             timing: TimingConfig::from_table(table, base.timing)?,
             core,
         })

@@ -6,12 +6,13 @@ use std::error::Error as StdError;
 use serde_json::{Map, Value, json};
 use vta_compiler::graph::{Graph, Node, Op, ValueId};
 use vta_compiler::lower::LowerError;
-use vta_compiler::onnx::{OnnxError, Partial};
+use vta_compiler::onnx::{Given, OnnxError, Partial};
 use vta_compiler::passes::{self, Verdict};
 use vta_compiler::quantize::{self, QuantizeError};
 use vta_compiler::reflect::{Attribute, AttributeValue, Reflect};
 use vta_isa::Config;
 
+use super::cuts::{self, Cut};
 use crate::compile::{self, Compiled};
 use crate::error::{Context, Error, Result, bail};
 use crate::open::model::{self, Network};
@@ -72,6 +73,8 @@ pub struct NetworkVerdict {
     pub unread: usize,
     /// Values at which the model can end, so that refused nodes are left out.
     pub ends: Vec<String>,
+    /// The part that leaves most to the device, where something is refused.
+    pub cut: Option<Cut>,
     /// What is refused of the network as a whole, a line each.
     pub faults: Vec<String>,
     /// What the host takes of a pass.
@@ -126,12 +129,14 @@ pub(super) fn judge(
         Ok(Network::Compiled(_)) => bail!("{name} is compiled already"),
         Err(error) => return unread(name, part, target, config, error),
     };
-    judge_graph(name, graph, target, config)
+    judge_graph(name, graph, None, target, config)
 }
 
+/// [`judge`] of a graph, the whole of a file or a part with inputs that stand for what refused nodes give.
 fn judge_graph(
     name: &str,
     graph: Box<Graph>,
+    part: Option<&[Given]>,
     target: &Target,
     config: &Config,
 ) -> Result<NetworkVerdict> {
@@ -163,6 +168,16 @@ fn judge_graph(
             }
             Err(error) => found.refuse(error)?,
         },
+    }
+    if part.is_some() || found.is_refused() {
+        let rows = found.nodes.iter().map(|row| (&row.name, &row.verdict));
+        let refused = rows.filter(|(_, verdict)| matches!(verdict, Verdict::Refused { .. }));
+        // What lowering refuses is told in the rows alone.
+        let refused: HashMap<&String, &Verdict> = refused.collect();
+        let own = graph.nodes.iter().zip(&judged.nodes);
+        let own =
+            own.map(|(node, verdict)| refused.get(&node.name).map_or(verdict, |v| *v).clone());
+        found.cut = cuts::largest(&graph, &own.collect::<Vec<_>>(), part.unwrap_or(&[]));
     }
     Ok(found)
 }
@@ -232,21 +247,28 @@ fn unread(
         }),
         _ => None,
     };
-    let unread = match onnx {
-        OnnxError::Nodes { behind, .. } => *behind,
-        _ => 0,
-    };
     // An error that is of no node, as a damaged file, leaves nothing to judge.
     let refused: Option<Vec<NodeVerdict>> = onnx.each().iter().map(row).collect();
     let Some(refused) = refused else {
         return Err(error);
     };
     let part = part()?;
+    let unread = part.behind;
     let mut found = if part.graph.nodes.is_empty() {
         NetworkVerdict::default()
     } else {
-        judge_graph(name, Box::new(part.graph), target, config)?
+        judge_graph(
+            name,
+            Box::new(part.graph),
+            Some(&part.given),
+            target,
+            config,
+        )?
     };
+    if !part.given.is_empty() {
+        // They may be of the inputs that stand for what is refused.
+        found.faults.clear();
+    }
     // What can be read may compile, but isn't the network that was asked about.
     found.compiled = None;
     found.nodes.extend(refused);

@@ -132,6 +132,7 @@ pub(crate) fn plans(network: &Compiled, devices: &[&str]) -> Result<Plans> {
         Arc::new(SimDevice::with_executor(name, config.clone(), planner))
     };
     let planners = devices.iter().zip(&logs).map(planner).collect();
+    // Planners run nothing, so that the values of the image don't matter.
     Engine::on(network, planners, 1)?.run(&[&zeros(&network.program)?])?;
     let mut batches = Vec::new();
     for (name, log) in devices.iter().zip(logs) {

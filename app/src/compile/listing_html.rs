@@ -5,6 +5,8 @@ use vta_files::printable;
 use vta_isa::Uop;
 use vta_program::listing::{Columns, ListedLayer, Listing};
 
+use super::listing::LEGEND;
+
 const STYLE: &str = include_str!("listing_html/page.css");
 
 /// Instructions of a layer that are shown; the page says how many there are beyond.
@@ -44,8 +46,10 @@ pub fn page(title: &str, listing: &Listing) -> String {
                 p {
                     (config.batch()) "×" (config.block()) "×" (config.block()) " matrix unit; "
                     (listing.layers.len()) " layers, " (listing.len()) " instructions, " (uops)
-                    " micro-ops. Coordinates are blocks of channels, rows and columns;                      ranges end before their last number."
+                    " micro-ops. Coordinates are blocks of channels, rows and columns; \
+                     ranges end before their last number."
                 }
+                p { (LEGEND) "." }
                 details { summary { "DRAM" } (buffers(listing)) }
                 @for layer in &layers { (layer) }
                 (kernels(listing, room))
@@ -80,6 +84,7 @@ fn buffers(listing: &Listing) -> Markup {
 
 fn of_layer(listing: &Listing, layer: &ListedLayer, first: usize, shown: usize) -> Markup {
     let columns = match shown {
+        // They cost as much for a few lines as for all.
         0 => Vec::new(),
         _ => Columns::of(listing, layer),
     };

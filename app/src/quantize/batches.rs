@@ -1,13 +1,11 @@
 //! Arrays to calibrate with.
 
-use std::ops::Range;
-
 use vta_compiler::graph::Element;
 
 use super::calibrate::Calibration;
 use crate::error::{Error, Result, ensure, ensure_input};
 use crate::open::model::Tensor;
-use crate::options::names::CALIBRATION;
+use crate::options::names::{Front, Name};
 use crate::run::values::{Arrays, Feed, Values};
 
 /// Batches of images, each with an array for every input.
@@ -21,19 +19,21 @@ impl<'a> Batches<'a> {
     /// Arrays for a network's inputs.
     ///
     /// # Errors
-    /// As for [`Arrays::new`], and values of another type; [`Error::Usage`] for no images at all.
-    pub fn new(inputs: &'a [Tensor], given: &'a [Vec<Feed<'a>>]) -> Result<Self> {
+    /// As for [`Arrays::new`], and values of another type; [`Error::Usage`] for no images at all, under the option's
+    /// name.
+    pub fn new(inputs: &'a [Tensor], given: &'a [Vec<Feed<'a>>], option: Name) -> Result<Self> {
         let mut all = Self {
             batches: Vec::with_capacity(given.len()),
             images: Vec::new(),
         };
         for (number, feeds) in given.iter().enumerate() {
-            let at = |error: Error| error.at(format!("calibration batch {number}"));
+            let at =
+                |error: Error| error.at(format!("{} batch {number}", option.bare(Front::Library)));
             let batch = batch(inputs, feeds).map_err(at)?;
             all.images.extend((0..batch.count).map(|at| (number, at)));
             all.batches.push(batch);
         }
-        ensure!(!all.images.is_empty(), "{} has no images"; CALIBRATION);
+        ensure!(!all.images.is_empty(), "{} has no images"; option);
         Ok(all)
     }
 
@@ -72,7 +72,7 @@ impl Calibration for Batches<'_> {
         self.images.len()
     }
 
-    fn read(&self, range: Range<usize>) -> Result<Vec<Vec<f32>>> {
-        Ok(range.map(|image| self.image(image)).collect())
+    fn read(&self, images: &[usize]) -> Result<Vec<Vec<f32>>> {
+        Ok(images.iter().map(|image| self.image(*image)).collect())
     }
 }

@@ -191,7 +191,7 @@ pub fn cycles_json(
     let pairs = Unit::ALL
         .into_iter()
         .flat_map(|unit| StallReason::ALL.map(|reason| (unit, reason)));
-    let verdict = Verdict::of(layer);
+    let verdict = verdict(layer, macs);
     let object = json!({
         "cycles": layer.cycles * passes,
         "bound_cycles": layer.bound.cycles() * passes,
@@ -215,6 +215,20 @@ pub fn cycles_json(
         Value::Object(object) => object,
         _ => Map::new(),
     }
+}
+
+/// The verdict on a layer of so many useful multiply-adds. Layers without any take the matrix unit, too: large average
+/// pools add tiles up there, and others move channels.
+pub fn verdict(layer: &LayerCycles, macs: u64) -> Verdict {
+    let mut verdict = Verdict::of(layer);
+    if macs == 0 && verdict.spend == Spend::Gemm {
+        verdict.resource = "matrix unit as adder";
+        verdict.words.push_str(
+            " It adds tiles to sums, each times a constant weight tile that takes lanes as they are, \
+             which counts as no multiply-add.",
+        );
+    }
+    verdict
 }
 
 /// Adds keys to an object, in place of those of the same name.

@@ -2,7 +2,6 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -246,11 +245,16 @@ impl Calibration for Feeds<'_> {
         Images::count(self)
     }
 
-    fn read(&self, range: Range<usize>) -> Result<Vec<Vec<f32>>> {
+    fn read(&self, images: &[usize]) -> Result<Vec<Vec<f32>>> {
         let items: Vec<Vec<Item>> = {
             let mut reading = lock(&self.reading);
-            let items = range.map(|index| reading.items(self.sources, index));
-            items.collect::<Result<_>>()?
+            let item = |index: &usize| {
+                let items = reading.items(self.sources, *index);
+                // Those that were passed over are read in another pass.
+                reading.ahead.clear();
+                items
+            };
+            images.iter().map(item).collect::<Result<_>>()?
         };
         let values = |items: Vec<Item>| -> Result<Vec<f32>> {
             let data = self.hosted(items)?;

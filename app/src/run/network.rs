@@ -1,11 +1,9 @@
 //! A network on images: loaded, placed, compiled, run on devices side by side, compared.
 
-use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use vta_compiler::quantize;
 use vta_driver::Program;
 
 use crate::check;
@@ -17,9 +15,10 @@ use crate::images::{self, Source};
 use crate::open::{Model, Network, Preprocess, Tensor, model};
 use crate::options::RunOptions;
 use crate::options::names::{
-    ALLOW_HOST, CALIBRATION, INPUT, OUTPUT, REFERENCE, REQUANT, TILES, TIMING_ONLY, TOP, VERIFY,
+    ALLOW_HOST, CALIBRATION, INPUT, KEEP_FLOAT, OUTPUT, REFERENCE, REQUANT, TILES, TIMING_ONLY,
+    TOP, VERIFY,
 };
-use crate::quantize::calibrate;
+use crate::quantize;
 use crate::run::feeds::{Facts, Feeds};
 use crate::run::outcome::{ImageOutcome, ends_in_softmax, rank};
 use crate::run::{Images, Outcome, Output, Session, Values, feeds, outputs};
@@ -215,6 +214,11 @@ fn prepare(args: &RunOptions, watch: &dyn Watch) -> Result<Prepared> {
             "{} is for float models, but {} is int8 already";
             CALIBRATION, args.model
         );
+        ensure!(
+            args.quantize.keep_float.is_empty(),
+            "{} is for float models, but {} is int8 already";
+            KEEP_FLOAT, args.model
+        );
     }
     let compile = if args.verify {
         Model::compile_to_compare
@@ -248,11 +252,16 @@ fn quantized(
     if given.is_none() {
         watch.note(&"quantising the float model with the input images".into());
     }
-    let options = quantize::Options::new(quantize::Mode::Multiply);
     let images = Feeds::new(calibration, &inputs, preprocess, None);
-    let made = calibrate::quantize(Cow::Owned(*graph), &images, &options, &Part(watch));
-    let network = made.context(&args.model)?;
-    Ok(Model::of_graph(&args.model, network.graph))
+    let given = quantize::Given {
+        images: &images,
+        others: None,
+    };
+    let made = quantize::calibrated(&args.model, *graph, &given, &args.quantize, &Part(watch))?;
+    for warning in made.fidelity.warnings() {
+        watch.note(&warning);
+    }
+    Ok(Model::of_graph(&args.model, made.into_graph()))
 }
 
 /// What needs the model of a bundle.
@@ -269,6 +278,11 @@ fn refuse(args: &RunOptions, model: &Model) -> Result<()> {
         CALIBRATION, TILES
     );
     ensure!(!args.verify, "{} needs the model, not a compiled bundle"; VERIFY);
+    ensure!(
+        args.quantize.keep_float.is_empty(),
+        "{} needs the float model, not a compiled bundle";
+        KEEP_FLOAT
+    );
     ensure!(target.requant.is_none(), "{} needs the model, not a compiled bundle"; REQUANT);
     Ok(())
 }

@@ -127,6 +127,7 @@ impl Session {
         let blank: Vec<Feed<'_>>;
         let feeds = match feeds {
             [] if self.timing_only() => {
+                // Cycles don't depend on values.
                 blank = self.inputs.iter().map(Feed::blank).collect();
                 &blank
             }

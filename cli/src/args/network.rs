@@ -7,7 +7,7 @@ use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueEnum};
 use vta_app::Target;
 use vta_app::open::Preprocess;
-use vta_app::options::{QuantizeOptions, RunOptions, input_shape};
+use vta_app::options::{QuantizeOptions, Quantizing, RunOptions, input_shape};
 use vta_compiler::quantize::{Method, Mode, Options, WeightScales};
 use vta_compiler::semantics::Requant;
 use vta_driver::FlatCut;
@@ -199,6 +199,8 @@ pub struct RunArgs {
     #[arg(long)]
     pub profile: bool,
     #[command(flatten)]
+    pub keep: KeepArgs,
+    #[command(flatten)]
     pub dump: DumpArgs,
     /// Print one JSON object
     #[arg(long)]
@@ -230,6 +232,7 @@ impl RunArgs {
             verify: self.verify,
             hazards: self.hazards,
             calibration: self.calibration.clone(),
+            quantize: self.keep.quantizing(Mode::Multiply),
         }
     }
 }
@@ -255,6 +258,42 @@ pub struct LayerArgs {
     pub json: bool,
 }
 
+/// Layers that stay in float.
+#[derive(Args, Clone)]
+pub struct KeepArgs {
+    /// Nodes of a float model that stay in float on the host, by their names or their outputs', with commas
+    /// between; or AUTO, for as few as bring the outputs to --target on images kept out
+    #[arg(long, value_name = "NODES|AUTO", value_delimiter = ',')]
+    pub keep_float: Vec<String>,
+    /// What `--keep-float AUTO` brings each output's mean cosine with float to, and where it is of classes their
+    /// agreement
+    #[arg(
+        long,
+        value_name = "PART",
+        default_value_t = 0.99,
+        requires = "keep_float"
+    )]
+    pub target: f64,
+}
+
+#[derive(Args)]
+pub struct CutArgs {
+    /// ONNX model, float or int8
+    pub model: PathBuf,
+    /// Values that the part begins at, by their names in the file (default: the model's inputs, as far as
+    /// the part needs them). May be repeated
+    #[arg(long, value_name = "A,B")]
+    pub inputs: Vec<String>,
+    /// Values that it ends at (default: the model's outputs). May be repeated
+    #[arg(long, value_name = "C,D")]
+    pub outputs: Vec<String>,
+    /// The part to write
+    #[arg(long, short, value_name = "PART.onnx")]
+    pub output: PathBuf,
+    #[command(flatten)]
+    pub shape: ShapeArgs,
+}
+
 #[derive(Args)]
 pub struct QuantizeArgs {
     /// Float ONNX model
@@ -276,9 +315,10 @@ pub struct QuantizeArgs {
     pub mode: Mode,
     /// How scales of activations are chosen: `min-max` cuts nothing off, `percentile:99.9` keeps that
     /// many percent (99.99 without a number), `mse` has the smallest squared error, `entropy` keeps the
-    /// distribution, as TensorRT does
-    #[arg(long, default_value = "mse")]
-    pub method: Method,
+    /// distribution, as TensorRT does (default: `mse`, or `min-max` or `percentile` where it loses less on images
+    /// kept out)
+    #[arg(long)]
+    pub method: Option<Method>,
     /// Which weights share a scale
     #[arg(long, default_value = "per-channel", value_parser = one_of([
         ("per-channel", WeightScales::PerChannel, "The weights of an output channel"),
@@ -293,11 +333,20 @@ pub struct QuantizeArgs {
     /// channel, if the calibration images resemble others
     #[arg(long)]
     pub no_bias_correction: bool,
-    /// Leave channels as they are. Equalisation scales them between two layers so that their ranges are
-    /// alike, and runs the images twice
+    /// Equalise channels whatever it loses: scale them between two layers so that their ranges are alike, which
+    /// runs the images twice (default: where it doesn't lose more on images kept out)
+    #[arg(long, conflicts_with = "no_equalize")]
+    pub equalize: bool,
+    /// Leave channels as they are
     #[arg(long)]
     pub no_equalize: bool,
-    /// The most calibration images to use
+    /// Images to compare the int8 model with the float one on: so many of those to calibrate with, which are kept
+    /// out of the calibration (default: a fifth, of 5 or more), or others, as for --calibration
+    #[arg(long, value_name = "N|[NAME=]FILE|DIR")]
+    pub held_out: Vec<PathBuf>,
+    #[command(flatten)]
+    pub keep: KeepArgs,
+    /// The most images to use, with those that are kept out
     #[arg(long, value_name = "N")]
     pub limit: Option<usize>,
     /// Measure the loss of each layer by quantising, print the worst layers with remedies, and write all as
@@ -306,6 +355,9 @@ pub struct QuantizeArgs {
     pub report: Option<PathBuf>,
     #[command(flatten)]
     pub preprocess: PreprocessArgs,
+    /// Print one JSON object
+    #[arg(long)]
+    pub json: bool,
 }
 
 #[derive(Args)]
@@ -370,18 +422,42 @@ impl LayerArgs {
     }
 }
 
+impl KeepArgs {
+    fn quantizing(&self, mode: Mode) -> Quantizing {
+        Quantizing {
+            keep_float: self.keep_float.clone(),
+            target: self.target,
+            ..Quantizing::new(mode)
+        }
+    }
+}
+
 impl QuantizeArgs {
     pub fn options(&self) -> QuantizeOptions {
+        // A file of that name is meant, if there is one.
+        let count = match &self.held_out[..] {
+            [one] if !one.exists() => one.to_str().and_then(|one| one.parse().ok()),
+            _ => None,
+        };
+        let files = self.held_out.iter().filter(|_| count.is_none());
+        let given = Options::new(self.mode);
         QuantizeOptions {
             model: self.model.clone(),
             input_shape: self.shape.all(),
             calibration: self.calibration.clone(),
-            quantize: Options {
-                method: self.method,
-                weights: self.weights,
-                bias_correction: !self.no_bias_correction,
-                equalize: !self.no_equalize,
-                ..Options::new(self.mode)
+            held_out: files.cloned().collect(),
+            quantize: Quantizing {
+                options: Options {
+                    method: self.method.unwrap_or(given.method),
+                    weights: self.weights,
+                    bias_correction: !self.no_bias_correction,
+                    equalize: !self.no_equalize,
+                    ..given
+                },
+                choose_method: self.method.is_none(),
+                choose_equalize: !self.equalize,
+                held_out: count,
+                ..self.keep.quantizing(self.mode)
             },
             limit: self.limit,
             preprocess: self.preprocess.options(),

@@ -77,7 +77,7 @@ fn every_option_and_command_that_messages_name_is_one() {
 }
 
 /// Paths that are read, and the folder of man pages, which is no file.
-const READ: [&str; 16] = [
+const READ: [&str; 17] = [
     "bitstream",
     "cache",
     "calibration",
@@ -87,6 +87,7 @@ const READ: [&str; 16] = [
     "energy",
     "file",
     "folder",
+    "held_out",
     "host_speed",
     "input",
     "layers",

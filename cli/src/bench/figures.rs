@@ -194,6 +194,7 @@ impl Figures {
             table.row(["with loads", &gmacs, &share, "", note].map(str::to_owned));
         }
         let row = |name: &str, macs: u64, run: &Measured, note: String| {
+            // A run that takes longer has the smaller share: the quartiles change places.
             let [low, high] = run.quartiles.map(|q| 100.0 * run.share(macs) / q);
             let share = format!("{:.1} %", 100.0 * run.share(macs));
             let quartiles = format!("{high:.0} to {low:.0} %");

@@ -9,7 +9,7 @@ use vta_sim::hazards::{Access, Hazard, MAX_HAZARDS, SharedMemory};
 
 use super::coverage;
 use crate::args::CheckArgs;
-use crate::terminal::{print_json, print_text};
+use crate::terminal::{print_json, print_line, print_text};
 use crate::verdicts;
 
 /// Checks a file; whether nothing was found.
@@ -34,6 +34,10 @@ fn print(args: &CheckArgs, found: &Found) -> Result<()> {
     }
     if let Some(network) = &found.network {
         print_text(verdicts::text(network, args.nodes).trim_end())?;
+        if let Some(cut) = &network.cut {
+            // In one line however long, so that a shell takes it.
+            print_line(&format!("  {}", verdicts::command(&args.file, cut)))?;
+        }
     }
     for fault in &found.faults {
         print_text(fault)?;

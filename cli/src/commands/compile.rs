@@ -45,7 +45,8 @@ pub fn compile(args: &CompileArgs) -> Result<bool> {
         n => format!(" and {n} operators of the host"),
     };
     let line = format!(
-        "{}: {} layers{host}, {commands} commands, {} micro-op kernels, {} bytes",
+        "{}: {} layers{host}, {commands} instructions (a run adds loads of micro-ops, and at its ends \
+         tokens and FINISH), {} micro-op kernels, {} bytes",
         output.display(),
         program.layers.len(),
         program.kernels.len(),

@@ -46,6 +46,8 @@ pub fn exec(args: &RunArgs) -> Result<bool> {
 fn refuse_network_options(args: &RunArgs) -> Result<()> {
     let p = &args.preprocess;
     let recipe = p.preprocess.is_some() || p.mean.is_some() || p.std.is_some() || p.scale.is_some();
+    // The arguments are those of `vta run`, which a bundle takes all of. Here these would do nothing, and say
+    // nothing.
     for (option, given) in [
         ("--input", !args.input.is_empty()),
         ("--preprocess, --mean, --std and --scale", recipe),
@@ -56,6 +58,7 @@ fn refuse_network_options(args: &RunArgs) -> Result<()> {
         ("--reference", args.reference.is_some()),
         ("--verify", args.verify),
         ("--calibration", !args.calibration.is_empty()),
+        ("--keep-float", !args.keep.keep_float.is_empty()),
         ("--batch", args.batch.is_some()),
         ("--placement", args.placement.is_some()),
         ("--allow-host", args.allow_host),
@@ -159,6 +162,9 @@ fn schedule(done: &Done, times: &[(u64, Option<u64>)]) -> String {
 
 /// An instruction without the fields that are 0, as the assembler takes it, too.
 fn without_zeros(insn: &str) -> String {
-    let words = insn.split(' ').filter(|word| !word.ends_with("=0"));
+    // An ALU instruction without an immediate would be another: it takes its operand from a tile.
+    let words = insn
+        .split(' ')
+        .filter(|word| !word.ends_with("=0") || *word == "imm=0");
     words.collect::<Vec<_>>().join(" ")
 }

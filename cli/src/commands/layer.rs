@@ -1,6 +1,7 @@
 //! `vta layer`.
 
 use anyhow::{Result, ensure};
+use vta_app::report;
 use vta_app::run::layer::{self, LayerOutcome};
 
 use crate::args::LayerArgs;
@@ -68,6 +69,6 @@ fn text(outcome: &LayerOutcome) -> Result<()> {
         total.cycles,
         timed.board,
         total.cycles as f64 / bound as f64,
-        vta_sim::views::Verdict::of(&total).words,
+        report::verdict(&total, outcome.macs).words,
     ))
 }

@@ -1,6 +1,7 @@
 //! `vta asm` and `vta disasm`.
 
 use anyhow::Result;
+use vta_app::compile::listing;
 use vta_app::files::{decode, read_words};
 use vta_app::open;
 use vta_driver::{Program, Symbol};
@@ -42,6 +43,7 @@ pub fn disasm(args: &DisasmArgs) -> Result<bool> {
 
 /// The instructions of each layer, then the micro-ops of each kernel.
 fn list_program(program: &Program, text: &mut String) {
+    text.push_str(&format!("# {}\n", listing::LEGEND));
     for layer in &program.layers {
         text.push_str(&format!("# {} ({})\n", layer.name, layer.kind));
         for command in &layer.commands {

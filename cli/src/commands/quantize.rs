@@ -1,13 +1,14 @@
 //! `vta quantize`.
 
 use anyhow::Result;
+use vta_app::options::names::Front;
 use vta_app::quantize::{self, Report};
 use vta_files::{output, printable};
 
 use crate::args::QuantizeArgs;
 use crate::bar::Bar;
 use crate::table::{Column, Table};
-use crate::terminal::{COLUMNS, print_text, say_written, wrapped};
+use crate::terminal::{COLUMNS, print_json, print_text, say, say_written, wrapped};
 
 /// Layers that are shown.
 const SHOWN: usize = 12;
@@ -31,13 +32,31 @@ pub fn quantize(args: &QuantizeArgs) -> Result<bool> {
             quantized.equalized
         ));
     }
+    for warning in quantized.fidelity.warnings() {
+        let text = format!("warning: {}", warning.to(Front::CommandLine));
+        say(&wrapped(&printable(&text), COLUMNS));
+    }
+    let json = quantized.json();
     if let Some(path) = &args.report {
         let bar = Bar::new("layers", 20, false);
         let report = quantized.report(&bar)?;
         bar.clear();
-        let text = serde_json::to_string_pretty(&report.json())?;
+        let mut told = report.json();
+        told["fidelity"] = json["fidelity"].clone();
+        told["warnings"] = json["warnings"].clone();
+        let text = serde_json::to_string_pretty(&told)?;
         output::write(path, format!("{text}\n").as_bytes())?;
-        print_text(table(&report).trim_end())?;
+        if !args.json {
+            print_text(table(&report).trim_end())?;
+        }
+    }
+    if args.json && !output::is_stdout(&args.output) {
+        print_json(&json)?;
+        return Ok(true);
+    }
+    for more in quantized.fidelity.lines() {
+        line.push('\n');
+        line.push_str(&printable(&more));
     }
     say_written(&args.output, &line)?;
     Ok(true)

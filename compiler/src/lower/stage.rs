@@ -97,6 +97,8 @@ impl Stage {
     ) -> Result<Self, LowerError> {
         e.wait(Done::EarlyStored)?;
         e.hand_on()?;
+        // Weights and inputs go where the layer before may still read its own. Its two tokens come in this
+        // order.
         e.wait(Done::EarlyMultiplied)?;
         e.wait(Done::LastMultiplied)?;
         let mut products = Products {
@@ -156,6 +158,7 @@ impl Stage {
             return Ok(());
         };
         if products.ring.used() == 0 {
+            // Nothing was loaded, so that nobody has taken the token that the first load takes.
             e.wait(Done::InMemory)?;
             e.settle(Module::Load)?;
         }

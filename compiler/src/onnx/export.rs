@@ -37,6 +37,7 @@ fn save_batched(graph: &Graph, outputs: &[ValueId], batch: Option<&str>) -> Vec<
         initializer,
         input: info(&graph.inputs),
         output: info(outputs),
+        value_info: Vec::new(),
     };
     let needed = graph.nodes.iter().map(|node| node.op.facts().opset);
     let opset = needed.fold(13, i64::max);
@@ -104,7 +105,7 @@ pub(super) fn tensor(name: &str, shape: &[usize], data: &Data) -> proto::Tensor 
     }
 }
 
-fn value_info(graph: &Graph, id: ValueId, batch: Option<&str>) -> proto::ValueInfo {
+pub(super) fn value_info(graph: &Graph, id: ValueId, batch: Option<&str>) -> proto::ValueInfo {
     let value = &graph.values[id.0];
     let dim = |(i, &d): (usize, &usize)| {
         let open = batch.filter(|_| i == 0);

@@ -8,7 +8,7 @@ mod fused;
 mod gemm;
 mod nhwc;
 mod older;
-mod order;
+pub(super) mod order;
 mod qoperator;
 mod raw;
 mod refused;
@@ -28,8 +28,8 @@ use crate::graph::{Element, Graph, Node, Op, ValueId};
 use crate::operators::moves::split;
 use crate::operators::operator::{Found, Made};
 use order::{escape_names, node_error, sorted, uses};
-pub use refused::Partial;
 use refused::Refused;
+pub use refused::{Given, Partial};
 use state::{Arguments, Import};
 use tensor::{input_type, read_tensor};
 
@@ -95,7 +95,8 @@ pub fn load_part(bytes: Vec<u8>, options: &ReadOptions<'_>) -> Result<Partial, O
         import.graph.values[id.0].element = element;
         import.graph.inputs.push(id);
     }
-    let refused = import.nodes(sorted(&proto.node, &import.names)?)?;
+    let types = proto.value_info.iter().map(|info| (&info.name[..], info));
+    let refused = import.nodes(sorted(&proto.node, &import.names)?, &types.collect())?;
     let ends = import.outputs(&proto, &refused)?;
     bias::fold(&mut import.graph)?;
     pads::fold(&mut import.graph);
@@ -106,6 +107,7 @@ pub fn load_part(bytes: Vec<u8>, options: &ReadOptions<'_>) -> Result<Partial, O
         refused: refused.errors,
         behind: refused.behind,
         ends,
+        given: refused.given,
     })
 }
 
@@ -137,7 +139,8 @@ impl Import<'_> {
         refused: &Refused,
     ) -> Result<Vec<String>, OnnxError> {
         for output in &proto.output {
-            let id = self.names.get(&output.name).copied();
+            let stands_in = refused.given.iter().any(|given| given.value == output.name);
+            let id = self.names.get(&output.name).filter(|_| !stands_in).copied();
             if id.is_none() && !refused.errors.is_empty() {
                 continue;
             }
@@ -150,15 +153,12 @@ impl Import<'_> {
             self.graph.outputs.push(id);
         }
         // Constants that nodes make, as weights behind a DequantizeLinear, are no ends.
-        let mut computed: BTreeSet<ValueId> = self.graph.inputs.iter().copied().collect();
-        for node in &self.graph.nodes {
-            if node.inputs.iter().any(|id| computed.contains(id)) {
-                computed.insert(node.output);
-            }
-        }
+        let computed = self.behind(self.graph.inputs.iter().copied().collect());
         let reads: BTreeSet<ValueId> = refused.reads.intersection(&computed).copied().collect();
+        let given = refused.given.iter().map(|given| self.names[&given.value]);
+        let late = self.behind(given.collect());
         let name = |id: &ValueId| self.graph.values[id.0].name.clone();
-        let ends: Vec<String> = reads.iter().map(name).collect();
+        let ends: Vec<String> = reads.difference(&late).map(name).collect();
         let given: BTreeSet<ValueId> = self.graph.outputs.iter().copied().collect();
         self.graph.outputs.extend(reads.difference(&given));
         let is_whole = refused.errors.is_empty();
@@ -169,6 +169,16 @@ impl Import<'_> {
             ));
         }
         Ok(ends)
+    }
+
+    /// Values and all that is computed from them.
+    fn behind(&self, mut values: BTreeSet<ValueId>) -> BTreeSet<ValueId> {
+        for node in &self.graph.nodes {
+            if node.inputs.iter().any(|id| values.contains(id)) {
+                values.insert(node.output);
+            }
+        }
+        values
     }
 
     fn node(&mut self, node: &proto::Node, index: usize) -> Result<(), OnnxError> {

@@ -4,6 +4,7 @@
 
 mod batch;
 mod bias;
+mod cut;
 mod elements;
 mod export;
 mod external;
@@ -13,6 +14,7 @@ mod pads;
 pub(crate) mod proto;
 mod prune;
 mod shuffle;
+mod wire;
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -22,10 +24,11 @@ use thiserror::Error;
 use crate::refusals::together;
 
 pub(crate) use batch::KEY as BATCH;
+pub use cut::{CutError, Part, cut};
 pub(crate) use elements::{element, elements};
 pub(crate) use export::with_unique_names;
 pub use export::{save, save_with_outputs};
-pub use import::{Partial, load, load_part};
+pub use import::{Given, Partial, load, load_part};
 pub use interface::{Interface, Port, interface};
 
 /// What a file doesn't say of itself.

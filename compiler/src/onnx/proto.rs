@@ -46,6 +46,8 @@ pub struct Graph {
     pub input: Vec<ValueInfo>,
     #[prost(message, repeated, tag = "12")]
     pub output: Vec<ValueInfo>,
+    #[prost(message, repeated, tag = "13")]
+    pub value_info: Vec<ValueInfo>,
 }
 
 #[derive(Clone, PartialEq, Message)]

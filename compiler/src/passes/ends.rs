@@ -125,6 +125,7 @@ fn exit(net: &Net, inputs: &[Input<'_>]) -> Result<((EndModel, Reads), Vec<EndOu
         let mut values = Vec::with_capacity(parts_reads.len());
         for read in parts_reads {
             for &id in net.ends.tensors(read) {
+                // What several outputs read is read once.
                 if !model.reads(id) {
                     model.input(id);
                     reads.push(Read::Tensor(number(id).ok_or_else(lost)?));

@@ -69,6 +69,7 @@ impl LaneOperand {
     /// the channel has one operand.
     pub fn of_lanes(&self, channel: usize, len: usize) -> Option<&[i32]> {
         match self {
+            // One for each position serves all channels. Of a single channel both forms are the same.
             Self::Plane(all) if all.len() == len => Some(all),
             Self::Plane(all) => all.chunks_exact(len.max(1)).nth(channel),
             Self::Imm(_) | Self::Vec(_) => None,

@@ -8,7 +8,7 @@ use rayon::prelude::*;
 use super::channels::Channels;
 use super::error::QuantizeError;
 use super::histogram::Histogram;
-use super::rounded::{refuse_quantized, rounded};
+use super::rounded::{Kept, refuse_quantized, rounded};
 use crate::float::FloatNetwork;
 use crate::graph::{Graph, Op, ValueId};
 
@@ -79,21 +79,23 @@ impl Observed {
 /// Without images, for a graph that is quantised already, an image that can't be read or is of another
 /// size, a node that can't be computed.
 pub fn observe(graph: &Graph, images: &dyn Calibration) -> Result<Observed, QuantizeError> {
-    observe_as(graph, images, Look { index: 0, of: 1 })
+    observe_as(graph, images, &Kept::new(), Look { index: 0, of: 1 })
 }
 
 pub(super) fn observe_as(
     graph: &Graph,
     images: &dyn Calibration,
+    kept: &Kept,
     look: Look,
 ) -> Result<Observed, QuantizeError> {
     if images.count() == 0 {
         return Err(QuantizeError::NoImages);
     }
     refuse_quantized(graph)?;
-    let rounded = rounded(graph);
+    // Whatever else may be kept in float, what is rounded then is known.
+    let [all, own] = [&Kept::new(), kept].map(|kept| rounded(graph, kept));
     let ids = (0..graph.values.len()).map(ValueId);
-    let wanted: Vec<ValueId> = ids.filter(|id| rounded[id.0]).collect();
+    let wanted: Vec<ValueId> = ids.filter(|id| all[id.0] || own[id.0]).collect();
     let observer = Observer {
         network: FloatNetwork::new(graph, wanted.clone())?,
         shapes: channelled(graph, &wanted),
@@ -234,7 +236,7 @@ mod tests {
             outputs: vec![ValueId(1)],
             ..Graph::default()
         };
-        let observed = observe_as(&graph, &images, Look { index: 1, of: 2 }).unwrap();
+        let observed = observe_as(&graph, &images, &Kept::new(), Look { index: 1, of: 2 }).unwrap();
         assert_eq!(images.read.load(Ordering::Relaxed), 37);
         let told = images.told.lock().unwrap();
         assert_eq!((told[0], told[told.len() - 1]), ((37, 74), (74, 74)));

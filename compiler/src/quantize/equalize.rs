@@ -3,10 +3,11 @@
 //! What a layer gives for a channel is divided by a factor, and the next layer's weights of it are
 //! multiplied by it: Nagel et al., "Data-Free Quantization Through Weight Equalization and Bias
 //! Correction" (2019). A network computes what it did, but for the rounding of floats, wherever what
-//! stands between the layers commutes with factors above zero. A Clip from 0 doesn't: there channels only
-//! grow, and not beyond its bound on the calibration images. Nowhere do they grow beyond the largest
-//! channel, nor much where few values were seen: the next layer's weights of a channel that was hardly ever
-//! active would be next to nothing, and missing once an image makes more of it.
+//! stands between the layers commutes with factors above zero. A bound doesn't, as that of ReLU6: it would be
+//! another one for each channel, and images that calibration never saw meet it. Such layers are left alone.
+//! Channels only grow, but not beyond the largest, nor much where few values were seen: the next layer's
+//! weights of a channel that was hardly ever active would be next to nothing, and missing once an image makes
+//! more of it.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -24,7 +25,7 @@ const SWEEPS: usize = 4;
 /// The least factor, however many values were seen: the next layer's bias grows as much against its
 /// weights' scale.
 const LEAST: f64 = 1.0 / 64.0;
-/// Room that a channel leaves below its bound, for values larger than those of the calibration images.
+/// Room that a channel leaves below the largest, for values larger than those of the calibration images.
 const ROOM: f64 = 1.25;
 /// The least factor is this over the square root of how many values a channel showed.
 const DOUBT: f64 = 8.0;
@@ -37,8 +38,8 @@ struct Pair {
     largest: Vec<f64>,
     /// Factor of each channel until now.
     factors: Vec<f64>,
-    /// What a channel grows to at most: the Clip's bound, or the largest channel.
-    bound: f64,
+    /// What a channel grows to at most: the largest one.
+    most: f64,
     /// The least factor.
     least: f64,
 }
@@ -121,7 +122,7 @@ fn sweep(pair: &mut Pair, layers: &mut BTreeMap<usize, Layer<'_>>, weights: Weig
     let most = wishes.iter().flatten().fold(0f64, |m, w| m.max(*w));
     let mut factors = Vec::with_capacity(wishes.len());
     for (channel, wish) in wishes.into_iter().enumerate() {
-        let room = pair.largest[channel] * ROOM / pair.bound;
+        let room = pair.largest[channel] * ROOM / pair.most;
         let least = room.max(pair.least / pair.factors[channel]);
         let wish = wish.map_or(1.0, |wish| wish / most);
         factors.push(wish.max(least).min(1.0));
@@ -151,7 +152,7 @@ fn pairs(graph: &Graph, observed: &Observed, layers: &BTreeMap<usize, Layer<'_>>
             second: chain.second,
             largest: largest.iter().map(|m| f64::from(*m)).collect(),
             factors: vec![1.0; largest.len()],
-            bound: f64::from(top).min(chain.bound.unwrap_or(f64::INFINITY)),
+            most: top.into(),
             least: (DOUBT / (seen.count().max(1) as f64).sqrt()).max(LEAST),
         })
     };
@@ -164,7 +165,6 @@ struct Chain {
     second: usize,
     /// What the second layer reads.
     value: ValueId,
-    bound: Option<f64>,
 }
 
 fn chains(graph: &Graph, layers: &BTreeMap<usize, Layer<'_>>) -> Vec<Chain> {
@@ -175,7 +175,6 @@ fn chains(graph: &Graph, layers: &BTreeMap<usize, Layer<'_>>) -> Vec<Chain> {
     }
     let follow = |first: usize| {
         let mut value = graph.nodes[first].output;
-        let mut bound = None;
         loop {
             if uses.get(&value) != Some(&1) {
                 return None;
@@ -190,14 +189,10 @@ fn chains(graph: &Graph, layers: &BTreeMap<usize, Layer<'_>>) -> Vec<Chain> {
                     first,
                     second,
                     value,
-                    bound,
                 });
             }
-            // Behind a bound all are what it left of them.
-            match (commutes(graph, node)?, bound) {
-                (Some(limit), None) => bound = Some(limit),
-                (None, None) => {}
-                (_, Some(_)) => return None,
+            if !commutes(graph, node) {
+                return None;
             }
             value = node.output;
         }
@@ -205,16 +200,18 @@ fn chains(graph: &Graph, layers: &BTreeMap<usize, Layer<'_>>) -> Vec<Chain> {
     layers.keys().filter_map(|first| follow(*first)).collect()
 }
 
-/// Whether a node gives the same multiple of its output for a multiple of a channel of its input; with the
-/// bound up to which it does.
-fn commutes(graph: &Graph, node: &Node) -> Option<Option<f64>> {
+/// Whether a node gives the same multiple of its output for a multiple of a channel of its input, whatever the
+/// channel's values are.
+fn commutes(graph: &Graph, node: &Node) -> bool {
     match node.op {
-        Op::Clip { min: 0.0, max } if max > 0.0 => Some(max.is_finite().then_some(max.into())),
+        Op::Clip { min, max } => {
+            let free = |bound: f32| bound == 0.0 || bound.is_infinite();
+            free(min) && free(max)
+        }
         Op::Flatten => {
             // Channels stay apart.
             let shape = &graph.values[node.inputs[0].0].shape;
-            let single = shape.len() >= 2 && shape[2..].iter().all(|d| *d == 1);
-            single.then_some(None)
+            shape.len() >= 2 && shape[2..].iter().all(|d| *d == 1)
         }
         Op::Relu
         | Op::LeakyRelu { .. }
@@ -223,8 +220,8 @@ fn commutes(graph: &Graph, node: &Node) -> Option<Option<f64>> {
         | Op::Pad { .. }
         | Op::MaxPool { .. }
         | Op::AveragePool { .. }
-        | Op::GlobalAveragePool => Some(None),
-        _ => None,
+        | Op::GlobalAveragePool => true,
+        _ => false,
     }
 }
 

@@ -142,6 +142,25 @@ impl Histogram {
         [&self.negative, &self.positive]
     }
 
+    /// How far values reach below zero and above: the ends of the last bins that hold any.
+    pub fn bounds(&self) -> [f64; 2] {
+        let end = |side: &[u64]| {
+            let bins = side.iter().rposition(|c| *c > 0).map_or(0, |last| last + 1);
+            (bins as f64 * self.width()).min(self.largest.into())
+        };
+        self.sides().map(end)
+    }
+
+    /// The mean of the values' squares, those of a bin being in its middle.
+    pub fn mean_square(&self) -> f64 {
+        let magnitudes = self.magnitudes().into_iter().enumerate();
+        let square = |bin: usize| ((bin as f64 + 0.5) * self.width()).powi(2);
+        let sum: f64 = magnitudes
+            .map(|(bin, count)| count as f64 * square(bin))
+            .sum();
+        sum / self.count().max(1) as f64
+    }
+
     /// Counts by magnitude.
     pub fn magnitudes(&self) -> Vec<u64> {
         let both = self.negative.iter().zip(&self.positive);

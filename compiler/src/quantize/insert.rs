@@ -9,10 +9,10 @@ use super::calibration::Observed;
 use super::correct;
 use super::error::QuantizeError;
 use super::method::best_scale;
-use super::mode::{Mode, WeightScales};
+use super::mode::{Mode, WeightMethod, WeightScales};
 use super::options::Options;
-use super::rounded::refuse_quantized;
-use super::scales::Scales;
+use super::rounded::{Kept, refuse_quantized};
+use super::scales::{Scale, Scales};
 use super::slices::{Slices, are_finite, largest};
 use crate::graph::{Data, Element, Graph, Node, Op, Value, ValueId};
 
@@ -41,6 +41,7 @@ pub(crate) fn apply_with(
     let given = Given {
         scales,
         options: &Options::new(mode),
+        kept: &Kept::new(),
         observed: None,
         constants,
     };
@@ -54,6 +55,8 @@ pub(super) type Constants<'a> = dyn Fn(ValueId) -> Option<Vec<f32>> + 'a;
 pub(super) struct Given<'a> {
     pub scales: &'a Scales,
     pub options: &'a Options,
+    /// Nodes that stay in float.
+    pub kept: &'a Kept,
     /// By whose means biases are corrected.
     pub observed: Option<&'a Observed>,
     pub constants: &'a Constants<'a>,
@@ -69,6 +72,7 @@ pub(super) fn apply_as(
     let mut quantized = Quantized {
         source: graph,
         options: *options,
+        kept: given.kept,
         observed: given.observed.filter(|_| options.bias_correction),
         constants: given.constants,
         out: Graph {
@@ -85,20 +89,18 @@ pub(super) fn apply_as(
         quantized.out.inputs.push(new);
         let missing = || QuantizeError::of(&value.name, "the input has no scale");
         let real = match (value.element, scales[id.0]) {
-            (Element::F32, scale) => {
-                let scale = scale.ok_or_else(missing)?;
-                (quantized.round(new, scale), scale)
-            }
-            // Whole numbers are the host's, as they are.
+            (Element::F32, Some(scale)) => (quantized.round(new, scale), scale.step),
+            (Element::F32, None) if given.kept.is_empty() => return Err(missing()),
+            // Whole numbers are the host's, as they are, and so is what only kept nodes read.
             (_, _) => (new, 1.0),
         };
         quantized.map.insert(*id, real);
     }
-    for node in &graph.nodes {
-        quantized.node(node, scales)?;
+    for (index, node) in graph.nodes.iter().enumerate() {
+        quantized.node(index, node, scales)?;
     }
     quantized.outputs()?;
-    let real = |(index, scale): (usize, &Option<f32>)| {
+    let real = |(index, scale): (usize, &Option<Scale>)| {
         scale
             .and(quantized.map.get(&ValueId(index)))
             .map(|(real, _)| *real)
@@ -113,10 +115,11 @@ type Floats<'a> = Cow<'a, [f32]>;
 struct Quantized<'a> {
     source: &'a Graph,
     options: Options,
+    kept: &'a Kept,
     observed: Option<&'a Observed>,
     constants: &'a Constants<'a>,
     out: Graph,
-    /// The dequantised value and its scale for each source value.
+    /// The dequantised value and its step for each source value.
     map: BTreeMap<ValueId, (ValueId, f32)>,
 }
 
@@ -167,9 +170,9 @@ impl<'a> Quantized<'a> {
     }
 
     /// QuantizeLinear and DequantizeLinear after a value; the real value again.
-    fn round(&mut self, id: ValueId, scale: f32) -> ValueId {
+    fn round(&mut self, id: ValueId, Scale { step, zero }: Scale) -> ValueId {
         let Value { name, shape, .. } = self.out.values[id.0].clone();
-        let [scale, zero] = self.steps(&name, vec![scale], Data::I8(vec![0]));
+        let [scale, zero] = self.steps(&name, vec![step], Data::I8(vec![zero]));
         let int8 = self.out.value(format!("{name}.int8"), shape.clone(), None);
         let real = self.out.value(format!("{name}.real"), shape, None);
         let [quantize, dequantize] = ["quantize", "dequantize"].map(|of| format!("{name}.{of}"));
@@ -180,7 +183,7 @@ impl<'a> Quantized<'a> {
         real
     }
 
-    fn node(&mut self, node: &Node, scales: &Scales) -> Result<(), QuantizeError> {
+    fn node(&mut self, index: usize, node: &Node, scales: &Scales) -> Result<(), QuantizeError> {
         // A constant operand of a product or a difference has no scale of its own.
         let constant = |id: &&ValueId| self.source.values[id.0].data.is_some();
         let real = node.inputs.iter().find(|id| !constant(id));
@@ -188,6 +191,11 @@ impl<'a> Quantized<'a> {
         let mut inputs = vec![self.operand(node, 0)?];
         let mut op = node.op.clone();
         match &node.op {
+            _ if self.kept.contains(&index) => {
+                for index in 1..node.inputs.len() {
+                    inputs.push(self.operand(node, index)?);
+                }
+            }
             Op::Gemm { .. } => {
                 inputs.extend(self.weights(node, scale_x)?);
                 op = Op::Gemm { trans_b: true };
@@ -210,7 +218,7 @@ impl<'a> Quantized<'a> {
         self.out.values[output.0].element = source.element;
         self.out.push(&node.name, op, inputs, output);
         let real = match scales[node.output.0] {
-            Some(scale) => (self.round(output, scale), scale),
+            Some(scale) => (self.round(output, scale), scale.step),
             None => (output, scale_x),
         };
         self.map.insert(node.output, real);
@@ -347,12 +355,12 @@ impl<'a> Quantized<'a> {
     ) -> Vec<f32> {
         // A scale so small that the bias exceeds int32 is raised.
         let least = |b: &f32| (f64::from(b.abs()) / f64::from(scale_x) / MAX_BIAS) as f32;
+        let method = self.options.weight_method;
         let channel = |(row, b): (&[f32], &f32)| {
-            let largest = largest(row);
-            let scale = if largest == 0.0 {
-                1.0 / 128.0
-            } else {
-                largest / 127.0
+            let scale = match (largest(row), method) {
+                (0.0, _) => 1.0 / 128.0,
+                (largest, WeightMethod::Largest) => largest / 127.0,
+                (_, WeightMethod::Mse) => best_scale(row, Mode::Multiply),
             };
             scale.max(least(b)).max(f32::MIN_POSITIVE)
         };

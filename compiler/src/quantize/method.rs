@@ -5,11 +5,14 @@ use std::str::FromStr;
 
 use super::histogram::Histogram;
 use super::mode::Mode;
+use super::scales::Scale;
 
 /// The scale of values that are all zero.
 const NO_SCALE: f32 = 1.0 / 128.0;
 /// Steps of int8 on each side of zero.
 const STEPS: usize = 127;
+/// All steps of int8.
+const ALL_STEPS: f64 = 255.0;
 /// Percentile where none is given.
 const PERCENTILE: f64 = 99.99;
 
@@ -64,41 +67,76 @@ impl FromStr for Method {
     }
 }
 
+/// Where the zero point of values lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Zero {
+    /// At 0.
+    Middle,
+    /// Where the values on both sides of it have the steps that they need.
+    Anywhere,
+}
+
 impl Method {
     /// The scale of values.
-    pub(super) fn scale(self, values: &Histogram, mode: Mode) -> f32 {
+    pub(super) fn scale(self, values: &Histogram, mode: Mode, zero: Zero) -> Scale {
         if values.largest() == 0.0 {
-            return NO_SCALE;
+            return Scale::symmetric(NO_SCALE);
         }
+        let bounds = values.bounds();
         let threshold = match self {
             Self::MinMax => f64::from(values.largest()),
             Self::Percentile(percent) => percentile(values, percent),
             Self::Entropy => entropy(values),
             Self::Mse => {
-                let candidates = candidates(values.largest(), mode);
-                let errors: Vec<f64> = candidates
-                    .iter()
-                    .map(|s| mean_squared_error(values, *s))
-                    .collect();
-                return best_of(&candidates, &errors);
+                let candidates = candidates(full(bounds, zero), mode).into_iter();
+                let scales = candidates.map(|step| of_step(step, bounds, zero));
+                return best_of(scales, |scale| mean_squared_error(values, scale));
             }
         };
-        let scale = threshold / STEPS as f64;
-        match mode {
-            Mode::Multiply => scale as f32,
-            Mode::Shift => 2f64.powi(scale.log2().ceil() as i32) as f32,
-        }
-        .max(f32::MIN_POSITIVE)
+        within(bounds.map(|bound| bound.min(threshold)), mode, zero)
     }
 }
 
-/// Scales to try for values up to a magnitude: clips from 100 % to 30 % of it in steps of 2 %, and on to
+/// The scale whose steps reach just as far as values do below zero and above.
+pub(super) fn within(bounds: [f64; 2], mode: Mode, zero: Zero) -> Scale {
+    let full = full(bounds, zero);
+    let step = match mode {
+        Mode::Multiply => full,
+        Mode::Shift => 2f64.powi(full.log2().ceil() as i32),
+    };
+    of_step(step, bounds, zero)
+}
+
+/// The least step with which int8 reaches as far as values do below zero and above.
+fn full([low, high]: [f64; 2], zero: Zero) -> f64 {
+    match zero {
+        Zero::Middle => low.max(high) / STEPS as f64,
+        Zero::Anywhere => (low + high) / ALL_STEPS,
+    }
+}
+
+/// A step with its zero point: the side that reaches less far is held whole, if half of the steps are enough for it.
+fn of_step(step: f64, bounds: [f64; 2], zero: Zero) -> Scale {
+    let step = (step as f32).max(f32::MIN_POSITIVE);
+    let [low, high] = bounds.map(|bound| (bound / f64::from(step)).round());
+    let zero = match zero {
+        Zero::Middle => 0.0,
+        Zero::Anywhere if low + high <= ALL_STEPS => -128.0 + low,
+        Zero::Anywhere if low <= high => -128.0 + low.min(128.0),
+        Zero::Anywhere => 127.0 - high.min(127.0),
+    };
+    Scale {
+        step,
+        zero: zero.clamp(-128.0, 127.0) as i8,
+    }
+}
+
+/// Steps to try where `full` is the least that cuts nothing off: from 100 % to 30 % of it in steps of 2 %, and on to
 /// 2 % in steps of a twentieth, or powers of two around it. None where nothing can be measured.
-fn candidates(largest: f32, mode: Mode) -> Vec<f64> {
-    if largest == 0.0 || !largest.is_finite() {
+fn candidates(full: f64, mode: Mode) -> Vec<f64> {
+    if full == 0.0 || !full.is_finite() {
         return Vec::new();
     }
-    let full = f64::from(largest) / STEPS as f64;
     match mode {
         Mode::Multiply => {
             let near = (0..=35).map(|k| 1.0 - 0.02 * f64::from(k));
@@ -113,28 +151,23 @@ fn candidates(largest: f32, mode: Mode) -> Vec<f64> {
 }
 
 /// The scale with the smallest error, the first of equal ones.
-fn best_of(scales: &[f64], errors: &[f64]) -> f32 {
-    let Some(&first) = scales.first() else {
-        return NO_SCALE;
-    };
-    let mut best = (f64::INFINITY, first);
-    for (&error, &scale) in errors.iter().zip(scales) {
-        if error < best.0 {
-            best = (error, scale);
+fn best_of(scales: impl Iterator<Item = Scale>, error: impl Fn(Scale) -> f64) -> Scale {
+    let mut best = (f64::INFINITY, None);
+    for scale in scales {
+        let error = error(scale);
+        if error < best.0 || best.1.is_none() {
+            best = (error, Some(scale));
         }
     }
-    (best.1 as f32).max(f32::MIN_POSITIVE)
+    best.1.unwrap_or(Scale::symmetric(NO_SCALE))
 }
 
-/// The scale of few values, all of which are at hand, with the smallest squared error.
+/// The step of few values, all of which are at hand, with the smallest squared error.
 pub(super) fn best_scale(values: &[f32], mode: Mode) -> f32 {
     let largest = values.iter().fold(0f32, |m, v| m.max(v.abs()));
-    let candidates = candidates(largest, mode);
-    let errors: Vec<f64> = candidates
-        .iter()
-        .map(|s| squared_error(values, *s))
-        .collect();
-    best_of(&candidates, &errors)
+    let candidates = candidates(f64::from(largest) / STEPS as f64, mode).into_iter();
+    let scales = candidates.map(|step| of_step(step, [0.0; 2], Zero::Middle));
+    best_of(scales, |scale| squared_error(values, scale.step.into())).step
 }
 
 /// The squared errors of values that are rounded to steps of a scale, added up.
@@ -148,8 +181,8 @@ fn squared_error(values: &[f32], scale: f64) -> f64 {
 }
 
 /// The squared error that values are to expect, the values of a bin spread evenly over it.
-fn mean_squared_error(values: &Histogram, scale: f64) -> f64 {
-    let width = values.width();
+pub(super) fn mean_squared_error(values: &Histogram, scale: Scale) -> f64 {
+    let (width, step) = (values.width(), f64::from(scale.step));
     let side = |counts: &[u64], last: f64| -> f64 {
         let used = counts
             .iter()
@@ -158,21 +191,23 @@ fn mean_squared_error(values: &Histogram, scale: f64) -> f64 {
         let mut before = 0.0;
         let mut error = 0.0;
         for (bin, &count) in counts[..used].iter().enumerate() {
-            let up_to = error_up_to((bin + 1) as f64 * width / scale, last);
+            let up_to = error_up_to((bin + 1) as f64 * width / step, last);
             error += count as f64 * (up_to - before);
             before = up_to;
         }
         error
     };
     let [negative, positive] = values.sides();
-    let error = side(negative, STEPS as f64 + 1.0) + side(positive, STEPS as f64);
+    let zero = f64::from(scale.zero);
+    let error = side(negative, 128.0 + zero) + side(positive, 127.0 - zero);
     // From steps to values, and from sums over a bin to means.
-    error * scale.powi(3) / width / values.count().max(1) as f64
+    error * step.powi(3) / width / values.count().max(1) as f64
 }
 
 /// The squared distance to the nearest of the steps up to `last`, integrated from 0 to `end`.
 fn error_up_to(end: f64, last: f64) -> f64 {
-    let nearest = end.round().min(last);
+    // It isn't negative: far faster than `round`, and halfway between two steps both give the same.
+    let nearest = ((end + 0.5) as u64 as f64).min(last);
     // From one step to the next it is 1 / 12, from a step on a third of the cube.
     nearest / 12.0 + (end - nearest).powi(3) / 3.0
 }

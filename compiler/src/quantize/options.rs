@@ -1,7 +1,7 @@
 //! How a graph is quantised.
 
 use super::method::Method;
-use super::mode::{Mode, WeightScales};
+use super::mode::{Mode, WeightMethod, WeightScales, ZeroPoints};
 
 /// How a graph is quantised.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -10,8 +10,12 @@ pub struct Options {
     pub mode: Mode,
     /// How those of activations are chosen.
     pub method: Method,
-    /// How many weights share one.
+    /// Which activations have a zero point other than 0.
+    pub zero_points: ZeroPoints,
+    /// How many weights share a scale.
     pub weights: WeightScales,
+    /// How scales of weights are chosen.
+    pub weight_method: WeightMethod,
     /// Whether biases take off what rounded weights add to the mean of a channel.
     pub bias_correction: bool,
     /// Whether channels between two layers are scaled so that their ranges are alike, which takes a
@@ -25,7 +29,9 @@ impl Options {
         Self {
             mode,
             method: Method::Mse,
+            zero_points: ZeroPoints::Auto,
             weights: WeightScales::PerChannel,
+            weight_method: WeightMethod::Largest,
             bias_correction: true,
             equalize: true,
         }

@@ -1,12 +1,15 @@
 //! What quantising each layer costs, on images: signal to noise of its own values, and of the network's
 //! outputs, were it the only layer that is quantised.
 
+mod advice;
+pub mod compare;
+
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use rayon::prelude::*;
 
-use super::advice::advice;
+use self::advice::advice;
 use super::error::QuantizeError;
 use super::{Quantized, equalize};
 use crate::float::FloatNetwork;
@@ -42,13 +45,13 @@ pub struct LayerError {
 
 /// Energy of float values and of their errors, over images.
 #[derive(Clone, Copy, Debug, Default)]
-struct Noise {
+pub(super) struct Noise {
     signal: f64,
     noise: f64,
 }
 
 impl Noise {
-    fn add(&mut self, float: &[f32], quantized: &[f32]) {
+    pub fn add(&mut self, float: &[f32], quantized: &[f32]) {
         for (a, b) in float.iter().zip(quantized) {
             let (a, b) = (f64::from(*a), f64::from(*b));
             if a.is_finite() && b.is_finite() {
@@ -59,7 +62,7 @@ impl Noise {
     }
 
     /// Noise for each of signal.
-    fn ratio(self) -> f64 {
+    pub fn ratio(self) -> f64 {
         match self.noise {
             0.0 => 0.0,
             noise => noise / self.signal,
@@ -68,7 +71,7 @@ impl Noise {
 }
 
 /// A ratio in dB.
-fn decibel(ratio: f64) -> f64 {
+pub(super) fn decibel(ratio: f64) -> f64 {
     -10.0 * ratio.log10()
 }
 
@@ -125,8 +128,9 @@ pub fn report(
     if !go_on.into_inner() {
         return Ok(None);
     }
-    let pairs = equalize::first_layers(&quantized.source, &quantized.observed);
+    let pairs = equalize::first_layers(&quantized.stage.source, &quantized.stage.observed);
     let makers: BTreeMap<ValueId, usize> = quantized
+        .stage
         .source
         .nodes
         .iter()
@@ -137,10 +141,12 @@ pub fn report(
     let row = |(layer, errors): (&Layer, &Errors)| {
         let node = makers
             .get(&layer.value)
-            .map(|at| &quantized.source.nodes[*at]);
+            .map(|at| &quantized.stage.source.nodes[*at]);
         LayerError {
             name: node
-                .map_or(&quantized.source.values[layer.value.0].name, |n| &n.name)
+                .map_or(&quantized.stage.source.values[layer.value.0].name, |n| {
+                    &n.name
+                })
                 .clone(),
             kind: node.map_or("Input".to_owned(), |n| n.op.kind().to_owned()),
             own_db: decibel(errors.own.ratio()),
@@ -184,7 +190,7 @@ struct Measure<'q> {
 
 impl<'q> Measure<'q> {
     fn new(all: &'q Quantized) -> Result<Self, QuantizeError> {
-        let source = &all.source;
+        let source = &all.stage.source;
         let made = source.nodes.iter().map(|n| n.output);
         let values = source.inputs.iter().copied().chain(made);
         let values: Vec<ValueId> = values.filter(|id| all.rounded[id.0].is_some()).collect();

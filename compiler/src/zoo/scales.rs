@@ -31,7 +31,7 @@ pub(super) fn recorded(name: &str, graph: &Graph, mode: Mode) -> Result<Scales, 
     let mut scales = equal_scales(graph, 1.0);
     for scale in scales.iter_mut().flatten() {
         let word = bits.next().ok_or_else(fail)?;
-        *scale = f32::from_bits(u32::from_str_radix(word, 16).map_err(|_| fail())?);
+        scale.step = f32::from_bits(u32::from_str_radix(word, 16).map_err(|_| fail())?);
     }
     match bits.next() {
         None => Ok(scales),

@@ -1,7 +1,7 @@
 use super::builder::Detail;
 use super::scales::{recorded, word};
 use super::{NAMES, build, sample_image};
-use crate::quantize::{Method, Mode, choose, observe};
+use crate::quantize::{Mode, Options, ZeroPoints, choose, observe};
 
 /// Rows and columns of the image that the scales were calibrated on.
 const SIZE: usize = 128;
@@ -37,7 +37,13 @@ fn every_network_has_scales_near_those_that_calibration_gives() {
                 continue;
             }
             let observed = observed.get_or_insert_with(|| observe(&graph, &&images[..]).unwrap());
-            let fresh = choose(&graph, observed, Method::Mse, mode);
+            let options = Options {
+                zero_points: ZeroPoints::Symmetric,
+                ..Options::new(mode)
+            };
+            let fresh = choose(&graph, observed, &options);
+            let fresh = fresh.into_iter().map(|scale| scale.map(|s| s.step));
+            let fresh: Vec<Option<f32>> = fresh.collect();
             let bits = fresh
                 .iter()
                 .flatten()
@@ -52,7 +58,7 @@ fn every_network_has_scales_near_those_that_calibration_gives() {
             }
             let listed = recorded(name, &graph, mode).unwrap();
             assert_eq!(listed.len(), fresh.len());
-            for (a, b) in listed.iter().zip(&fresh) {
+            for (a, b) in listed.iter().map(|scale| scale.map(|s| s.step)).zip(fresh) {
                 // What is recorded stays, and with it bits and cycles. It was chosen over samples among which
                 // the largest values count more often, so that it is up to half as large again.
                 let near = match (a, b, mode) {

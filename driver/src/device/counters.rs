@@ -134,9 +134,11 @@ impl DeviceCounters {
 
     fn with(&self, other: &Self, f: fn(u64, u64) -> u64) -> Self {
         let kernel_ns = match (self.kernel_ns, other.kernel_ns) {
+            // Some devices take times and others don't: the sum is of those that do.
             (None, None) => None,
             (a, b) => Some(f(a.unwrap_or(0), b.unwrap_or(0))),
         };
+        // Field by field: a counter that is forgotten here doesn't compile.
         Self {
             batches: f(self.batches, other.batches),
             launches: f(self.launches, other.launches),

@@ -135,6 +135,7 @@ impl<'u> AffineTiles<'u> {
     pub fn set(&self) -> TileSet {
         let mut set: TileSet = self.starts().collect();
         let Loops { trips, factors } = self.loops;
+        // What the loops add is summed up: one after the other shifts all that is there.
         for (count, step) in trips.into_iter().zip(factors) {
             set.repeat(count, step);
         }

@@ -123,6 +123,7 @@ impl Load {
         let last = usize::from(self.y_size).saturating_sub(1);
         let all = rows.into_iter().flat_map(|rows| rows.iter().enumerate());
         let pieces = all.flat_map(move |(y, row)| {
+            // Padding above and below is whole rows, which lie next to that of the sides: one piece.
             let before = left + if y == 0 { above * width } else { 0 };
             let behind = right + if y == last { below * width } else { 0 };
             [(before, None), (cols, Some(row)), (behind, None)]

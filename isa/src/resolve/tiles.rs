@@ -147,6 +147,7 @@ impl TileSet {
     /// Adds the set shifted up by `tiles`; what leaves it is dropped.
     fn add_shifted(&mut self, tiles: usize) {
         let (words, bits) = (tiles / WORD_BITS, tiles % WORD_BITS);
+        // From the top down: a word is read before it gets new bits.
         for to in (words..WORDS).rev() {
             let from = to - words;
             let mut word = self.0[from] << bits;

@@ -142,6 +142,7 @@ pub(super) fn all_sections(bytes: &[u8]) -> Result<Sections, BundleError> {
     let table = bytes
         .get(HEADER_BYTES..table_end)
         .ok_or_else(|| truncated("table", HEADER_BYTES as u64, table_end as u64))?;
+    // Before any of its offsets is followed.
     checksum("table", table, read_u32(bytes, 16))?;
     let section = |i: usize, (kind, name): (u32, &'static str)| {
         let at = i * ENTRY_BYTES;

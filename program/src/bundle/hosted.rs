@@ -243,6 +243,7 @@ fn read_network(
             network_tensors: meta.network_tensors,
         }],
     };
+    // Steps have taken theirs from the front, in their order.
     if kernels.len() != meta.ends {
         let text = format!("{} bytes belong to no kernel", kernels.len());
         return Err(invalid("steps", text));

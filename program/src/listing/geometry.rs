@@ -72,6 +72,7 @@ impl WindowGeometry {
     pub fn input(&self, axis: usize, out: u32, tap: u32, size: u32) -> Option<u32> {
         let [out, tap] = [(out, self.stride[axis]), (tap, self.dilation[axis])]
             .map(|(at, step)| u64::from(at) * u64::from(step));
+        // In u64: a position times a stride may be beyond u32. Below 0 is padding.
         let at = (out + tap).checked_sub(u64::from(self.before[axis]))?;
         u32::try_from(at).ok().filter(|at| *at < size)
     }

@@ -136,6 +136,7 @@ fn insns(
             *first = base(mem, command.symbol, *first)?;
         }
         let stores = matches!(&insn, Insn::Store(store) if !store.is_sync());
+        // A tile of outputs ends with its stores: what follows is for the next.
         if stored && !matches!(insn, Insn::Store(_)) {
             (tile, stored) = (tile + 1, false);
         }

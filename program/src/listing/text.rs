@@ -109,7 +109,6 @@ type Said = (usize, [String; 3]);
 struct Reader {
     listing: Listing,
     has_config: bool,
-    insns: u64,
     /// What the columns of each instruction say, with its line.
     said: Vec<Said>,
 }
@@ -136,87 +135,69 @@ fn follows(text: &str, at: usize) -> Result<(), String> {
 impl Reader {
     fn record(&mut self, line: usize, cells: &StringRecord) -> Result<(), String> {
         let cells: Vec<&str> = cells.iter().collect();
+        // The reader takes a quote that nothing closes for a cell with all lines after it.
         if cells.iter().any(|cell| cell.contains('\n')) {
             return Err("a quote doesn't end".to_owned());
         }
+        let cells = <[&str; COLUMNS]>::try_from(cells)
+            .map_err(|cells| format!("it has {} columns, not {COLUMNS}", cells.len()))?;
+        let [record, layer, index, _, name, text, kind, ..] = cells;
         let listing = &mut self.listing;
-        let [
-            record,
-            layer,
-            index,
-            tile,
-            name,
-            text,
-            operands,
-            dram,
-            scratchpad,
-        ] = cells[..]
-        else {
-            return Err(format!("it has {} columns, not {COLUMNS}", cells.len()));
-        };
         match (line, record) {
-            (1, _) => {
-                if cells.join(",") == HEADER {
-                    Ok(())
-                } else {
-                    Err(format!("it is no listing: the first line isn't {HEADER}"))
-                }
-            }
-            (2, "format") if text == FORMAT => Ok(()),
-            (2, _) => Err(format!("the second line doesn't say `{FORMAT}`")),
+            (1, _) if cells.join(",") == HEADER => {}
+            (1, _) => return Err(format!("it is no listing: the first line isn't {HEADER}")),
+            (2, "format") if text == FORMAT => {}
+            (2, _) => return Err(format!("the second line doesn't say `{FORMAT}`")),
             (_, "config") if !self.has_config => {
                 listing.config = Config::from_json(text).map_err(|e| e.to_string())?;
                 self.has_config = true;
-                Ok(())
             }
             (_, "buffer") => {
                 follows(index, listing.buffers.len())?;
                 let mut buffer: ListedBuffer = from_json(text)?;
                 name.clone_into(&mut buffer.name);
                 listing.buffers.push(buffer);
-                Ok(())
             }
             (_, "tensor") => {
                 follows(index, listing.tensors.len())?;
                 let mut tensor: ListedTensor = from_json(text)?;
                 name.clone_into(&mut tensor.name);
                 listing.tensors.push(tensor);
-                Ok(())
             }
-            (_, "uop") => self.uop(name, index, text),
+            (_, "uop") => self.uop(name, index, text)?,
             (_, "layer") => {
                 follows(layer, listing.layers.len())?;
                 listing.layers.push(ListedLayer {
                     name: name.to_owned(),
-                    kind: operands.to_owned(),
+                    kind: kind.to_owned(),
                     geometry: from_json(text)?,
                     insns: Vec::new(),
                 });
-                Ok(())
             }
-            (_, "insn" | "cut") => {
-                let place = listing.layers.len().checked_sub(1);
-                follows(layer, place.ok_or("no layer stands before it")?)?;
-                follows(index, self.insns as usize)?;
-                self.insns += 1;
-                let listed = ListedInsn {
-                    insn: one_insn(text)?,
-                    kernel: match name {
-                        "" => None,
-                        name => Some(number(name, "kernel")?),
-                    },
-                    tile: number(tile, "tile")?,
-                    cut: record == "cut",
-                };
-                if let Some(layer) = listing.layers.last_mut() {
-                    layer.insns.push(listed);
-                }
-                let columns = [operands, dram, scratchpad].map(str::to_owned);
-                self.said.push((line, columns));
-                Ok(())
-            }
-            (_, other) => Err(format!("'{}' is no record here", printable(other))),
+            (_, "insn" | "cut") => self.insn(line, cells)?,
+            (_, other) => return Err(format!("'{}' is no record here", printable(other))),
         }
+        Ok(())
+    }
+
+    fn insn(&mut self, line: usize, cells: [&str; COLUMNS]) -> Result<(), String> {
+        let [record, layer, index, tile, kernel, text, columns @ ..] = cells;
+        let layers = &mut self.listing.layers;
+        let place = layers.len().checked_sub(1);
+        let place = place.ok_or("no layer stands before it")?;
+        follows(layer, place)?;
+        follows(index, self.said.len())?;
+        layers[place].insns.push(ListedInsn {
+            insn: one_insn(text)?,
+            kernel: match kernel {
+                "" => None,
+                kernel => Some(number(kernel, "kernel")?),
+            },
+            tile: number(tile, "tile")?,
+            cut: record == "cut",
+        });
+        self.said.push((line, columns.map(str::to_owned)));
+        Ok(())
     }
 
     fn uop(&mut self, kernel: &str, index: &str, text: &str) -> Result<(), String> {

@@ -4,15 +4,15 @@ use std::mem;
 
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict};
-use vta_app::Target;
-use vta_app::options::did_you_mean;
+use pyo3::types::{PyBytes, PyDict, PyInt, PyString};
+use vta_app::options::{Quantizing, did_you_mean};
 use vta_app::quantize::{Quantized, quantize_arrays};
-use vta_compiler::quantize::{Method, Mode, Options as How, WeightScales};
+use vta_app::{Target, Watch};
+use vta_compiler::quantize::{Method, Mode, WeightScales};
 
 use crate::arrays::{Unit, feeds, take};
 use crate::error::{raise, usage};
-use crate::given::{size, switch, text};
+use crate::given::{mistyped, size, switch, text};
 use crate::options::{Origin, shapes};
 use crate::results::{result, to_python};
 use crate::watch::aside;
@@ -37,17 +37,24 @@ impl Measured {
 /// Tensors of PyTorch's are arrays. At most `limit` images are taken. Arrays of a list are borrowed, those
 /// that an iterator makes are copied.
 ///
+/// A fifth of the images, of 5 or more, is kept out of the calibration: the int8 model is compared with the float one
+/// on them, as `fidelity` says, and `VtaWarning` tells of outputs that lost their meaning. `held_out` is how many
+/// are, or batches of other images to compare on.
+///
 /// `method` chooses the scales of activations: `"mse"`, `"min-max"`, `"percentile"`, `"percentile:99.9"` or
-/// `"entropy"`. `mode` is `"multiply"` for any scales, or `"shift"` for powers of two. `weights` share scales
+/// `"entropy"`; None is `"mse"`, or what loses less on images kept out. `mode` is `"multiply"` for any scales, or `"shift"` for powers of two. `weights` share scales
 /// `"per-channel"` or `"per-tensor"`. `bias_correction` takes off what rounded weights add to the mean of a
-/// channel, `equalize` makes the ranges of channels alike. `progress(done, all)` hears of images.
+/// channel, `equalize` makes the ranges of channels alike; None does so where it doesn't lose more on images kept
+/// out. `keep_float` names nodes or their outputs that stay in float on the host, or is `"AUTO"`: as few as bring each
+/// output's mean cosine with float, and of classes their agreement, to `target`. `progress(done, all)` hears of images.
 ///
 /// Raises `InputError` for arrays that aren't the model's, `ModelError` for what can't be quantised.
 #[pyfunction]
 #[pyo3(
     signature = (model, calibration, *, limit = None, progress = None, **options),
-    text_signature = "(model, calibration, *, method='mse', mode='multiply', weights='per-channel', \
-                      bias_correction=True, equalize=True, input_shapes=None, limit=None, progress=None)"
+    text_signature = "(model, calibration, *, method=None, mode='multiply', weights='per-channel', \
+                      bias_correction=True, equalize=None, held_out=None, keep_float=None, target=0.99, \
+                      input_shapes=None, limit=None, progress=None)"
 )]
 pub fn quantize<'py>(
     model: &Bound<'py, PyAny>,
@@ -57,7 +64,7 @@ pub fn quantize<'py>(
     options: Option<&Bound<'py, PyDict>>,
 ) -> PyResult<Bound<'py, PyAny>> {
     let limit = limit.map(|limit| size("limit", limit)).transpose()?;
-    let (how, options) = how(options)?;
+    let (how, held, options) = how(options)?;
     let (py, origin) = (model.py(), Origin::of(model)?);
     let (name, bytes) = (&*origin.name, origin.bytes(py).map(<[u8]>::to_vec));
     let model = aside(py, None, |_| options.open(name, bytes))?;
@@ -67,44 +74,75 @@ pub fn quantize<'py>(
     let tensors = model.inputs().map_err(raise)?;
     let dimensions = tensors.iter().map(|tensor| &tensor.port);
     let dimensions = dimensions.map(|p| (&p.name, p.shape.len(), p.image().len()));
-    let given = (calibration, dimensions.collect::<Vec<_>>(), limit);
-    let given = py
-        .import("pyvta._batches")?
-        .call_method1("batches", given)?;
-    let taken = given.try_iter()?;
-    let taken = taken.map(|batch| take(&batch?, &tensors, Unit::Model));
-    let taken: Vec<_> = taken.collect::<PyResult<_>>()?;
+    let dimensions = dimensions.collect::<Vec<_>>();
+    let read = |images: &Bound<'py, PyAny>, limit: Option<usize>| -> PyResult<Vec<_>> {
+        let given = (images, dimensions.clone(), limit);
+        let given = py
+            .import("pyvta._batches")?
+            .call_method1("batches", given)?;
+        let taken = given.try_iter()?;
+        let taken = taken.map(|batch| take(&batch?, &tensors, Unit::Model));
+        taken.collect()
+    };
+    let taken = read(calibration, limit)?;
+    let others = match &held {
+        Some(images) => read(images, None)?,
+        None => Vec::new(),
+    };
     let batches = taken.iter().map(|batch| feeds(batch));
     let batches: Vec<_> = batches.collect::<PyResult<_>>()?;
+    let others = others.iter().map(|batch| feeds(batch));
+    let others: Vec<_> = others.collect::<PyResult<_>>()?;
     let mut quantized = aside(py, progress, |watch| {
-        quantize_arrays(model, &batches, &how, watch)
+        let quantized = quantize_arrays(model, &batches, &others, &how, watch)?;
+        for warning in quantized.fidelity.warnings() {
+            watch.note(&warning);
+        }
+        Ok(quantized)
     })?;
     let onnx = PyBytes::new(py, &mem::take(&mut quantized.onnx));
     let facts = (quantized.nodes, quantized.images, quantized.equalized);
+    let fidelity = to_python(py, &quantized.fidelity.json())?;
     let class = result(py, "QuantizedModel")?;
-    class.call1((facts.0, facts.1, facts.2, onnx, Measured(quantized)))
+    class.call1((
+        facts.0,
+        facts.1,
+        facts.2,
+        fidelity,
+        onnx,
+        Measured(quantized),
+    ))
 }
 
 /// The options of [`quantize`].
-const NAMES: [&str; 8] = [
+const NAMES: [&str; 11] = [
     "method",
     "mode",
     "weights",
     "bias_correction",
     "equalize",
+    "held_out",
+    "keep_float",
+    "target",
     "input_shapes",
     "limit",
     "progress",
 ];
 
-/// The options of quantising, and those of opening a model.
-fn how(given: Option<&Bound<'_, PyDict>>) -> PyResult<(How, Target)> {
-    let (mut how, mut options) = (How::new(Mode::Multiply), Target::default());
+/// The options of quantising, images to compare on, and the options of opening a model.
+fn how<'py>(
+    given: Option<&Bound<'py, PyDict>>,
+) -> PyResult<(Quantizing, Option<Bound<'py, PyAny>>, Target)> {
+    let (mut all, mut options) = (Quantizing::default(), Target::default());
+    let mut held = None;
     for (name, value) in given.into_iter().flatten() {
         let name: String = name.extract()?;
         let wrong = |error: String| usage(format!("`{name}`: {error}"));
+        let how = &mut all.options;
         match &*name {
+            "method" | "equalize" | "held_out" | "keep_float" if value.is_none() => {}
             "method" => {
+                all.choose_method = false;
                 let method = text(&name, &value)?.parse::<Method>();
                 how.method = method.map_err(wrong)?;
             }
@@ -118,7 +156,28 @@ fn how(given: Option<&Bound<'_, PyDict>>) -> PyResult<(How, Target)> {
                 how.weights = one_of(&text(&name, &value)?, all).map_err(wrong)?;
             }
             "bias_correction" => how.bias_correction = switch(&name, &value)?,
-            "equalize" => how.equalize = switch(&name, &value)?,
+            "equalize" => {
+                all.choose_equalize = false;
+                how.equalize = switch(&name, &value)?;
+            }
+            "held_out" if value.is_instance_of::<PyInt>() || value.extract::<usize>().is_ok() => {
+                all.held_out = Some(size(&name, &value)?);
+            }
+            "held_out" => held = Some(value),
+            "keep_float" if value.is_instance_of::<PyString>() => {
+                all.keep_float = vec![text(&name, &value)?];
+            }
+            "keep_float" => {
+                let names = value
+                    .try_iter()
+                    .map_err(|_| mistyped(&name, "names", &value))?;
+                let names = names.map(|one| text(&name, &one?));
+                all.keep_float = names.collect::<PyResult<_>>()?;
+            }
+            "target" => {
+                let number = value.extract();
+                all.target = number.map_err(|_| mistyped(&name, "a number", &value))?;
+            }
             "input_shapes" if value.is_none() => {}
             "input_shapes" => options.shapes = shapes(&value)?,
             _ => {
@@ -129,7 +188,7 @@ fn how(given: Option<&Bound<'_, PyDict>>) -> PyResult<(How, Target)> {
             }
         }
     }
-    Ok((how, options))
+    Ok((all, held, options))
 }
 
 /// What a name stands for.

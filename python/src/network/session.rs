@@ -228,6 +228,7 @@ impl InferenceSession {
         let (images, outputs) = watched(py, progress, |watch| {
             let mut session = self.session.lock().unwrap_or_else(PoisonError::into_inner);
             let found = session.run(feeds, watch)?;
+            // Other threads may run while this one unpacks its outputs.
             drop(session);
             let images = found.outputs.first().map_or(0, |output| output.images);
             let mut found: Vec<_> = found.outputs.into_iter().map(Some).collect();

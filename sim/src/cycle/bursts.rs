@@ -71,6 +71,7 @@ impl Bursts {
 
     /// Bytes in one burst, wherever they begin: how fetch requests a chunk.
     pub(super) const fn whole(mut cuts: Cuts, bytes: Range<u64>) -> Self {
+        // Beyond every address, and the next multiple is still a u64.
         cuts.burst_shift = u64::BITS - 2;
         let row_bytes = bytes.end - bytes.start;
         let rows = Rows {

@@ -111,6 +111,7 @@ impl Dram {
                 self.refreshes = refreshes;
                 self.open.fill(None);
             }
+            // The first one begins after an interval, not with the run.
             if refreshes > 0 {
                 wait = u64::from(t_refresh).saturating_sub(now % u64::from(refresh_interval));
             }

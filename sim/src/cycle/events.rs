@@ -291,6 +291,7 @@ macro_rules! forward {
         }
     };
 }
+// By one macro: a method that one of the three forgot would do nothing, as listeners do by default.
 forward!([L: Listener + ?Sized] &mut L, self => once(&mut **self));
 forward!([A: Listener, B: Listener] (A, B), self => once(&mut self.0), once(&mut self.1));
 forward!([L: Listener] Option<L>, self => self.iter_mut());

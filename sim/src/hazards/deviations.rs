@@ -148,6 +148,7 @@ fn no_trips(iter_out: u16, iter_in: u16) -> Option<Deviation> {
 
 /// Whether an immediate's operand is the tile of its result in every step.
 fn same_tiles(alu: &Alu, uops: &[Uop]) -> bool {
+    // A factor counts from the second trip on.
     let moves = |trips: u16, dst: u16, src: u16| trips <= 1 || dst == src;
     match alu.operand {
         AluOperand::Acc => true,

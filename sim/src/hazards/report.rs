@@ -143,6 +143,7 @@ impl fmt::Display for Race {
                 write!(f, "{comma}{start}..{end}")?;
             }
         }
+        // There may be no more than these; the count is right either way.
         if self.ranges.len() == MAX_RANGES {
             write!(f, " and so on ({} in all)", self.count)?;
         }

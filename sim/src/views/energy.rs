@@ -195,6 +195,7 @@ impl Work {
             Insn::Alu(alu) => {
                 let (steps, lanes) = (alu.steps(), config.lanes() as u64);
                 *uops += steps * UOP_BYTES as u64;
+                // The result is written, and the accumulator and a second tile are read.
                 let operands = match alu.operand {
                     AluOperand::Imm(_) => 2,
                     AluOperand::Acc => 3,

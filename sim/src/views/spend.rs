@@ -62,6 +62,7 @@ impl Spend {
         let mut at = 0;
         while at < Self::COUNT {
             all[at] = Self::TABLE[at].0;
+            // Counters are indexed by the enum's order, which the table must have.
             assert!(all[at] as usize == at);
             at += 1;
         }

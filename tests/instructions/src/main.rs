@@ -37,6 +37,7 @@ impl Executor for Keep {
     }
 }
 
+// Their constants differ, so that the compiler doesn't make one function of two that are equal.
 #[inline(never)]
 fn path_begins() {
     black_box(1);

@@ -85,6 +85,7 @@ impl<'a> Slice<'a> {
         let mut found: Vec<Brought> = Vec::new();
         for (mem, wanted) in &touched.reads {
             let mut wanted = wanted.clone();
+            // From the last LOAD back: entries that a later one brought hide those of an earlier one.
             for at in (0..position).rev() {
                 let Insn::Load(load) = self.insns[at] else {
                     continue;

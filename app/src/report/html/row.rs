@@ -6,7 +6,7 @@ use vta_isa::{Insn, MemType};
 use vta_sim::views::{Energy, LayerCycles, Loss, Verdict};
 
 use crate::report::format::percent;
-use crate::report::timed::Report;
+use crate::report::timed::{Report, verdict};
 
 /// A layer with what the program knows of it.
 pub struct Row<'a> {
@@ -33,13 +33,14 @@ pub fn rows<'a>(program: &'a Program, timed: &'a Report) -> Vec<Row<'a>> {
     let batch = program.config.batch() as u64;
     let row = |(index, layer): (usize, &'a LayerCycles)| {
         let known = program.layers.iter().find(|l| l.name == layer.name);
+        let macs = known.map_or(0, |l| l.macs) * batch;
         Row {
             index: index + 1,
             kind: known.map_or("", |l| &l.kind),
             shape: known.map_or_else(String::new, |l| shape(program, l)),
-            macs: known.map_or(0, |l| l.macs) * batch,
+            macs,
             layer,
-            verdict: Verdict::of(layer),
+            verdict: verdict(layer, macs),
             energy: layer.energy(&timed.energy),
         }
     };

@@ -37,7 +37,7 @@ const COLUMNS: [Column; 12] = [
     ),
     (
         "Matrix unit",
-        "Useful MACs over what the matrix unit could do",
+        "Useful MACs over what the matrix unit could do; with taps on padding, which it leaves out",
         64,
     ),
     ("MACs", "Useful multiply-adds", 64),
@@ -46,6 +46,10 @@ const COLUMNS: [Column; 12] = [
     ("Energy", "Estimate", 72),
     ("Limited by", "What decides how long the layer takes", 142),
 ];
+
+/// Why a layer's useful multiply-adds may be more than the matrix unit could do in its cycles.
+const OVER: &str =
+    "Over 100 %: taps on padding count as useful, and the matrix unit leaves them out";
 
 /// All layers, sortable by every column.
 pub fn layers(rows: &[Row<'_>], total: &LayerCycles) -> Markup {
@@ -94,6 +98,7 @@ fn table_row(row: &Row<'_>, total: &LayerCycles) -> Markup {
             td.n data-v=(of_bound) { (format!("{of_bound:.2}×")) }
             td.n data-v=(used) {
                 @if row.macs > 0 { (percent(used)) } @else { "–" }
+                @if used > 1.0 { br; small title=(OVER) { "padding" } }
             }
             td.n data-v=(row.macs) {
                 @if row.macs > 0 { (short(row.macs)) } @else { "–" }

@@ -150,6 +150,7 @@ impl Lowering<'_> {
         let depth = |mem: MemType| self.config.depth(mem);
         let sums = tile.co * tile.output[0] * tile.output[1];
         let (inp, wgt) = shape.streamed(self.config, sums);
+        // Vectors lie at the end; the parts for sums share what is in front of them.
         let vector_base = depth(MemType::Acc) - shape.vectors * tile.co;
         let [_, channels] = parts.channels;
         let taps = parts.weights.len() / (channels * shape.weight_parts).max(1);

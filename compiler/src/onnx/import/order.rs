@@ -31,7 +31,8 @@ pub(super) fn escape_names(graph: &mut proto::Graph) {
         .iter_mut()
         .for_each(|t| escape(&mut t.name));
     let ends = graph.input.iter_mut().chain(&mut graph.output);
-    ends.for_each(|info| escape(&mut info.name));
+    let infos = ends.chain(&mut graph.value_info);
+    infos.for_each(|info| escape(&mut info.name));
 }
 
 /// All names of values.
@@ -69,7 +70,7 @@ pub(super) fn graphs(node: &proto::Node) -> impl Iterator<Item = &proto::Graph> 
 }
 
 /// Names that a node reads, its branches and bodies counted.
-pub(super) fn read(node: &proto::Node) -> impl Iterator<Item = &String> {
+pub(in crate::onnx) fn read(node: &proto::Node) -> impl Iterator<Item = &String> {
     let all = inner(node);
     let given = std::iter::once(node).chain(all.clone()).flat_map(graphs);
     let given = given.flat_map(|graph| graph.output.iter().map(|output| &output.name));

@@ -1,10 +1,11 @@
 //! Nodes that nothing computes: all of them are told, not only the first.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 use super::state::Import;
+use super::tensor::input_type;
 use crate::graph::{Graph, ValueId};
-use crate::onnx::{OnnxError, proto};
+use crate::onnx::{OnnxError, ReadOptions, proto};
 
 /// Refused nodes after which no more are read.
 const MAX_REFUSED: usize = 1000;
@@ -23,6 +24,17 @@ pub struct Partial {
     pub behind: usize,
     /// The values that the refused nodes, and those behind them, would read.
     pub ends: Vec<String>,
+    /// Inputs of the graph that stand for what refused nodes give.
+    pub given: Vec<Given>,
+}
+
+/// A value that a refused node gives, of the type that the file says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Given {
+    /// The value.
+    pub value: String,
+    /// What the node reads that is computed, or given itself.
+    pub reads: Vec<String>,
 }
 
 impl Partial {
@@ -49,19 +61,25 @@ pub(super) struct Refused {
     pub behind: usize,
     /// What they would read that is computed.
     pub reads: BTreeSet<ValueId>,
+    pub given: Vec<Given>,
 }
 
 impl<'a> Import<'a> {
-    /// Reads nodes in their order. Behind one that is refused those that depend on it are passed
-    /// over.
+    /// Reads nodes in their order. What a refused one gives is an input, where the file says its type among `types`;
+    /// else those that depend on it are passed over.
     ///
     /// # Errors
     /// What is of no node.
-    pub(super) fn nodes(&mut self, nodes: Vec<&'a proto::Node>) -> Result<Refused, OnnxError> {
+    pub(super) fn nodes(
+        &mut self,
+        nodes: Vec<&'a proto::Node>,
+        types: &HashMap<&str, &proto::ValueInfo>,
+    ) -> Result<Refused, OnnxError> {
         let mut refused = Refused::default();
         let mut blocked: HashSet<&str> = HashSet::new();
         for (index, node) in nodes.into_iter().enumerate() {
-            if node.input.iter().any(|name| blocked.contains(&name[..])) {
+            let is_behind = node.input.iter().any(|name| blocked.contains(&name[..]));
+            if is_behind {
                 refused.behind += 1;
             } else {
                 match self.node(node, index) {
@@ -72,15 +90,42 @@ impl<'a> Import<'a> {
                 }
             }
             let read = node.input.iter().filter_map(|name| self.names.get(name));
-            let computed = read.filter(|id| self.maker(**id).is_some());
-            refused.reads.extend(computed);
+            let computed = read.copied().filter(|id| self.maker(*id).is_some());
+            let computed: Vec<ValueId> = computed.collect();
+            refused.reads.extend(&computed);
             if refused.errors.len() == MAX_REFUSED {
                 break;
             }
             let outputs = node.output.iter().filter(|name| !name.is_empty());
-            blocked.extend(outputs.map(String::as_str));
+            for output in outputs {
+                let said = types.get(&output[..]).filter(|_| !is_behind);
+                match said.and_then(|info| self.stand_in(info)) {
+                    Some(()) => refused.given.push(Given {
+                        value: output.clone(),
+                        reads: node
+                            .input
+                            .iter()
+                            .filter(|name| self.names.contains_key(*name))
+                            .cloned()
+                            .collect(),
+                    }),
+                    None => {
+                        blocked.insert(output);
+                    }
+                }
+            }
         }
         Ok(refused)
+    }
+
+    /// Takes a value as an input, if its type is known.
+    fn stand_in(&mut self, info: &proto::ValueInfo) -> Option<()> {
+        let (shape, element) = input_type(info, &ReadOptions::default()).ok()?;
+        self.budget.add_input(&shape, element);
+        let id = self.define(&info.name, shape, None).ok()?;
+        self.graph.values[id.0].element = element;
+        self.graph.inputs.push(id);
+        Some(())
     }
 }
 

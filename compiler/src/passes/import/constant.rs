@@ -70,6 +70,7 @@ impl<'g> Constant<'g> {
             zeros.truncate(1);
         }
         let slice = slice.max(1);
+        // Then a byte less any zero point is an int32, and `at` needs no check.
         let small = |zero: &i32| (-(1 << 30)..1 << 30).contains(zero);
         let is_kept = match self.raw {
             _ if !self.zeros.is_empty() => false,

@@ -27,6 +27,23 @@ fn values(kind: u32, seed: u32, count: usize) -> Vec<f32> {
     (0..count).map(one).collect()
 }
 
+/// The step of values without a zero point.
+fn symmetric(method: Method, values: &Histogram, mode: Mode) -> f32 {
+    let scale = method.scale(values, mode, Zero::Middle);
+    assert_eq!(scale.zero, 0);
+    scale.step
+}
+
+/// The squared errors of values as QuantizeLinear and DequantizeLinear give them.
+fn error(values: &[f32], scale: Scale) -> f64 {
+    let (step, zero) = (f64::from(scale.step), f64::from(scale.zero));
+    let one = |v: &f32| {
+        let q = (f64::from(*v) / step).round_ties_even() + zero;
+        ((q.clamp(-128.0, 127.0) - zero) * step - f64::from(*v)).powi(2)
+    };
+    values.iter().map(one).sum()
+}
+
 /// KL divergence as TensorRT has it, on explicit distributions.
 fn slow_divergence(counts: &[u64], bins: usize) -> f64 {
     let mut p: Vec<f64> = counts[..bins].iter().map(|c| *c as f64).collect();
@@ -85,17 +102,19 @@ fn values_that_are_all_zero_have_some_scale() {
         Method::Entropy,
     ] {
         for mode in [Mode::Multiply, Mode::Shift] {
-            assert_eq!(
-                method.scale(&Histogram::of(&[0.0, f32::NAN]), mode),
-                NO_SCALE
-            );
-            // The least and the largest there are.
-            for value in [f32::from_bits(1), f32::MAX] {
-                let scale = method.scale(&Histogram::of(&[value; 9]), mode);
-                assert!(
-                    scale.is_normal() && scale > 0.0,
-                    "{method} {mode:?} {value:e}: {scale:e}"
+            for zero in [Zero::Middle, Zero::Anywhere] {
+                assert_eq!(
+                    method.scale(&Histogram::of(&[0.0, f32::NAN]), mode, zero),
+                    Scale::symmetric(NO_SCALE)
                 );
+                // The least and the largest there are.
+                for value in [f32::from_bits(1), f32::MAX, f32::MIN] {
+                    let scale = method.scale(&Histogram::of(&[value; 9]), mode, zero);
+                    assert!(
+                        scale.step.is_normal() && scale.step > 0.0,
+                        "{method} {mode:?} {value:e}: {scale:?}"
+                    );
+                }
             }
         }
     }
@@ -109,8 +128,9 @@ proptest! {
         let values = values(kind, seed, 3000);
         let largest = values.iter().fold(0f32, |m, v| m.max(v.abs()));
         let histogram = Histogram::of(&values);
-        prop_assert_eq!(Method::MinMax.scale(&histogram, Mode::Multiply), largest / 127.0);
-        let shift = Method::MinMax.scale(&histogram, Mode::Shift);
+        let step = |mode: Mode| symmetric(Method::MinMax, &histogram, mode);
+        prop_assert_eq!(step(Mode::Multiply), largest / 127.0);
+        let shift = step(Mode::Shift);
         prop_assert!(shift.log2().fract() == 0.0 && shift >= largest / 127.0 && shift / 2.0 < largest / 127.0);
     }
 
@@ -118,7 +138,7 @@ proptest! {
     fn a_percentile_is_that_of_the_sorted_values(kind in 0u32..5, seed: u32, percent in 50.0f64..100.0) {
         let values = values(kind, seed, 5000);
         let histogram = Histogram::of(&values);
-        let threshold = f64::from(Method::Percentile(percent).scale(&histogram, Mode::Multiply)) * 127.0;
+        let threshold = f64::from(symmetric(Method::Percentile(percent), &histogram, Mode::Multiply)) * 127.0;
         let mut sorted: Vec<f64> = values.iter().map(|v| f64::from(v.abs())).collect();
         sorted.sort_by(f64::total_cmp);
         let rank = (percent / 100.0 * sorted.len() as f64).ceil() as usize;
@@ -132,23 +152,25 @@ proptest! {
     fn mse_is_the_smallest_of_the_errors_of_all_values(kind in 0u32..5, seed: u32) {
         let values = values(kind, seed, 20_000);
         for mode in [Mode::Multiply, Mode::Shift] {
-            let scale = Method::Mse.scale(&Histogram::of(&values), mode);
-            let least = f64::from(best_scale(&values, mode));
-            let [found, least] = [f64::from(scale), least].map(|s| squared_error(&values, s));
+            let step = symmetric(Method::Mse, &Histogram::of(&values), mode);
+            let [found, least] = [step, best_scale(&values, mode)].map(|s| squared_error(&values, s.into()));
             prop_assert!(found <= least * 1.01, "{kind} {mode:?}: {found} for {least}");
         }
     }
 
     #[test]
-    fn the_expected_error_is_that_of_values_all_over_each_bin(kind in 0u32..5, seed: u32, part in 0.05f64..1.0) {
+    fn the_expected_error_is_that_of_values_all_over_each_bin(
+        kind in 0u32..5, seed: u32, part in 0.05f64..1.0, zero in prop_oneof![Just(0i8), any::<i8>()],
+    ) {
         let histogram = Histogram::of(&values(kind, seed, 200));
-        let scale = f64::from(histogram.largest()) / 127.0 * part;
+        let step = f64::from(histogram.largest()) / 127.0 * part;
+        let scale = Scale { step: step as f32, zero };
         let mut sum = 0.0;
         for (sign, side) in [-1.0, 1.0].into_iter().zip(histogram.sides()) {
             for (bin, &count) in side.iter().enumerate().filter(|(_, c)| **c > 0) {
                 let within = |k: u32| (sign * (bin as f64 + (f64::from(k) + 0.5) / 1000.0) * histogram.width()) as f32;
                 let points: Vec<f32> = (0..1000).map(within).collect();
-                sum += count as f64 * squared_error(&points, scale) / 1000.0;
+                sum += count as f64 * error(&points, scale) / 1000.0;
             }
         }
         let expected = sum / histogram.count() as f64;
@@ -168,12 +190,52 @@ proptest! {
             let (fast, slow) = (divergence(&sums, bins), slow_divergence(&counts, bins));
             prop_assert!((fast - slow).abs() < 1e-9 * slow.abs().max(1.0), "{bins}: {fast} {slow}");
         }
-        let threshold = f64::from(Method::Entropy.scale(&histogram, Mode::Multiply)) * 127.0;
+        let threshold = f64::from(symmetric(Method::Entropy, &histogram, Mode::Multiply)) * 127.0;
         // The scale is rounded to a float.
         let bins = (threshold / histogram.width() * (1.0 - 1e-6)).ceil() as usize;
         let found = slow_divergence(&counts, bins.min(used));
         for other in (128..=used).step_by(37) {
             prop_assert!(found <= slow_divergence(&counts, other) + 1e-9);
+        }
+    }
+
+    /// What reaches as far on both sides has half of the steps on each; what lies on one side has all.
+    #[test]
+    fn zero_points_give_both_sides_the_steps_that_they_need(
+        kind in 0u32..5, seed: u32, turned: bool, shift: bool,
+    ) {
+        let mut values = values(kind, seed, 3000);
+        if turned {
+            values.iter_mut().for_each(|v| *v = -*v);
+        }
+        let mode = if shift { Mode::Shift } else { Mode::Multiply };
+        let histogram = Histogram::of(&values);
+        let [low, high] = [f32::min, f32::max].map(|of| f64::from(values.iter().copied().fold(0f32, of)));
+        let scale = Method::MinMax.scale(&histogram, mode, Zero::Anywhere);
+        let (step, zero) = (f64::from(scale.step), f64::from(scale.zero));
+        // Nothing is cut off but what rounding the zero point to a step takes.
+        prop_assert!(low / step + zero >= -128.5 - 1e-3 && high / step + zero <= 127.5 + 1e-3, "{scale:?}");
+        let full = (high - low) / 255.0;
+        let most = if shift { 2.01 } else { 1.01 };
+        prop_assert!(step >= full * 0.999 && step <= full * most, "{step} {full}");
+        if low == 0.0 {
+            prop_assert_eq!(scale.zero, -128);
+        }
+        if high == 0.0 && !shift {
+            prop_assert_eq!(scale.zero, 127);
+        }
+    }
+
+    /// A zero point never makes more of the error of all values, and takes three quarters off that of one side.
+    #[test]
+    fn zero_points_make_the_error_smaller(kind in 0u32..5, seed: u32) {
+        let values = values(kind, seed, 20_000);
+        let histogram = Histogram::of(&values);
+        let of = |zero: Zero| error(&values, Method::Mse.scale(&histogram, Mode::Multiply, zero));
+        let [with, without] = [of(Zero::Anywhere), of(Zero::Middle)];
+        prop_assert!(with <= without * 1.05, "{with} {without}");
+        if kind % 5 == 2 {
+            prop_assert!(with < without * 0.4, "{with} {without}");
         }
     }
 }

@@ -3,7 +3,14 @@
 use super::*;
 use crate::float;
 use crate::graph::{Node, Op, Value};
-use crate::quantize::{Mode, Options, quantize_network};
+use crate::quantize::{Mode, Options, Scale, quantize_network};
+
+/// A value as QuantizeLinear and DequantizeLinear give it.
+fn stepped(value: f32, scale: Scale) -> f32 {
+    let zero = f32::from(scale.zero);
+    let q = (value / scale.step).round_ties_even() + zero;
+    (q.clamp(-128.0, 127.0) - zero) * scale.step
+}
 
 /// Two dense layers with a sum around the second.
 fn graph() -> Graph {
@@ -98,11 +105,7 @@ fn errors_are_those_of_one_layer_and_of_all() {
     near(report.layers[3].so_far_db, ratio(&all));
     // The input alone.
     let scale = quantized.scales[0].unwrap();
-    let rounded = |i: &Vec<f32>| -> Vec<f32> {
-        i.iter()
-            .map(|v| (v / scale).round_ties_even().clamp(-128.0, 127.0) * scale)
-            .collect()
-    };
+    let rounded = |i: &Vec<f32>| -> Vec<f32> { i.iter().map(|v| stepped(*v, scale)).collect() };
     let pairs: Vec<_> = images.iter().map(|i| (i.clone(), rounded(i))).collect();
     near(report.layers[0].own_db, ratio(&pairs));
     near(report.layers[0].so_far_db, ratio(&pairs));
@@ -113,12 +116,8 @@ fn errors_are_those_of_one_layer_and_of_all() {
     near(report.layers[0].output_db, ratio(&pairs));
     // The last layer alone rounds the sum; nothing stands behind it.
     let scale = quantized.scales[graph.outputs[0].0].unwrap();
-    let last = |i: &Vec<f32>| -> Vec<f32> {
-        run(&graph, i)
-            .iter()
-            .map(|v| (v / scale).round_ties_even().clamp(-128.0, 127.0) * scale)
-            .collect()
-    };
+    let last =
+        |i: &Vec<f32>| -> Vec<f32> { run(&graph, i).iter().map(|v| stepped(*v, scale)).collect() };
     let pairs: Vec<_> = images.iter().map(|i| (run(&graph, i), last(i))).collect();
     near(report.layers[3].own_db, ratio(&pairs));
     near(report.layers[3].output_db, ratio(&pairs));

@@ -200,6 +200,7 @@ impl Matmul {
     pub fn reads(&self, writes: &TileSet) -> TileSet {
         let mut reads = self.tiles_before();
         reads.extend(self.after.iter().flat_map(|(_, operand)| operand.tiles()));
+        // Sums are read where they are written.
         if self.goes_on() {
             reads.add(writes);
         }

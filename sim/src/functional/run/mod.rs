@@ -109,6 +109,7 @@ fn product(op: &ProductOp, pads: &mut Scratchpads, memory: &mut DeviceMemory) {
     let mut before: Option<&Arc<Inputs>> = None;
     for group in &op.groups {
         let inputs = &group.inputs;
+        // Neighbouring groups mostly have the same inputs, which are copied once.
         if !before.is_some_and(|before| Arc::ptr_eq(before, inputs)) {
             inputs.stage(read, &mut pads.staging);
         }
@@ -166,6 +167,7 @@ impl Laps {
         if let Some(began) = self.began
             && mark > 0
         {
+            // Marks without an operation are left out of a plan. They took no time.
             self.walls.resize(mark - 1, Duration::ZERO);
             self.walls.push(now.saturating_duration_since(began));
         }

@@ -68,6 +68,7 @@ impl Scratchpads {
     pub fn own_tiles(&self) -> Self {
         Self {
             uop: Vec::new(),
+            // Not `filled`: a thread touches few of these tiles, and others need no memory.
             inp: vec![0; self.inp.len()],
             wgt: Vec::new(),
             acc: vec![0; self.acc.len()],

@@ -1,6 +1,7 @@
-use vta_sim::views::{Spend, Verdict};
+use vta_sim::views::Spend;
 
 use super::*;
+use crate::report::timed::verdict;
 
 /// Width of the table in a window of 1280 pixels with a scroll bar.
 const WIDTH: f64 = 1178.0;
@@ -37,7 +38,8 @@ fn longest(cell: &str) -> usize {
 #[test]
 fn every_column_holds_its_widest_cell_in_a_window_of_1280_pixels() {
     assert_eq!(COLUMNS.iter().map(|(_, _, width)| width).sum::<u32>(), 1000);
-    for spend in Spend::ALL {
+    let macs = [0, 8_888_888_888, 88_888_888_888];
+    for (spend, macs) in Spend::ALL.into_iter().flat_map(|s| macs.map(|m| (s, m))) {
         let mut layer = LayerCycles {
             name: "n".to_owned(),
             cycles: 88_888_888,
@@ -52,8 +54,8 @@ fn every_column_holds_its_widest_cell_in_a_window_of_1280_pixels() {
             index: 158,
             kind: "maxpool",
             shape: "2048×112×112 → 2048×112×112".to_owned(),
-            macs: 8_888_888_888,
-            verdict: Verdict::of(&layer),
+            macs,
+            verdict: verdict(&layer, macs),
             energy: vta_sim::views::Energy {
                 dram_pj: 98.76e9,
                 ..Default::default()
@@ -61,6 +63,11 @@ fn every_column_holds_its_widest_cell_in_a_window_of_1280_pixels() {
             layer: &layer,
         };
         let html = table_row(&row, &layer).into_string();
+        assert_eq!(
+            html.contains(OVER),
+            macs > layer.cycles * layer.macs_per_step
+        );
+        assert_eq!(html.contains("as adder"), macs == 0 && spend == Spend::Gemm);
         let cells: Vec<&str> = html.split("<td").skip(1).collect();
         assert_eq!(cells.len(), COLUMNS.len());
         for ((name, _, width), cell) in COLUMNS.into_iter().zip(cells) {

@@ -2,16 +2,16 @@
 
 use std::collections::BTreeSet;
 
-use super::method::percentile;
-use super::{Quantized, WeightScales};
+use super::super::method::percentile;
+use super::super::{Quantized, WeightScales};
 use crate::graph::{Data, Node, Op, ValueId};
 
 /// Ranges so many times apart are worth a word.
 const FAR: f64 = 8.0;
 
 /// What would help the layer that gives a value; `pairs` are nodes whose channels equalisation can scale.
-pub(super) fn advice(all: &Quantized, value: ValueId, pairs: &BTreeSet<usize>) -> Option<String> {
-    let source = &all.source;
+pub fn advice(all: &Quantized, value: ValueId, pairs: &BTreeSet<usize>) -> Option<String> {
+    let source = &all.stage.source;
     let made = |id: ValueId| source.nodes.iter().position(|n| n.output == id);
     let mut at = made(value);
     // The weights are those of what its activation function reads.
@@ -21,6 +21,7 @@ pub(super) fn advice(all: &Quantized, value: ValueId, pairs: &BTreeSet<usize>) -
         at = made(source.nodes[index].inputs[0]);
     }
     let spread = all
+        .stage
         .observed
         .channels(value)
         .and_then(|c| spread(c.largest()));
@@ -40,8 +41,11 @@ pub(super) fn advice(all: &Quantized, value: ValueId, pairs: &BTreeSet<usize>) -
             "its weights are up to {spread:.0} times apart between channels: give each channel its scale"
         ));
     }
-    let (seen, scale) = (all.observed.histogram(value)?, all.scales[value.0]?);
-    let (largest, kept) = (f64::from(seen.largest()), f64::from(scale) * 127.0);
+    let (seen, scale) = (all.stage.observed.histogram(value)?, all.scales[value.0]?);
+    let (largest, kept) = (
+        f64::from(seen.largest()),
+        f64::from(scale.step) * f64::from(127 - i32::from(scale.zero)),
+    );
     if largest > 2.0 * kept {
         return Some(format!(
             "values beyond {kept:.3} are cut off, the largest is {largest:.3}: if those matter, try the method min-max"
@@ -75,7 +79,7 @@ fn rows(all: &Quantized, node: &Node) -> Option<Vec<f32>> {
     let Op::Conv { .. } = node.op else {
         return None;
     };
-    let weights = &all.source.values[node.inputs.get(1)?.0];
+    let weights = &all.stage.source.values[node.inputs.get(1)?.0];
     let Some(Data::F32(data)) = &weights.data else {
         return None;
     };

@@ -1,0 +1,217 @@
+//! Which of several quantised networks is kept: that which loses least, and with as few nodes in float as reach a target.
+
+use vta_compiler::passes;
+use vta_compiler::quantize::{self, Calibrated, Comparison, Kept, Method, Quantized};
+
+use super::calibrate::{CHOOSING, Calibration, Split};
+use super::fidelity::{FEW, Fidelity};
+use super::trial::{Float, Trial};
+use crate::error::{Error, Result};
+use crate::options::Quantizing;
+use crate::watch::Watch;
+
+/// What loses no less than this part of what the defaults do isn't worth a difference from them: 1 dB.
+const WORTH: f64 = 0.8;
+/// A loss of which no part needs to be saved: 30 dB.
+const LITTLE: f64 = 1e-3;
+/// Methods that are tried.
+const METHODS: [Method; 3] = [Method::Mse, Method::MinMax, Method::Percentile(99.99)];
+/// Images on which layers are measured.
+const MEASURED: usize = 2;
+/// Nodes that are tried to be taken back, one after the other.
+const TAKEN_BACK: usize = 64;
+
+/// A network, and how near its outputs are to the float one's.
+struct Tried {
+    quantized: Quantized,
+    comparison: Comparison,
+}
+
+/// What networks are chosen of, and on what.
+pub struct Search<'a> {
+    pub calibrated: &'a Calibrated,
+    pub images: &'a dyn Calibration,
+    pub split: &'a Split,
+    pub quantizing: &'a Quantizing,
+    pub watch: &'a dyn Watch,
+}
+
+impl Search<'_> {
+    /// The best network, compared on images that had no part in the choice if there are; `done` images were run
+    /// before.
+    pub fn best(&self, done: usize) -> Result<(Quantized, Fidelity)> {
+        let float = Float::new(self.calibrated)?;
+        let Split {
+            choose, compare, ..
+        } = self.split;
+        let is_auto = self.quantizing.is_auto();
+        let mut options = self.quantizing.options;
+        let mut quantized = None;
+        if !choose.is_empty() || is_auto {
+            let some = if choose.is_empty() { compare } else { choose };
+            let trial = float.trial(self.images.read(some)?)?;
+            let best;
+            (best, options) = self.options(&trial)?;
+            quantized = Some(if is_auto {
+                self.nodes(&trial, best, &options)?
+            } else {
+                best.quantized
+            });
+        }
+        let mut network = match quantized {
+            Some(network) => network,
+            None => self.calibrated.quantize(&options, &Kept::new())?,
+        };
+        let images = (self.images, &compare[..]);
+        let (mut comparison, mut simulated) =
+            float.compare(&network.graph, images, done, self.watch)?;
+        let mut chosen_too = choose.is_empty() || choose == compare;
+        if is_auto && !chosen_too && !comparison.reaches(self.quantizing.target) {
+            // What is enough for some images isn't for others: all choose now.
+            let mut all = [&choose[..], &compare[..compare.len().min(CHOOSING)]].concat();
+            all.sort_unstable();
+            let trial = float.trial(self.images.read(&all)?)?;
+            let none = self.tried(&trial, &options, &Kept::new())?;
+            network = self.nodes(&trial, none, &options)?;
+            (comparison, simulated) = float.compare(&network.graph, images, done, self.watch)?;
+            chosen_too = true;
+        }
+        let fidelity = Fidelity {
+            comparison,
+            simulated,
+            held_out: !choose.is_empty(),
+            chosen_too: chosen_too && (is_auto || !choose.is_empty()),
+            options,
+            kept: self
+                .calibrated
+                .kept(&network.kept)
+                .map(Into::into)
+                .collect(),
+            target: is_auto.then_some(self.quantizing.target),
+            few: self.split.calibrate.len() < FEW,
+        };
+        Ok((network, fidelity))
+    }
+
+    /// The network of which the options lose least on a trial, with what is left open, and its options.
+    fn options(&self, trial: &Trial) -> Result<(Tried, quantize::Options)> {
+        let quantizing = self.quantizing;
+        let mut options = quantizing.options;
+        let mut best = self.tried(trial, &options, &Kept::new())?;
+        let mut consider =
+            |other: quantize::Options, options: &mut quantize::Options| -> Result<()> {
+                let least = best.comparison.loss();
+                if least > LITTLE {
+                    let found = self.tried(trial, &other, &Kept::new())?;
+                    if found.comparison.loss() < WORTH * least {
+                        (best, *options) = (found, other);
+                    }
+                }
+                Ok(())
+            };
+        if quantizing.choose_equalize && options.equalize && self.calibrated.equalizes() {
+            let other = quantize::Options {
+                equalize: false,
+                ..options
+            };
+            consider(other, &mut options)?;
+        }
+        let own = options.method;
+        let methods = METHODS.into_iter().filter(|method| *method != own);
+        for method in methods.filter(|_| quantizing.choose_method) {
+            consider(quantize::Options { method, ..options }, &mut options)?;
+        }
+        Ok((best, options))
+    }
+
+    fn tried(&self, trial: &Trial, options: &quantize::Options, kept: &Kept) -> Result<Tried> {
+        if self.watch.cancelled() {
+            return Err(Error::Cancelled);
+        }
+        let quantized = self.calibrated.quantize(options, kept)?;
+        let comparison = trial.compare(&quantized.graph, self.watch)?;
+        Ok(Tried {
+            quantized,
+            comparison,
+        })
+    }
+
+    /// As [`Self::tried`]; none where nothing would be left for a device.
+    fn attempt(
+        &self,
+        trial: &Trial,
+        options: &quantize::Options,
+        kept: &Kept,
+    ) -> Result<Option<Tried>> {
+        let tried = self.tried(trial, options, kept)?;
+        Ok(passes::quantized(&tried.quantized.graph)
+            .is_ok()
+            .then_some(tried))
+    }
+
+    /// Leaves as few nodes in float as bring all outputs to the target: those around the layers that cost the outputs
+    /// most, twice as many each time until they do, then half of what was added last, and so on; then what can be
+    /// taken back is. Where nothing does, what loses least.
+    fn nodes(&self, trial: &Trial, none: Tried, options: &quantize::Options) -> Result<Quantized> {
+        let reaches = |tried: &Tried| tried.comparison.reaches(self.quantizing.target);
+        if reaches(&none) {
+            return Ok(none.quantized);
+        }
+        let images = &trial.images()[..MEASURED.min(trial.images().len())];
+        let progress = |_, _| !self.watch.cancelled();
+        let report = quantize::report(&none.quantized, images, &progress)?;
+        let groups = none.quantized.groups(&report.ok_or(Error::Cancelled)?);
+        let first = |n: usize| groups[..n].iter().flatten().copied().collect::<Kept>();
+        let (mut short, mut long, mut best) = (0, 1, none);
+        let mut reached = None;
+        while short < groups.len() && reached.is_none() {
+            long = long.min(groups.len());
+            let Some(tried) = self.attempt(trial, options, &first(long))? else {
+                break;
+            };
+            if reaches(&tried) {
+                reached = Some(tried);
+            } else {
+                if tried.comparison.loss() < best.comparison.loss() {
+                    best = tried;
+                }
+                (short, long) = (long, 2 * long);
+            }
+        }
+        let Some(mut reached) = reached else {
+            return Ok(best.quantized);
+        };
+        while long - short > 1 {
+            let middle = short.midpoint(long);
+            match self.attempt(trial, options, &first(middle))? {
+                Some(tried) if reaches(&tried) => (reached, long) = (tried, middle),
+                _ => short = middle,
+            }
+        }
+        self.taken_back(trial, reached, options)
+    }
+
+    /// Takes back what the target doesn't need, the most expensive nodes first.
+    fn taken_back(
+        &self,
+        trial: &Trial,
+        mut reached: Tried,
+        options: &quantize::Options,
+    ) -> Result<Quantized> {
+        let all = reached.quantized.kept.clone();
+        let costs = self.calibrated.kept(&all);
+        let costs = costs.map(|(_, macs, values)| macs.saturating_add(values));
+        let mut nodes: Vec<(u64, usize)> = costs.zip(all.iter().copied()).collect();
+        nodes.sort_unstable_by(|a, b| b.cmp(a));
+        for (_, node) in nodes.into_iter().take(TAKEN_BACK) {
+            let mut kept = reached.quantized.kept.clone();
+            if kept.remove(&node)
+                && let Some(tried) = self.attempt(trial, options, &kept)?
+                && tried.comparison.reaches(self.quantizing.target)
+            {
+                reached = tried;
+            }
+        }
+        Ok(reached.quantized)
+    }
+}

@@ -1,0 +1,278 @@
+//! How near a quantised network's outputs are to those of the float one, output by output, and part by part where a
+//! Concat makes an output.
+
+use super::{Noise, decibel};
+use crate::graph::{Element, Graph, Op, ValueId};
+
+/// An output whose mean cosine with that of the float network is lower has lost its meaning.
+pub const LEAST_COSINE: f64 = 0.98;
+/// So has one whose signal to noise is lower, in dB.
+pub const LEAST_DB: f64 = 10.0;
+/// So have classes of which the largest is that of the float network in a smaller part of all images.
+pub const LEAST_AGREEMENT: f64 = 0.9;
+
+/// Inputs of a Concat beyond which they aren't looked at one by one.
+const MOST_PARTS: usize = 32;
+/// The most that a part adds to a loss.
+const MOST_NOISE: f64 = 100.0;
+
+/// Outputs of a network beside those of the float network, on images.
+#[derive(Clone, Debug)]
+pub struct Comparison {
+    /// Outputs in order, behind each the parts that a last Concat makes it of.
+    pub parts: Vec<Part>,
+    /// How many images were compared.
+    pub images: usize,
+}
+
+/// An output, or a part of one.
+#[derive(Clone, Debug)]
+pub struct Part {
+    /// The output's name.
+    pub output: String,
+    /// The Concat that makes the output, and the value that it puts there; `None` for all of the output.
+    pub concat: Option<(String, String)>,
+    /// Which output it is.
+    index: usize,
+    /// Of each so many values, those from one on, and how many.
+    slice: [usize; 3],
+    kind: Kind,
+    noise: Noise,
+    cosines: f64,
+    /// Values that agree, of so many.
+    agreed: [usize; 2],
+}
+
+/// What is compared beside values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Values,
+    /// The place of the largest.
+    Classes,
+    /// Each value: whole numbers.
+    Whole,
+}
+
+impl Comparison {
+    /// The outputs of a float network, before any image.
+    pub fn new(graph: &Graph) -> Self {
+        let mut parts = Vec::new();
+        for (index, id) in graph.outputs.iter().enumerate() {
+            let value = &graph.values[id.0];
+            let kind = match (value.element, &value.shape[..]) {
+                (Element::F32, [_, classes]) if *classes > 1 => Kind::Classes,
+                (Element::F32, _) => Kind::Values,
+                (_, _) => Kind::Whole,
+            };
+            let all = value.shape.iter().product();
+            let whole = Part {
+                output: value.name.clone(),
+                concat: None,
+                index,
+                slice: [all, 0, all],
+                kind,
+                noise: Noise::default(),
+                cosines: 0.0,
+                agreed: [0; 2],
+            };
+            let several = joined(graph, *id).into_iter().map(|(concat, slice)| Part {
+                concat: Some(concat),
+                slice,
+                kind: if kind == Kind::Classes {
+                    Kind::Values
+                } else {
+                    kind
+                },
+                ..whole.clone()
+            });
+            let several: Vec<Part> = several.collect();
+            parts.push(whole);
+            parts.extend(several);
+        }
+        Self { parts, images: 0 }
+    }
+
+    /// Adds what an image gives: values of each output in float, and as they were found.
+    pub fn add(&mut self, float: &[Vec<f32>], found: &[Vec<f32>]) {
+        self.images += 1;
+        for part in &mut self.parts {
+            let [float, mut found] = [float, found].map(|all| part.of(&all[part.index]));
+            // What isn't finite any more is as good as nothing.
+            for (float, found) in float.iter().zip(&mut found) {
+                if float.is_finite() && !found.is_finite() {
+                    *found = 0.0;
+                }
+            }
+            part.add(&float, &found);
+        }
+    }
+
+    /// Noise for each of signal, the mean of all outputs; of one that a Concat makes, of its parts.
+    pub fn loss(&self) -> f64 {
+        let parts = self.parts.iter().enumerate().filter(|(at, part)| {
+            let next = self.parts.get(at + 1);
+            part.concat.is_some() || next.is_none_or(|next| next.concat.is_none())
+        });
+        let loss = |part: &Part| match part.kind {
+            Kind::Whole => 1.0 - part.agreement().unwrap_or(1.0),
+            Kind::Values | Kind::Classes => part.noise.ratio().min(MOST_NOISE),
+        };
+        let losses: Vec<f64> = parts.map(|(_, part)| loss(part)).collect();
+        losses.iter().sum::<f64>() / losses.len().max(1) as f64
+    }
+
+    /// Whether all have at least some cosine, and what agrees does so in at least such a part of all images.
+    pub fn reaches(&self, target: f64) -> bool {
+        self.parts.iter().all(|part| {
+            let whole = part.kind == Kind::Whole;
+            (whole || part.cosine(self.images) >= target)
+                && part.agreement().is_none_or(|agreement| agreement >= target)
+        })
+    }
+}
+
+impl Part {
+    /// Signal to noise in dB; infinite where nothing differs.
+    pub fn db(&self) -> f64 {
+        decibel(self.noise.ratio())
+    }
+
+    /// The mean of so many images' cosines.
+    pub fn cosine(&self, images: usize) -> f64 {
+        self.cosines / images.max(1) as f64
+    }
+
+    /// In which part of all images the largest class is that of the float network; of whole numbers, which part of
+    /// all values are equal.
+    pub fn agreement(&self) -> Option<f64> {
+        let [agreed, of] = self.agreed;
+        (of > 0).then(|| agreed as f64 / of as f64)
+    }
+
+    /// Whether it has lost its meaning.
+    pub fn is_lost(&self, images: usize) -> bool {
+        let values = self.kind != Kind::Whole
+            && (self.cosine(images) < LEAST_COSINE || self.db() < LEAST_DB);
+        values
+            || self
+                .agreement()
+                .is_some_and(|agreement| agreement < LEAST_AGREEMENT)
+    }
+
+    /// Its values of an output.
+    fn of(&self, output: &[f32]) -> Vec<f32> {
+        let [row, first, len] = self.slice;
+        let rows = output.chunks(row.max(1));
+        let some = rows.filter_map(|row| row.get(first..first + len));
+        some.flatten().copied().collect()
+    }
+
+    fn add(&mut self, float: &[f32], found: &[f32]) {
+        self.noise.add(float, found);
+        self.cosines += cosine(float, found);
+        let [agreed, of] = &mut self.agreed;
+        match self.kind {
+            Kind::Values => {}
+            Kind::Classes => {
+                *agreed += usize::from(largest(float) == largest(found));
+                *of += 1;
+            }
+            Kind::Whole => {
+                *agreed += float.iter().zip(found).filter(|(a, b)| a == b).count();
+                *of += float.len();
+            }
+        }
+    }
+}
+
+/// The cosine of the angle between two vectors: 1 where both are zero, 0 where one is.
+fn cosine(a: &[f32], b: &[f32]) -> f64 {
+    let [mut aa, mut bb, mut ab] = [0f64; 3];
+    for (a, b) in a.iter().zip(b) {
+        let (a, b) = (f64::from(*a), f64::from(*b));
+        if a.is_finite() && b.is_finite() {
+            aa += a * a;
+            bb += b * b;
+            ab += a * b;
+        }
+    }
+    match (aa == 0.0, bb == 0.0) {
+        (true, true) => 1.0,
+        (true, false) | (false, true) => 0.0,
+        (false, false) => ab / (aa.sqrt() * bb.sqrt()),
+    }
+}
+
+/// The place of the largest, the first of equal ones.
+fn largest(values: &[f32]) -> usize {
+    (0..values.len()).fold(
+        0,
+        |best, at| if values[at] > values[best] { at } else { best },
+    )
+}
+
+/// The Concat that makes a value, or of which it is the transpose: its name and an input's, and where in the value
+/// that input lies, for each.
+fn joined(graph: &Graph, mut id: ValueId) -> Vec<((String, String), [usize; 3])> {
+    // Of each dimension of the Concat its place in the value.
+    let shape = &graph.values[id.0].shape;
+    let mut places: Vec<usize> = (0..shape.len()).collect();
+    while let Some(node) = graph.nodes.iter().find(|node| node.output == id) {
+        let axis = match &node.op {
+            Op::Identity => None,
+            Op::Onnx(op) if op.kind == "Transpose" => {
+                let Some(perm) = op.ints("perm").filter(|perm| perm.len() == places.len()) else {
+                    break;
+                };
+                let mut turned = vec![0; places.len()];
+                for (to, from) in perm.iter().enumerate() {
+                    match usize::try_from(*from)
+                        .ok()
+                        .and_then(|from| turned.get_mut(from))
+                    {
+                        Some(place) => *place = places[to],
+                        None => return Vec::new(),
+                    }
+                }
+                places = turned;
+                None
+            }
+            Op::Onnx(op) if op.kind == "Concat" => {
+                let axis = op.int("axis", 0);
+                usize::try_from(if axis < 0 {
+                    axis + shape.len() as i64
+                } else {
+                    axis
+                })
+                .ok()
+            }
+            Op::Concat { axis } => Some(*axis),
+            _ => break,
+        };
+        let Some(axis) = axis else {
+            id = node.inputs[0];
+            continue;
+        };
+        let inputs = &node.inputs;
+        let Some(&place) = places
+            .get(axis)
+            .filter(|_| (2..=MOST_PARTS).contains(&inputs.len()))
+        else {
+            break;
+        };
+        let inner: usize = shape[place + 1..].iter().product();
+        let mut first = 0;
+        let part = |id: &ValueId| {
+            let value = &graph.values[id.0];
+            let len = value.shape.get(axis).map_or(0, |size| size * inner);
+            let slice = [shape[place] * inner, first, len];
+            first += len;
+            ((node.name.clone(), value.name.clone()), slice)
+        };
+        return inputs.iter().map(part).collect();
+    }
+    Vec::new()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,137 @@
+//! Comparisons against figures that are worked out by themselves.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::graph::{Node, OnnxAttribute, OnnxOp, Value};
+
+/// Several inputs that a Concat joins along a dimension, and the transpose of what it gives.
+fn graph(shape: [usize; 3], axis: usize, sizes: &[usize], perm: [usize; 3]) -> Graph {
+    let mut graph = Graph::default();
+    let sized = |size: usize| {
+        let mut shape = shape.to_vec();
+        shape[axis] = size;
+        shape
+    };
+    let mut value = |name: String, shape: Vec<usize>| {
+        graph.values.push(Value::new(name, shape, None));
+        ValueId(graph.values.len() - 1)
+    };
+    let parts = sizes.iter().enumerate();
+    let parts: Vec<ValueId> = parts
+        .map(|(i, size)| value(format!("part{i}"), sized(*size)))
+        .collect();
+    let whole = sized(sizes.iter().sum());
+    let turned = perm.iter().map(|from| whole[*from]).collect();
+    let [joined, output] = [
+        value("joined".to_owned(), whole),
+        value("y".to_owned(), turned),
+    ];
+    let perm = perm.iter().map(|from| *from as i64).collect();
+    let attributes = vec![("perm".to_owned(), OnnxAttribute::Ints(perm))];
+    let node = |name: &str, op, inputs: &[ValueId], output| Node {
+        name: name.to_owned(),
+        op,
+        inputs: inputs.to_vec(),
+        output,
+    };
+    let transpose = Op::Onnx(Box::new(OnnxOp::new("Transpose", 1, attributes)));
+    graph.nodes = vec![
+        node("join", Op::Concat { axis }, &parts, joined),
+        node("turn", transpose, &[joined], output),
+    ];
+    (graph.inputs, graph.outputs) = (parts, vec![output]);
+    graph
+}
+
+proptest! {
+    #[test]
+    fn a_part_is_what_its_input_puts_into_the_output(
+        shape in [1usize..4, 1usize..4, 1usize..4],
+        axis in 0usize..3,
+        sizes in prop::collection::vec(1usize..4, 2..4),
+        perm in Just([0usize, 1, 2]).prop_shuffle(),
+    ) {
+        let graph = graph(shape, axis, &sizes, perm);
+        let comparison = Comparison::new(&graph);
+        prop_assert_eq!(comparison.parts.len(), sizes.len() + 1);
+        // Every value of the output says which part it is of.
+        let dims = &graph.values[graph.outputs[0].0].shape;
+        let place = perm.iter().position(|from| *from == axis).unwrap();
+        let part = |index: usize| {
+            let inner: usize = dims[place + 1..].iter().product();
+            let at = index / inner % dims[place];
+            let ends = sizes.iter().scan(0, |end, size| { *end += size; Some(*end) });
+            ends.take_while(|end| *end <= at).count()
+        };
+        let all: usize = dims.iter().product();
+        let output: Vec<f32> = (0..all).map(|index| part(index) as f32).collect();
+        for (at, part) in comparison.parts[1..].iter().enumerate() {
+            let found = part.of(&output);
+            prop_assert_eq!(found.len() * sizes.iter().sum::<usize>(), all * sizes[at]);
+            prop_assert!(found.iter().all(|v| *v == at as f32));
+            let concat = Some(("join".to_owned(), format!("part{at}")));
+            prop_assert_eq!(&part.concat, &concat);
+        }
+    }
+}
+
+/// A graph whose only output is one of its inputs.
+fn output(element: Element, shape: &[usize]) -> Graph {
+    let mut value = Value::new("y", shape.to_vec(), None);
+    value.element = element;
+    Graph {
+        values: vec![value],
+        inputs: vec![ValueId(0)],
+        outputs: vec![ValueId(0)],
+        ..Graph::default()
+    }
+}
+
+#[test]
+fn figures_are_those_of_their_definitions() {
+    let mut found = Comparison::new(&output(Element::F32, &[1, 3]));
+    found.add(&[vec![3.0, 4.0, 0.0]], &[vec![3.0, 4.0, 0.0]]);
+    found.add(&[vec![3.0, 4.0, 0.0]], &[vec![4.0, 3.0, 0.0]]);
+    let part = &found.parts[0];
+    assert!((part.cosine(2) - (1.0 + 24.0 / 25.0) / 2.0).abs() < 1e-12);
+    assert!((part.db() - 10.0 * (50f64 / 2.0).log10()).abs() < 1e-9);
+    assert_eq!(part.agreement(), Some(0.5));
+    assert!((found.loss() - 2.0 / 50.0).abs() < 1e-12);
+    assert!(part.is_lost(2) && !found.reaches(0.9) && found.reaches(0.5));
+}
+
+#[test]
+fn each_bound_alone_makes_an_output_lost() {
+    let after = |shape: &[usize], pairs: &[([f32; 2], [f32; 2])]| {
+        let mut found = Comparison::new(&output(Element::F32, shape));
+        pairs
+            .iter()
+            .for_each(|(a, b)| found.add(&[a.to_vec()], &[b.to_vec()]));
+        found.parts[0].is_lost(found.images)
+    };
+    // The right direction and half the size: 6 dB.
+    assert!(after(&[1, 2, 1], &[([2.0, 2.0], [1.0, 1.0])]));
+    assert!(!after(&[1, 2, 1], &[([2.0, 2.0], [1.5, 1.5])]));
+    // A small image's direction is lost, which a large one's energy hides.
+    let large = ([100.0, 0.0], [100.0, 0.0]);
+    assert!(after(&[1, 2, 1], &[large, ([1.0, 0.0], [0.0, 1.0])]));
+    // The largest is another.
+    let close = ([1.0, 1.01], [1.01, 1.0]);
+    assert!(after(&[1, 2], &[close]) && !after(&[1, 2, 1], &[close]));
+    // What isn't finite any more is lost, and what never was says nothing.
+    assert!(after(&[1, 2, 1], &[([1.0, 1.0], [1.0, f32::NAN])]));
+    assert!(!after(
+        &[1, 2, 1],
+        &[([1.0, f32::INFINITY], [1.0, f32::INFINITY])]
+    ));
+}
+
+#[test]
+fn whole_numbers_agree_or_not() {
+    let mut found = Comparison::new(&output(Element::I64, &[1, 4]));
+    found.add(&[vec![7.0, 1.0, 2.0, 3.0]], &[vec![7.0, 1.0, 2.0, 9.0]]);
+    let part = &found.parts[0];
+    assert_eq!((part.agreement(), found.loss()), (Some(0.75), 0.25));
+    assert!(part.is_lost(1) && found.reaches(0.75) && !found.reaches(0.8));
+}

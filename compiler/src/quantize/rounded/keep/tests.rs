@@ -1,0 +1,142 @@
+//! Nodes in float against the definition of what is rounded then.
+
+use super::*;
+use crate::float;
+use crate::graph::{Data, Value};
+use crate::onnx;
+use crate::passes;
+use crate::quantize::{Mode, Options};
+
+/// Two dense layers with a sum around the second.
+fn graph() -> Graph {
+    let mut graph = Graph::default();
+    let data = |from: usize| {
+        let one = |i: usize| ((i + from) * 7919 % 211) as f32 / 211.0 - 0.45;
+        Some(Data::F32((0..144).map(one).collect()))
+    };
+    let mut define = |name: &str, shape: &[usize], data: Option<Data>| {
+        graph.values.push(Value::new(name, shape.to_vec(), data));
+        ValueId(graph.values.len() - 1)
+    };
+    let x = define("x", &[1, 12], None);
+    let [w1, w2] = [1, 2].map(|k| define(&format!("w{k}"), &[12, 12], data(31 * k)));
+    let [a, b, c, y] = ["a", "b", "c", "y"].map(|name| define(name, &[1, 12], None));
+    let gemm = || Op::Gemm { trans_b: true };
+    for (name, op, inputs, output) in [
+        ("first", gemm(), vec![x, w1], a),
+        ("relu", Op::Relu, vec![a], b),
+        ("second", gemm(), vec![b, w2], c),
+        ("sum", Op::Add, vec![c, b], y),
+    ] {
+        graph.push(name, op, inputs, output);
+    }
+    graph.inputs = vec![x];
+    graph.outputs = vec![y];
+    graph
+}
+
+fn image(k: usize) -> Vec<f32> {
+    let one = |i: usize| ((i * 37 + k * 101) % 64) as f32 / 32.0 - 1.0;
+    (0..12).map(one).collect()
+}
+
+fn kept(names: &[&str]) -> Quantized {
+    let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+    let images: Vec<Vec<f32>> = (0..5).map(image).collect();
+    let calibrated = Calibrated::new(
+        graph(),
+        &images.as_slice(),
+        &Options::new(Mode::Multiply),
+        &names,
+    );
+    let calibrated = calibrated.unwrap();
+    calibrated
+        .quantize(&Options::new(Mode::Multiply), &Kept::new())
+        .unwrap()
+}
+
+#[test]
+fn every_choice_of_nodes_rounds_what_is_between_and_compiles() {
+    let all = ["first", "relu", "second", "sum"];
+    for choice in 0..16usize {
+        let mut is_kept: Vec<bool> = (0..4).map(|node| choice >> node & 1 == 1).collect();
+        let names: Vec<&str> = (0..4)
+            .filter(|node| is_kept[*node])
+            .map(|node| all[node])
+            .collect();
+        let quantized = kept(&names);
+        // What alone reads a kept product, as its activation function, is kept, too.
+        is_kept[1] |= is_kept[0];
+        let rounded = |name: &str| {
+            quantized
+                .graph
+                .values
+                .iter()
+                .any(|v| v.name == format!("{name}.int8"))
+        };
+        let [first, relu, second, sum] = is_kept[..] else {
+            unreachable!()
+        };
+        assert_eq!(rounded("a"), !first && relu, "{names:?}");
+        assert_eq!(rounded("b"), !(relu && second && sum), "{names:?}");
+        assert_eq!(rounded("c"), !(second && sum), "{names:?}");
+        assert_eq!(rounded("y"), !sum, "{names:?}");
+        // The host may begin with the input where something is rounded behind it, and an output needs int8.
+        let begins = first && !(relu && second && sum);
+        assert_eq!(rounded("x"), !begins, "{names:?}");
+        // A file says the same.
+        let read = onnx::load(&onnx::save(&quantized.graph)).unwrap();
+        for graph in [&quantized.graph, &read] {
+            passes::quantized(graph).unwrap();
+            let [found, of_file] =
+                [&quantized.graph, graph].map(|g| float::run(g, &image(9)).unwrap());
+            assert_eq!(found, of_file);
+        }
+    }
+}
+
+#[test]
+fn kept_weights_are_those_of_the_model() {
+    let quantized = kept(&["second"]);
+    let weights = |node: &str| {
+        let node = quantized
+            .graph
+            .nodes
+            .iter()
+            .find(|n| n.name == node)
+            .unwrap();
+        quantized.graph.values[node.inputs[1].0].data.clone()
+    };
+    assert_eq!(weights("second"), graph().values[2].data);
+    assert_eq!(weights("first"), None);
+}
+
+#[test]
+fn nodes_go_by_their_outputs_too_and_unknown_ones_are_refused() {
+    assert_eq!(kept(&["c"]).kept, kept(&["second"]).kept);
+    let named = named(&graph(), &["third".to_owned()]);
+    assert!(named.unwrap_err().to_string().contains("third"));
+}
+
+#[test]
+fn groups_hold_what_makes_a_layer_and_what_reads_it() {
+    let quantized = kept(&[]);
+    let images: Vec<Vec<f32>> = (0..3).map(image).collect();
+    let report = crate::quantize::report(&quantized, &images, &|_, _| true)
+        .unwrap()
+        .unwrap();
+    let groups = quantized.groups(&report);
+    let mut layers: Vec<&LayerError> = report.layers.iter().collect();
+    layers.sort_by(|a, b| a.output_db.total_cmp(&b.output_db));
+    assert_eq!(groups.len(), layers.len());
+    for (group, layer) in groups.iter().zip(layers) {
+        let expected: &[usize] = match &layer.name[..] {
+            "x" => &[0, 1],
+            "relu" => &[0, 1, 2, 3],
+            "second" => &[2, 3],
+            "sum" => &[3],
+            other => panic!("no layer {other}"),
+        };
+        assert!(group.iter().eq(expected), "{}", layer.name);
+    }
+}
