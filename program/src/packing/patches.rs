@@ -107,6 +107,7 @@ impl Patches {
 
     /// Packs a band. A row of patches of all images is written before the next, so that tiles are
     /// in the cache while their rows come.
+    #[inline]
     pub fn pack(&self, band: &mut Band<'_>) {
         let (block, lanes) = (self.block, self.lanes);
         let width = self.columns_out;
