@@ -234,7 +234,8 @@ fn what_the_host_takes_is_told() {
     for says in [
         "on the host  nodes  operators",
         "curve0           2  Sigmoid, Tanh",
-        "4 operators on the host, in 2 of 4 layers: 1152 B read for each pass, 1152 B written",
+        // What they give at the end stays a float.
+        "4 operators on the host, in 2 of 3 layers: 576 B read for each pass, 576 B written",
     ] {
         assert!(out.replace("\n  ", " ").contains(says), "{says}: {out}");
     }
@@ -242,7 +243,7 @@ fn what_the_host_takes_is_told() {
     let host = &found["host"];
     assert_eq!(
         (&host["ops"], &host["bytes_read"]),
-        (&4.into(), &1152.into())
+        (&4.into(), &576.into())
     );
     assert_eq!(found["layers"][1]["host"]["ops"], 2);
     assert!(host.get("estimate_ms").is_none(), "it was measured: {host}");
@@ -297,7 +298,7 @@ fn the_host_computes_what_it_is_allowed_to() {
     let reasons = &found["flush_reasons"];
     assert_eq!(
         (&reasons["next_layer_elsewhere"], &reasons["host_read"]),
-        (&2.into(), &0.into())
+        (&1.into(), &1.into())
     );
     assert_eq!(found["mismatches"], serde_json::json!([]));
     assert_eq!(found["hazards"], serde_json::json!([]));
@@ -308,7 +309,7 @@ fn the_host_computes_what_it_is_allowed_to() {
         .map(|l| l["kind"].clone());
     let kinds: Vec<_> = kinds.collect();
     let pair = ["conv", "host Sigmoid, Tanh"];
-    assert_eq!(kinds, [pair, pair].concat());
+    assert_eq!(kinds, [pair[0], pair[1], pair[0]]);
     assert_eq!(found["host_segments"], 2);
     for device in [
         &["--device", "oracle"][..],
@@ -404,7 +405,7 @@ fn a_float_model_is_quantized_on_the_way() {
     let (status, out, error) = vta(&folder, &args);
     assert_eq!(status, 0, "{error}");
     assert!(
-        out.contains("4 operators on the host, in 2 of 4 layers") && out.contains("bit for bit"),
+        out.contains("4 operators on the host, in 2 of 3 layers") && out.contains("bit for bit"),
         "{out}"
     );
 }
@@ -452,8 +453,8 @@ fn a_softmax_at_the_end_is_the_confidence() {
     let confidences = top.iter().map(|t| t["confidence"].as_f64().unwrap());
     let all: Vec<f64> = confidences.collect();
     let sum: f64 = all.iter().sum();
-    // Each is rounded to a step of 1/127 of the largest.
-    assert!((sum - 1.0).abs() < 0.1, "{sum}");
+    // What the host gives at the end is no int8, and it isn't a Softmax of a Softmax.
+    assert!((sum - 1.0).abs() < 1e-3, "{sum}");
     assert!(all[0] > 4.0 / 108.0, "{all:?}");
 }
 

@@ -109,11 +109,11 @@ fn every_output_is_told_and_written() {
         let real = |image: &Vec<f32>| -> Vec<f32> {
             let int8 = image
                 .iter()
-                .map(|v| (v / input.scale).round_ties_even() as i8);
+                .map(|v| ((v / input.scale).round_ties_even() as i32 + input.zero) as i8);
             let all = reference::run(&network, &int8.collect::<Vec<_>>()).unwrap();
             all[id.0]
                 .iter()
-                .map(|&q| f32::from(q) * tensor.scale)
+                .map(|&q| (i32::from(q) - tensor.zero) as f32 * tensor.scale)
                 .collect()
         };
         images.iter().flat_map(real).collect()

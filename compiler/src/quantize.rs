@@ -41,12 +41,12 @@ use insert::Given;
 pub use insert::apply;
 pub(crate) use insert::apply_with;
 pub use method::Method;
-pub use mode::{Mode, WeightMethod, WeightScales, ZeroPoints};
+pub use mode::{Mode, Scale, WeightMethod, WeightScales, ZeroPoints};
 pub use options::Options;
 pub use report::compare::{Comparison, LEAST_AGREEMENT, LEAST_COSINE, LEAST_DB, Part};
 pub use report::{LayerError, Report, report};
 pub use rounded::Kept;
-pub use scales::{Scale, Scales, calibrate, choose, equal_scales};
+pub use scales::{Scales, calibrate, choose, equal_scales};
 
 /// Quantises a float graph with calibration images (preprocessed, float32, NCHW).
 ///
@@ -121,6 +121,20 @@ impl Calibrated {
     /// The float network, whose outputs are those that a quantised one should have.
     pub fn float(&self) -> &Graph {
         &self.plain.source
+    }
+
+    /// Names and multiply-adds and values for one image of nodes that stay in float.
+    pub fn kept<'a>(&'a self, kept: &'a Kept) -> impl Iterator<Item = (&'a str, u64, u64)> {
+        let graph = self.float();
+        let node = |index: &usize| {
+            let node = &graph.nodes[*index];
+            (
+                &node.name[..],
+                graph.node_macs(node),
+                graph.node_values(node),
+            )
+        };
+        kept.iter().map(node)
     }
 
     /// Whether channels were equalised, so that there is a choice.

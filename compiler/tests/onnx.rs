@@ -201,12 +201,12 @@ fn quantized_networks_compute_what_the_float_one_does() {
         for image in &images {
             let int8: Vec<i8> = image
                 .iter()
-                .map(|v| (v / input.scale).round().clamp(-128.0, 127.0) as i8)
+                .map(|v| ((v / input.scale).round() + input.zero as f32).clamp(-128.0, 127.0) as i8)
                 .collect();
             let got = vta_compiler::reference::run(&network, &int8).unwrap();
             let expected = &float::run(&graph, image).unwrap()[0];
             for (q, e) in got[network.outputs[0].0].iter().zip(expected) {
-                let got = f32::from(*q) * output.scale;
+                let got = (i32::from(*q) - output.zero) as f32 * output.scale;
                 assert!(
                     (got - e).abs() < 0.06,
                     "{mode:?}: {got} for {e}, step {}",
@@ -427,12 +427,12 @@ fn grouped_convolutions_are_quantized_like_others() {
             [network.inputs[0], network.outputs[0]].map(|id| &network.tensors[id.0]);
         let int8: Vec<i8> = image
             .iter()
-            .map(|v| (v / input.scale).round() as i8)
+            .map(|v| ((v / input.scale).round() as i32 + input.zero) as i8)
             .collect();
         let got = vta_compiler::reference::run(&network, &int8).unwrap();
         let expected = &float::run(&graph, &image).unwrap()[0];
         for (q, e) in got[network.outputs[0].0].iter().zip(expected) {
-            let got = f32::from(*q) * output.scale;
+            let got = (i32::from(*q) - output.zero) as f32 * output.scale;
             assert!(
                 (got - e).abs() < 2.5 * output.scale,
                 "{got} for {e}, step {}",

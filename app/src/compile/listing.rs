@@ -15,10 +15,7 @@ use crate::options::Target;
 use crate::options::names::LISTING;
 use crate::watch::Watch;
 
-/// What a reader of instructions has to know first.
-pub const LEGEND: &str = "pop_prev and pop_next wait for a token of the module before or behind, in the order load, \
-                          compute, store; push_prev and push_next give one. A load or store without y_size does \
-                          nothing else";
+pub use crate::compile::listing_html::LEGEND;
 
 /// As [`bundle::bundle()`], with the listing of what the device runs.
 ///

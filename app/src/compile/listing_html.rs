@@ -5,7 +5,10 @@ use vta_files::printable;
 use vta_isa::Uop;
 use vta_program::listing::{Columns, ListedLayer, Listing};
 
-use super::listing::LEGEND;
+/// What a reader of instructions has to know first.
+pub const LEGEND: &str = "pop_prev and pop_next wait for a token of the module before or behind, in the order load, \
+                          compute, store; push_prev and push_next give one. A load or store without y_size does \
+                          nothing else";
 
 const STYLE: &str = include_str!("listing_html/page.css");
 

@@ -4,8 +4,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use vta_driver::Program;
-
 use crate::check;
 use crate::compile::{Compiled, Plans, dump};
 use crate::device::Setup;
@@ -73,7 +71,7 @@ pub fn run(args: &RunOptions, watch: &dyn Watch) -> Result<Outcome> {
     let facts = feeds.facts()?;
     let mut found = found?;
     let wall = started.elapsed();
-    let images = image_outcomes(&program, &found.outputs, facts, count, args)?;
+    let images = image_outcomes(&session.pool.network, &found.outputs, facts, count, args)?;
     found.outputs.clear();
     if let Some(path) = &args.output {
         outputs::save(path, &outputs, &images)?;
@@ -289,7 +287,7 @@ fn refuse(args: &RunOptions, model: &Model) -> Result<()> {
 
 /// What is kept of each image, in their order, of what all outputs are.
 fn image_outcomes(
-    program: &Program,
+    network: &Compiled,
     found: &[Output],
     mut facts: Facts,
     count: usize,
@@ -300,7 +298,7 @@ fn image_outcomes(
         Values::Real(_) | Values::Int8(_) => Ok(output.real()),
     };
     let all: Vec<Vec<f32>> = found.iter().map(real).collect::<Result<_>>()?;
-    let are_confidences = ends_in_softmax(program);
+    let are_confidences = ends_in_softmax(&network.program, network.ends.as_deref());
     let outcome = |index: usize| {
         let of_image = |values: &'_ Vec<f32>| {
             let len = values.len() / count;

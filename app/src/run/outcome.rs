@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use vta_compiler::graph::Element;
+use vta_compiler::host::{EndOutput, Ends};
 use vta_driver::{Program, Traffic};
 
 use crate::device::totals::Totals;
@@ -82,8 +83,15 @@ pub fn rank(logits: &[f32], are_confidences: bool, top: usize) -> Vec<(usize, f3
     ranking
 }
 
-/// Whether the outputs of a program are confidences already.
-pub fn ends_in_softmax(program: &Program) -> bool {
+/// Whether the output of a network is confidences already: what its program gives, or the host behind it.
+pub fn ends_in_softmax(program: &Program, ends: Option<&Ends>) -> bool {
+    if let Some(ends) = ends
+        && let [EndOutput::Value { .. }] = ends.outputs()
+    {
+        // Of the nodes behind the program the last one gives the only output.
+        let mut parts = ends.parts().filter(|(part, ..)| *part == "exit");
+        return parts.any(|(_, nodes, _)| nodes.last().is_some_and(|(_, kind)| kind == "Softmax"));
+    }
     let output = program.outputs.first();
     let mut layers = program.layers.iter();
     // The last of a segment's operators gives its output.

@@ -9,10 +9,10 @@ use super::calibration::Observed;
 use super::correct;
 use super::error::QuantizeError;
 use super::method::best_scale;
-use super::mode::{Mode, WeightMethod, WeightScales};
+use super::mode::{Mode, Scale, WeightMethod, WeightScales};
 use super::options::Options;
 use super::rounded::{Kept, refuse_quantized};
-use super::scales::{Scale, Scales};
+use super::scales::Scales;
 use super::slices::{Slices, are_finite, largest};
 use crate::graph::{Data, Element, Graph, Node, Op, Value, ValueId};
 

@@ -4,8 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use super::histogram::Histogram;
-use super::mode::Mode;
-use super::scales::Scale;
+use super::mode::{Mode, Scale};
 
 /// The scale of values that are all zero.
 const NO_SCALE: f32 = 1.0 / 128.0;

@@ -38,3 +38,19 @@ pub enum ZeroPoints {
     /// Those that gain more by it than it costs cycles.
     Auto,
 }
+
+/// What the int8 values of a tensor mean: `step * (value - zero)`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Scale {
+    /// Real value of one step.
+    pub step: f32,
+    /// The value that means 0.
+    pub zero: i8,
+}
+
+impl Scale {
+    /// One whose 0 means 0.
+    pub const fn symmetric(step: f32) -> Self {
+        Self { step, zero: 0 }
+    }
+}

@@ -3,6 +3,7 @@
 
 mod advice;
 pub mod compare;
+mod groups;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};

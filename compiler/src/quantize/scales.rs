@@ -8,7 +8,7 @@ use super::calibration::{Observed, observe};
 use super::error::QuantizeError;
 use super::histogram::Histogram;
 use super::method::{Zero, within};
-use super::mode::{Mode, ZeroPoints};
+use super::mode::{Mode, Scale, ZeroPoints};
 use super::options::Options;
 use super::rounded::{Kept, rounded};
 use crate::graph::{Graph, Node, Op, ValueId};
@@ -16,22 +16,6 @@ use crate::operators::fields::Steps;
 
 /// Steps so many times apart aren't shared by what a network ends with.
 const FAR: f32 = 4.0;
-
-/// What the int8 values of a tensor mean: `step * (value - zero)`.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Scale {
-    /// Real value of one step.
-    pub step: f32,
-    /// The value that means 0.
-    pub zero: i8,
-}
-
-impl Scale {
-    /// One whose 0 means 0.
-    pub const fn symmetric(step: f32) -> Self {
-        Self { step, zero: 0 }
-    }
-}
 
 /// Scales of a graph's values, by index; `None` for values that need none.
 pub type Scales = Vec<Option<Scale>>;

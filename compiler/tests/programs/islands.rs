@@ -46,14 +46,14 @@ fn compared(float: &Graph) -> (QGraph, Vec<f32>) {
     for image in images() {
         let int8: Vec<i8> = image
             .iter()
-            .map(|v| (v / input.scale).round_ties_even() as i8)
+            .map(|v| ((v / input.scale).round_ties_even() as i32 + input.zero) as i8)
             .collect();
         let all = reference::run(&network, &int8).unwrap();
         let expected = float::run(float, &image).unwrap();
         for (far, (id, expected)) in far.iter_mut().zip(network.outputs.iter().zip(expected)) {
-            let scale = network.tensors[id.0].scale;
+            let out = &network.tensors[id.0];
             for (q, real) in all[id.0].iter().zip(expected) {
-                *far = far.max((f32::from(*q) - real / scale).abs());
+                *far = far.max(((i32::from(*q) - out.zero) as f32 - real / out.scale).abs());
             }
         }
     }

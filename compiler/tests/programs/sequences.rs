@@ -91,17 +91,17 @@ fn check(graph: &Graph, len: usize) -> Result<(), TestCaseError> {
         .iter()
         .filter(|n| matches!(n.op, QOp::Host { .. }));
     prop_assert_eq!((of_host.count(), network.ends.is_none()), (0, true));
-    let scale = network.tensors[network.inputs[0].0].scale;
+    let input = &network.tensors[network.inputs[0].0];
     for image in &images {
         let int8: Vec<i8> = image
             .iter()
-            .map(|v| (v / scale).round_ties_even() as i8)
+            .map(|v| ((v / input.scale).round_ties_even() as i32 + input.zero) as i8)
             .collect();
         let all = reference::run(&network, &int8).unwrap();
         let expected = float::run(graph, image).unwrap().remove(0);
         let out = &network.tensors[network.outputs[0].0];
         for (q, real) in all[network.outputs[0].0].iter().zip(expected) {
-            let far = (f32::from(*q) - real / out.scale).abs();
+            let far = ((i32::from(*q) - out.zero) as f32 - real / out.scale).abs();
             prop_assert!(far < 12.0, "{far} steps of {}", out.scale);
         }
     }

@@ -7,7 +7,7 @@
 
 use super::super::histogram::Histogram;
 use super::super::method::mean_squared_error;
-use super::Scale;
+use super::super::mode::Scale;
 use crate::graph::{Graph, Node, Op};
 use crate::operators::fields::Steps;
 use crate::qgraph::window::Pads;

@@ -315,15 +315,16 @@ fn the_first_operand_of_a_gemm_may_be_transposed() {
         let is_host = |n: &QNode| matches!(n.op, QOp::Host { .. });
         let found = network.nodes.iter().any(is_host);
         assert_eq!(found, hosted, "{operands:?}: {network}");
-        let scale = |id: TensorId| network.tensors[id.0].scale;
+        let tensor = |id: TensorId| &network.tensors[id.0];
         let [input, output] = [network.inputs[0], network.outputs[0]];
-        let round = |v: &f32| (v / scale(input)).round() as i8;
+        let round = |v: &f32| ((v / tensor(input).scale).round() as i32 + tensor(input).zero) as i8;
         let int8: Vec<i8> = super::image().iter().map(round).collect();
         let found = &reference::run(&network, &int8).unwrap()[output.0];
         assert_eq!(found.len(), expected.len());
         for (q, e) in found.iter().zip(&expected) {
-            let off = (f32::from(*q) * scale(output) - e).abs();
-            assert!(off <= 0.1 + scale(output), "{operands:?}: {q} for {e}");
+            let step = tensor(output).scale;
+            let off = ((i32::from(*q) - tensor(output).zero) as f32 * step - e).abs();
+            assert!(off <= 0.1 + step, "{operands:?}: {q} for {e}");
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Nodes in float against the definition of what is rounded then.
 
+use super::super::super::{Calibrated, LayerError, Quantized};
 use super::*;
 use crate::float;
 use crate::graph::{Data, Value};
