@@ -80,6 +80,12 @@ def results(path, draw_seed):
         return [np.array(str(error).partition("Status Message")[2])]
 
 
+def stated(path, names):
+    """Whether a file says the types of values."""
+    graph = onnx.load(path).graph
+    return {value.name for value in [*graph.input, *graph.output, *graph.value_info]}.issuperset(names)
+
+
 def refusal(path):
     """Why onnx's checker refuses a file; nothing where it doesn't."""
     try:
@@ -95,10 +101,11 @@ def fault(vta, path, folder, inputs, outputs):
     command = [vta, "cut", path, "--inputs", ",".join(inputs), "--outputs", ",".join(outputs), "-o", ours]
     done = subprocess.run([str(word) for word in command], capture_output=True, text=True, timeout=120)
     if done.returncode:
-        return done.stderr.strip()
+        # A part begins only with values whose type is known; its own message says so.
+        return "" if "neither the file says" in done.stderr and not stated(path, inputs) else done.stderr.strip()
     onnx.utils.extract_model(str(path), str(theirs), inputs, outputs, check_model=False)
-    # What its file keeps onnx from accepting, as a type that is missing, a part may have from it.
-    if not refusal(path) and (text := refusal(ours)):
+    # The type of a value is what its file says: none where it says none, which onnx's checker refuses.
+    if stated(path, [*inputs, *outputs]) and not refusal(path) and (text := refusal(ours)):
         return text
     pair = [onnx.load(part).graph for part in (ours, theirs)]
     nodes = [sorted(node.SerializeToString(deterministic=True) for node in graph.node) for graph in pair]
