@@ -63,12 +63,10 @@ def boxes_and_scores():
     return onnx_bytes(nodes, {"x": ("f", [1, 3, 8, 8])}, {"y": ("f", [1, 6, 8, 8])}, constants)
 
 
-def test_a_part_that_loses_its_meaning_is_named_and_can_stay_in_float(boxes_and_scores):
+def test_parts_that_are_far_apart_keep_their_meaning(boxes_and_scores):
     images = pictures(20, shape=(3, 8, 8))
-    with pytest.warns(pyvta.VtaWarning, match=r"scores of y: .*`keep_float` join"):
-        lost = pyvta.quantize(boxes_and_scores, images)
-    parts = {part["part"]: part for part in lost.fidelity["outputs"]}
-    assert parts["scores"]["lost"] and not parts["boxes"]["lost"] and not parts[None]["lost"]
+    alone = pyvta.quantize(boxes_and_scores, images)
+    assert not any(part["lost"] for part in alone.fidelity["outputs"])
     kept = pyvta.quantize(boxes_and_scores, images, keep_float="join")
     assert not any(part["lost"] for part in kept.fidelity["outputs"])
     [node] = kept.fidelity["keep_float"]
@@ -83,7 +81,7 @@ def test_as_few_nodes_as_reach_the_target_stay_in_float(boxes_and_scores):
     images = pictures(20, shape=(3, 8, 8))
     model = pyvta.quantize(boxes_and_scores, images, keep_float="AUTO", target=0.98)
     names = [node["name"] for node in model.fidelity["keep_float"]]
-    assert "join" in names and len(names) < 6
+    assert len(names) < 6
     assert all(part["cosine"] >= 0.98 for part in model.fidelity["outputs"])
 
 
