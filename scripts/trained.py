@@ -8,7 +8,6 @@ import importlib.metadata
 import json
 import logging
 import re
-import subprocess
 import sys
 import textwrap
 import time
@@ -18,6 +17,7 @@ from pathlib import Path
 import numpy as np
 
 import trained_small
+from coverage import command
 from trained_sources import Missing, Sources
 
 warnings.filterwarnings("ignore")
@@ -26,8 +26,6 @@ logging.disable(logging.WARNING)
 # The options of `vta quantize` whose results the table has.
 OURS = {"default": [], "min-max": ["--method", "min-max", "--no-equalize"]}
 PEERS = ["S8S8", "U8U8", "ends in float"]
-# The longest that one command may take, in seconds.
-LIMIT = 1200
 
 
 def session(path, optimization="DISABLE_ALL", threads=1):
@@ -90,15 +88,6 @@ def reference(path, given):
     run = session(path)
     rows = [[sampled(np.asarray(values, np.float32)) for values in run.run(None, feed)] for feed in given.feeds("test")]
     return {output.name: np.stack([row[k] for row in rows]) for k, output in enumerate(run.get_outputs())}
-
-
-def command(arguments):
-    """A command's output; its last line of errors is raised."""
-    done = subprocess.run(list(map(str, arguments)), capture_output=True, text=True, timeout=LIMIT)
-    if done.returncode != 0:
-        lines = (done.stderr or done.stdout).strip().splitlines() or ["it printed nothing"]
-        raise RuntimeError(lines[-1].replace("error: ", ""))
-    return done.stdout
 
 
 def ours(vta, model, given, expected):

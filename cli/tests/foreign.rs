@@ -2,12 +2,15 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod common;
+#[path = "common/proto.rs"]
+mod proto;
 
 #[cfg(target_os = "linux")]
 use std::path::Path;
 
 use assert_cmd::Command;
 use common::{file, root, succeeds, vta};
+use proto::{message, number, text};
 use tempfile::TempDir;
 
 /// 2^40 steps of one instruction.
@@ -308,29 +311,6 @@ fn names_of_files_are_never_taken_for_options() {
             "{command:?}: {error}"
         );
     }
-}
-
-fn varint(mut value: usize) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    while value > 127 {
-        bytes.push(value as u8 | 128);
-        value >>= 7;
-    }
-    bytes.push(value as u8);
-    bytes
-}
-
-fn number(field: usize, value: usize) -> Vec<u8> {
-    [varint(field << 3), varint(value)].concat()
-}
-
-fn message(field: usize, parts: &[Vec<u8>]) -> Vec<u8> {
-    let body = parts.concat();
-    [varint(field << 3 | 2), varint(body.len()), body].concat()
-}
-
-fn text(field: usize, text: &str) -> Vec<u8> {
-    message(field, &[text.as_bytes().to_vec()])
 }
 
 fn value(field: usize, name: &str, channels: usize) -> Vec<u8> {

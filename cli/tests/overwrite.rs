@@ -8,32 +8,12 @@ use std::fs;
 use std::path::Path;
 use std::process::Stdio;
 
+#[path = "common/proto.rs"]
+mod proto;
+
 use assert_cmd::Command;
+use proto::{message, number, text};
 use tempfile::TempDir;
-
-/// A number as protobuf has it.
-fn varint(mut value: usize) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    while value > 127 {
-        bytes.push(value as u8 | 128);
-        value >>= 7;
-    }
-    bytes.push(value as u8);
-    bytes
-}
-
-fn number(field: usize, value: usize) -> Vec<u8> {
-    [varint(field << 3), varint(value)].concat()
-}
-
-fn message(field: usize, parts: &[Vec<u8>]) -> Vec<u8> {
-    let body = parts.concat();
-    [varint(field << 3 | 2), varint(body.len()), body].concat()
-}
-
-fn text(field: usize, text: &str) -> Vec<u8> {
-    message(field, &[text.as_bytes().to_vec()])
-}
 
 /// x [1, 4] times weights [4, 4], which lie in the file `w.data`.
 fn model() -> Vec<u8> {
