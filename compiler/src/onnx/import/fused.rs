@@ -273,10 +273,16 @@ impl Parts<'_> {
     /// `x / 2 * (1 + erf(x / sqrt(2)))`.
     fn gelu(&mut self) -> Option<()> {
         let x = self.biased()?;
-        let [root, one, half] = [std::f32::consts::SQRT_2, 1.0, 0.5].map(|c| self.constant(c));
+        let root = self.constant(std::f32::consts::SQRT_2);
         let scaled = self.push("Div", vec![x.clone(), root], vec![]);
         let error = self.push("Erf", vec![scaled], vec![]);
-        let sum = self.push("Add", vec![error, one], vec![]);
+        self.gated(x, error)
+    }
+
+    /// `x / 2 * (1 + gate)`.
+    fn gated(&mut self, x: String, gate: String) -> Option<()> {
+        let [one, half] = [1.0, 0.5].map(|c| self.constant(c));
+        let sum = self.push("Add", vec![gate, one], vec![]);
         let product = self.push("Mul", vec![x, sum], vec![]);
         self.last("Mul", vec![product, half], vec![])
     }
@@ -284,15 +290,13 @@ impl Parts<'_> {
     /// `x / 2 * (1 + tanh(x * (0.79788 + 0.035677 * x * x)))`.
     fn fast_gelu(&mut self) -> Option<()> {
         let x = self.biased()?;
-        let [a, b, one, half] = [0.797_884_6, 0.035_677_407, 1.0, 0.5].map(|c| self.constant(c));
+        let [a, b] = [0.797_884_6, 0.035_677_407].map(|c| self.constant(c));
         let square = self.push("Mul", vec![x.clone(), x.clone()], vec![]);
         let scaled = self.push("Mul", vec![square, b], vec![]);
         let inner = self.push("Add", vec![scaled, a], vec![]);
         let inner = self.push("Mul", vec![x.clone(), inner], vec![]);
         let tanh = self.push("Tanh", vec![inner], vec![]);
-        let sum = self.push("Add", vec![tanh, one], vec![]);
-        let product = self.push("Mul", vec![x, sum], vec![]);
-        self.last("Mul", vec![product, half], vec![])
+        self.gated(x, tanh)
     }
 
     fn quick_gelu(&mut self) -> Option<()> {
