@@ -26,6 +26,7 @@ __all__ = [
     "assemble",
     "check",
     "compile",
+    "cut",
     "decode",
     "decode_uops",
     "disassemble",
