@@ -110,13 +110,10 @@ fn line(line: &PlanLine) -> Value {
     })
 }
 
-/// Plans a network as the fast executor does, for the kernel that `VTA_KERNEL` names or the best of
-/// this CPU. Constants are written, and a pass over inputs of zeros is recorded; no instruction
-/// runs. `devices` are the names of the target's devices, in order.
+/// [`Session::plans`](crate::Session::plans) of devices of some names, the target's in order.
 ///
 /// # Errors
-/// [`Error::Usage`] for a device that has another executor, [`Error::Device`] for a kernel that this
-/// CPU hasn't, [`Error::Model`] for a program that can't be loaded.
+/// As there.
 pub(crate) fn plans(network: &Compiled, devices: &[&str]) -> Result<Plans> {
     for name in devices {
         ensure!(

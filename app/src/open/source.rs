@@ -52,7 +52,7 @@ pub fn is_assembly(path: &Path) -> bool {
 /// The instructions of assembly text, whose data is left out.
 ///
 /// # Errors
-/// As for [`Source::read`].
+/// A file that can't be read, the first line that is neither an instruction nor data.
 pub fn assembly(path: &Path) -> Result<Vec<Insn>> {
     Ok(Source::read(path)?.insns)
 }

@@ -124,10 +124,10 @@ pub fn run(name: &str, seed: u64, target: &Target, watch: &dyn Watch) -> Result<
     })
 }
 
-/// The plan of the layer's batch: see [`dump::plans`].
+/// The plan of the layer's batch: see [`Session::plans`](crate::Session::plans).
 ///
 /// # Errors
-/// As for [`run`] and [`dump::plans`].
+/// As for [`run`] and [`Session::plans`](crate::Session::plans).
 pub fn plans(name: &str, seed: u64, target: &Target) -> Result<Plans> {
     let lowered = lower(name, seed, target, &Machine::read(target)?.config)?;
     dump::plans(&Compiled::from(lowered.program), &target.devices())

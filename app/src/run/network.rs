@@ -121,11 +121,11 @@ fn reference(args: &RunOptions, images: usize) -> Result<Option<Vec<usize>>> {
     Ok(reference)
 }
 
-/// The plans of one pass over a network, which isn't run: see [`dump::plans`]. A float model is
+/// The plans of one pass over a network, which isn't run: see [`Session::plans`]. A float model is
 /// quantised on the way.
 ///
 /// # Errors
-/// As for [`run`] before it runs, and for [`dump::plans`].
+/// As for [`run`] before it runs, and for [`Session::plans`].
 pub fn plans(args: &RunOptions, watch: &dyn Watch) -> Result<Plans> {
     prepare(args, watch)?.session.plans()
 }

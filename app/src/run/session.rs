@@ -107,11 +107,12 @@ impl Session {
         &self.pool.network.program
     }
 
-    /// What the fast executor makes of one pass over the network: see [`dump::plans`]. Nothing
-    /// runs.
+    /// What the fast executor makes of one pass over the network, for the kernel that `VTA_KERNEL` names or the best
+    /// of this CPU. Constants are written, and a pass over inputs of zeros is recorded; no instruction runs.
     ///
     /// # Errors
-    /// As for [`dump::plans`].
+    /// [`Error::Usage`] for a device that has another executor, [`Error::Device`] for a kernel that this CPU hasn't,
+    /// [`Error::Model`] for a program that can't be loaded.
     pub fn plans(&self) -> Result<Plans> {
         dump::plans(&self.pool.network, &self.pool.setup.target.devices())
     }
