@@ -206,7 +206,7 @@ def joined(floats, of, node, random):
     """Operators that onnxruntime's optimisation joins."""
     own = lambda kind, inputs, outputs=("y",), **attributes: node(kind, inputs, outputs, domain="com.microsoft", **attributes)
     weights = [floats("w", 5, 4, 3, 3), floats("z", 5)]
-    for activation, parameters in [("Relu", {}), ("HardSigmoid", {"activation_params": [0.3, 0.4]}), ("Clip", {"activation_params": [-0.3, 0.4]})]:
+    for activation, parameters in [("Relu", {}), ("HardSigmoid", {"activation_params": [0.3, 0.4]}), ("Clip", {"activation_params": [-3.0, 4.0]})]:
         attributes = {"activation": activation, "pads": [1, 1, 1, 1], **parameters}
         yield f"FusedConv {activation}", [own("FusedConv", ["t", "w", "z"], **attributes)], weights
     nodes = [node("Conv", ["t", "w"], ["c"], pads=[1, 1, 1, 1]), own("FusedConv", ["t", "w", "z", "c"], activation="Relu", pads=[1, 1, 1, 1])]
