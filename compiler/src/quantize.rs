@@ -5,8 +5,7 @@
 //! [`Method`] from histograms of all values that calibration images give; a Clip (ReLU6) that uses its range
 //! keeps it whole. One that gains by it has a zero point ([`ZeroPoints`]). What a network ends with has no
 //! scale where it joins values that are far apart, or the host computes it. Weights get one scale for each output
-//! channel, or one a tensor ([`WeightScales`]), which the largest weight fills, or which makes the squared error
-//! smallest ([`WeightMethod`]). In [`Mode::Shift`] all scales are powers of
+//! channel, or one a tensor ([`WeightScales`]), which the largest weight fills. In [`Mode::Shift`] all scales are powers of
 //! two, those of weights chosen by squared error, so that requantising is one shift. Biases are int32 at
 //! `s_x * s_w`, less what the rounded weights add to the mean of their channel. QuantizeLinear and
 //! DequantizeLinear stand after the activation function of every operator, where other runtimes expect
@@ -41,7 +40,7 @@ use insert::Given;
 pub use insert::apply;
 pub(crate) use insert::apply_with;
 pub use method::Method;
-pub use mode::{Mode, Scale, WeightMethod, WeightScales, ZeroPoints};
+pub use mode::{Mode, Scale, WeightScales, ZeroPoints};
 pub use options::Options;
 pub use report::compare::{Comparison, LEAST_AGREEMENT, LEAST_COSINE, LEAST_DB, Part};
 pub use report::{LayerError, Report, report};

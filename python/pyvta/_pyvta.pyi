@@ -101,6 +101,7 @@ def quantize(
     method: str | None = None,
     mode: Literal["multiply", "shift"] = "multiply",
     weights: Literal["per-channel", "per-tensor"] = "per-channel",
+    zero_points: Literal["auto", "symmetric", "asymmetric"] = "auto",
     bias_correction: bool = True,
     equalize: bool | None = None,
     held_out: int | Iterable[_Batch] | _Arrays | None = None,

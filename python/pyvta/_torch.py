@@ -13,6 +13,7 @@ _QUANTIZE = (
     "method",
     "mode",
     "weights",
+    "zero_points",
     "bias_correction",
     "equalize",
     "held_out",

@@ -8,7 +8,7 @@ use clap::{Args, ValueEnum};
 use vta_app::Target;
 use vta_app::open::Preprocess;
 use vta_app::options::{QuantizeOptions, Quantizing, RunOptions, input_shape};
-use vta_compiler::quantize::{Method, Mode, Options, WeightScales};
+use vta_compiler::quantize::{Method, Mode, Options, WeightScales, ZeroPoints};
 use vta_compiler::semantics::Requant;
 use vta_driver::FlatCut;
 
@@ -329,6 +329,13 @@ pub struct QuantizeArgs {
         ),
     ]))]
     pub weights: WeightScales,
+    /// Which activations have a zero point, so that a range that isn't the same on both sides of 0 uses all steps
+    #[arg(long, default_value = "auto", value_parser = one_of([
+        ("auto", ZeroPoints::Auto, "Those that gain more by it than it costs cycles"),
+        ("symmetric", ZeroPoints::Symmetric, "None"),
+        ("asymmetric", ZeroPoints::Asymmetric, "All whose range isn't the same on both sides"),
+    ]))]
+    pub zero_points: ZeroPoints,
     /// Leave biases as they are. Corrected biases remove the error that rounded weights add to the mean of a
     /// channel, if the calibration images resemble others
     #[arg(long)]
@@ -450,6 +457,7 @@ impl QuantizeArgs {
                 options: Options {
                     method: self.method.unwrap_or(given.method),
                     weights: self.weights,
+                    zero_points: self.zero_points,
                     bias_correction: !self.no_bias_correction,
                     equalize: !self.no_equalize,
                     ..given

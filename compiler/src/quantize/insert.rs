@@ -9,7 +9,7 @@ use super::calibration::Observed;
 use super::correct;
 use super::error::QuantizeError;
 use super::method::best_scale;
-use super::mode::{Mode, Scale, WeightMethod, WeightScales};
+use super::mode::{Mode, Scale, WeightScales};
 use super::options::Options;
 use super::rounded::{Kept, refuse_quantized};
 use super::scales::Scales;
@@ -355,12 +355,10 @@ impl<'a> Quantized<'a> {
     ) -> Vec<f32> {
         // A scale so small that the bias exceeds int32 is raised.
         let least = |b: &f32| (f64::from(b.abs()) / f64::from(scale_x) / MAX_BIAS) as f32;
-        let method = self.options.weight_method;
         let channel = |(row, b): (&[f32], &f32)| {
-            let scale = match (largest(row), method) {
-                (0.0, _) => 1.0 / 128.0,
-                (largest, WeightMethod::Largest) => largest / 127.0,
-                (_, WeightMethod::Mse) => best_scale(row, Mode::Multiply),
+            let scale = match largest(row) {
+                0.0 => 1.0 / 128.0,
+                largest => largest / 127.0,
             };
             scale.max(least(b)).max(f32::MIN_POSITIVE)
         };

@@ -18,15 +18,6 @@ pub enum WeightScales {
     PerTensor,
 }
 
-/// How scales of weights are chosen in [`Mode::Multiply`]; in [`Mode::Shift`] it is by squared error.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum WeightMethod {
-    /// The largest weight is the last step.
-    Largest,
-    /// The smallest squared error of rounding and cutting off.
-    Mse,
-}
-
 /// Which activations have a zero point other than 0, so that a range that isn't the same on both sides of
 /// zero uses all steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

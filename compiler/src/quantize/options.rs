@@ -1,7 +1,7 @@
 //! How a graph is quantised.
 
 use super::method::Method;
-use super::mode::{Mode, WeightMethod, WeightScales, ZeroPoints};
+use super::mode::{Mode, WeightScales, ZeroPoints};
 
 /// How a graph is quantised.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -14,8 +14,6 @@ pub struct Options {
     pub zero_points: ZeroPoints,
     /// How many weights share a scale.
     pub weights: WeightScales,
-    /// How scales of weights are chosen.
-    pub weight_method: WeightMethod,
     /// Whether biases take off what rounded weights add to the mean of a channel.
     pub bias_correction: bool,
     /// Whether channels between two layers are scaled so that their ranges are alike, which takes a
@@ -31,7 +29,6 @@ impl Options {
             method: Method::Mse,
             zero_points: ZeroPoints::Auto,
             weights: WeightScales::PerChannel,
-            weight_method: WeightMethod::Largest,
             bias_correction: true,
             equalize: true,
         }

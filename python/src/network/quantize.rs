@@ -8,7 +8,7 @@ use pyo3::types::{PyBytes, PyDict, PyInt, PyString};
 use vta_app::options::{Quantizing, did_you_mean};
 use vta_app::quantize::{Quantized, quantize_arrays};
 use vta_app::{Target, Watch};
-use vta_compiler::quantize::{Method, Mode, WeightScales};
+use vta_compiler::quantize::{Method, Mode, WeightScales, ZeroPoints};
 
 use crate::arrays::{Unit, feeds, take};
 use crate::error::{raise, usage};
@@ -42,8 +42,10 @@ impl Measured {
 /// are, or batches of other images to compare on.
 ///
 /// `method` chooses the scales of activations: `"mse"`, `"min-max"`, `"percentile"`, `"percentile:99.9"` or
-/// `"entropy"`; None is `"mse"`, or what loses less on images kept out. `mode` is `"multiply"` for any scales, or `"shift"` for powers of two. `weights` share scales
-/// `"per-channel"` or `"per-tensor"`. `bias_correction` takes off what rounded weights add to the mean of a
+/// `"entropy"`; None is `"mse"`, or what loses less on images kept out. `mode` is `"multiply"` for any scales, or
+/// `"shift"` for powers of two. `weights` share scales `"per-channel"` or `"per-tensor"`. `zero_points` are
+/// `"auto"`, where a range that isn't the same on both sides of 0 gains more by one than it costs cycles, or
+/// `"symmetric"` for none, or `"asymmetric"`. `bias_correction` takes off what rounded weights add to the mean of a
 /// channel, `equalize` makes the ranges of channels alike; None does so where it doesn't lose more on images kept
 /// out. `keep_float` names nodes or their outputs that stay in float on the host, or is `"AUTO"`: as few as bring each
 /// output's mean cosine with float, and of classes their agreement, to `target`. `progress(done, all)` hears of images.
@@ -53,7 +55,7 @@ impl Measured {
 #[pyo3(
     signature = (model, calibration, *, limit = None, progress = None, **options),
     text_signature = "(model, calibration, *, method=None, mode='multiply', weights='per-channel', \
-                      bias_correction=True, equalize=None, held_out=None, keep_float=None, target=0.99, \
+                      zero_points='auto', bias_correction=True, equalize=None, held_out=None, keep_float=None, target=0.99, \
                       input_shapes=None, limit=None, progress=None)"
 )]
 pub fn quantize<'py>(
@@ -115,10 +117,11 @@ pub fn quantize<'py>(
 }
 
 /// The options of [`quantize`].
-const NAMES: [&str; 11] = [
+const NAMES: [&str; 12] = [
     "method",
     "mode",
     "weights",
+    "zero_points",
     "bias_correction",
     "equalize",
     "held_out",
@@ -154,6 +157,14 @@ fn how<'py>(
                 let (channel, tensor) = (WeightScales::PerChannel, WeightScales::PerTensor);
                 let all = [("per-channel", channel), ("per-tensor", tensor)];
                 how.weights = one_of(&text(&name, &value)?, all).map_err(wrong)?;
+            }
+            "zero_points" => {
+                let all = [
+                    ("auto", ZeroPoints::Auto),
+                    ("symmetric", ZeroPoints::Symmetric),
+                    ("asymmetric", ZeroPoints::Asymmetric),
+                ];
+                how.zero_points = one_of(&text(&name, &value)?, all).map_err(wrong)?;
             }
             "bias_correction" => how.bias_correction = switch(&name, &value)?,
             "equalize" => {
@@ -192,7 +203,7 @@ fn how<'py>(
 }
 
 /// What a name stands for.
-fn one_of<T>(name: &str, all: [(&str, T); 2]) -> Result<T, String> {
+fn one_of<T, const N: usize>(name: &str, all: [(&str, T); N]) -> Result<T, String> {
     let known = all.each_ref().map(|(known, _)| *known).join(", ");
     let found = all.into_iter().find(|(known, _)| *known == name);
     let none = || format!("no '{name}' (there are {known})");
