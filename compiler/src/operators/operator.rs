@@ -144,6 +144,8 @@ pub(crate) enum Size {
     Product,
     /// As a window over the second dimension and those behind it gives.
     Window(WindowKind),
+    /// A row for each box that is chosen: so many at most.
+    Chosen,
     /// What computing it says, with at most as many elements as the bound.
     Computed(Bound),
 }
@@ -187,7 +189,7 @@ pub(crate) enum Bound {
     Depth,
     /// Einsum: sizes of the letters.
     Letters,
-    /// LSTM and GRU: a state for each step of each direction.
+    /// LSTM, GRU and RNN: a state for each step of each direction.
     States,
     /// Attention: each query for each key.
     Scores,

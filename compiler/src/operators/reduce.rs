@@ -28,12 +28,14 @@ pub(super) const OPERATORS: &[Operator] = &[
     Operator::same("Trilu"),
     Operator::computed("LSTM", Bound::States),
     Operator::computed("GRU", Bound::States),
+    Operator::computed("RNN", Bound::States),
     // How many there are depends on the values: of constants alone.
     Operator::new(
         "NonZero",
         Size::Computed(Bound::Found),
         Kind::Is(Element::I64),
     ),
+    Operator::new("NonMaxSuppression", Size::Chosen, Kind::Is(Element::I64)),
     Operator::same("ReverseSequence"),
     Operator::same("RotaryEmbedding"),
     Operator::computed("Attention", Bound::Scores),

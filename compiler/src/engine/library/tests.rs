@@ -1,6 +1,7 @@
 use rayon::prelude::*;
 
 use super::*;
+use crate::engine::Engine;
 use crate::graph::{Graph, Node, Op, ValueId};
 use crate::onnx;
 use crate::qgraph::window::{Pads, Window};

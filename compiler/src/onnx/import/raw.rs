@@ -38,6 +38,9 @@ impl Import<'_> {
             elements(made, &shape)?;
             let id = self.define(made, shape, None)?;
             self.graph.values[id.0].element = element;
+            if found.op.is_open() || found.inputs.iter().any(|id| self.open.contains(id)) {
+                self.open.insert(id);
+            }
             let op = OnnxOp {
                 output,
                 reason: reason.clone(),
@@ -64,7 +67,9 @@ impl Import<'_> {
         let tensors = tensors.map_err(|text| node_error(node, text))?;
         let direct = sizes::direct(found.operator.size, &self.given(found));
         if let Some(shape) = direct.map_err(|text| node_error(node, text))?
-            && let Some((other, _)) = tensors.iter().find(|(other, _)| *other != shape)
+            && let Some((other, _)) = tensors
+                .iter()
+                .find(|(other, _)| !sizes::fits(found.operator.size, other, &shape))
         {
             let text = format!("the host makes {other:?} of it, not {shape:?}");
             return Err(node_error(node, text));
@@ -217,7 +222,8 @@ impl Import<'_> {
         let cost = sizes::cost(found.operator.size, &self.given(found))?;
         if cost.work <= MAX_CHECKED.min(self.budget.work / 8) {
             let computed = self.computed_shapes(found, wanted)?;
-            if let Some(other) = computed.iter().find(|other| **other != shape) {
+            let fits = |other: &&Vec<usize>| !sizes::fits(found.operator.size, other, &shape);
+            if let Some(other) = computed.iter().find(fits) {
                 return Err(format!("the host makes {other:?} of it, not {shape:?}"));
             }
         }

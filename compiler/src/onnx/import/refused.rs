@@ -138,7 +138,7 @@ pub(super) fn unknown(node: &proto::Node) -> String {
             return format!("{UNKNOWN} (of {domain}): save the model with ONNX's own operators");
         }
         "If" | "Scan" => "export the model with fixed shapes, so that no branch or loop is left",
-        "NonMaxSuppression" | "Unique" | "Compress" => FOUND,
+        "Unique" | "Compress" => FOUND,
         _ => "cut the model before it",
     };
     format!("{UNKNOWN}: {help}")

@@ -23,8 +23,30 @@ pub(crate) fn direct(size: Size, given: &Given<'_>) -> Result<Option<Vec<usize>>
         }
         Size::Product => dense::shape(given)?,
         Size::Window(kind) => window(kind, given)?,
+        Size::Chosen => chosen(given)?,
         Size::Computed(_) => return Ok(None),
     }))
+}
+
+/// Whether the engine may give a shape where the inputs say another.
+pub(super) fn fits(size: Size, made: &[usize], said: &[usize]) -> bool {
+    let is_within = || made.iter().zip(said).all(|(made, said)| made <= said);
+    made == said || matches!(size, Size::Chosen) && made.len() == said.len() && is_within()
+}
+
+/// A row for each box of each class, or as many of them as are asked for.
+fn chosen(given: &Given<'_>) -> Result<Vec<usize>, String> {
+    let (&[images, boxes, _], &[_, classes, _]) = (given.shape(0)?, given.shape(1)?) else {
+        return Err("its boxes or scores haven't three dimensions".to_owned());
+    };
+    let most = given.integers(2, "number of boxes")?;
+    let most = most.and_then(|most| most.first().copied()).unwrap_or(0);
+    let most = usize::try_from(most).unwrap_or(0).min(boxes);
+    let rows = images.saturating_mul(classes).saturating_mul(most);
+    if rows == 0 {
+        return Err("max_output_boxes_per_class lets it choose no box".to_owned());
+    }
+    Ok(vec![rows, 3])
 }
 
 /// Those of a normalisation have a value for each channel.
@@ -123,13 +145,16 @@ pub(super) fn cost(size: Size, given: &Given<'_>) -> Result<Cost, String> {
         }
         Size::Computed(bound) => {
             if let Bound::States = bound {
-                // A state is sums over an input and over the states before.
-                let inner = |i: usize| given.shape(i).map_or(1, count);
-                summed = inner(1).saturating_add(inner(2));
+                // A state is sums over an input and over the states before, for each gate.
+                let states = given.shape(2)?;
+                let units = states.last().map_or(1, |&d| d as u64).max(1);
+                let directions = states.first().map_or(1, |&d| d as u64).max(1);
+                let each = |i: usize| given.shape(i).map(|w| count(w) / directions / units);
+                summed = each(1)?.saturating_add(each(2)?);
             }
             most(bound, given)?
         }
-        Size::First | Size::Broadcast | Size::Product | Size::Window(_) => {
+        Size::First | Size::Broadcast | Size::Product | Size::Window(_) | Size::Chosen => {
             summed = terms(size, given);
             count(&direct(size, given)?.unwrap_or_default())
         }
@@ -159,6 +184,8 @@ fn terms(size: Size, given: &Given<'_>) -> u64 {
             shape(0).first().map_or(1, |&d| d as u64)
         }
         Size::Product => shape(0).last().map_or(1, |&d| d as u64),
+        // A box is compared with those that were chosen.
+        Size::Chosen => shape(0).get(1).map_or(1, |&d| d as u64),
         Size::Window(WindowKind::Conv) => one_of(shape(1), 0),
         Size::Window(WindowKind::ConvTranspose) => one_of(shape(1), 1),
         Size::Window(WindowKind::Pool) => {

@@ -1,6 +1,6 @@
 //! The graph that is being read, and what is known of its names.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use super::budget::Budget;
 use crate::graph::{Data, Graph, Node, Value, ValueId};
@@ -17,6 +17,8 @@ pub(crate) struct Import<'a> {
     pub makers: HashMap<ValueId, usize>,
     /// How often nodes and the graph's outputs name a value.
     pub uses: HashMap<&'a String, usize>,
+    /// Values whose size a run says.
+    pub open: HashSet<ValueId>,
     pub opset: i64,
     /// What computing constants and shapes may take.
     pub budget: Budget,

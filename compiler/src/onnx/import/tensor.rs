@@ -118,7 +118,7 @@ fn known_shape(dims: &[proto::Dimension], name: &str) -> Result<Vec<usize>, Stri
 ///
 /// # Errors
 /// A type that isn't supported, data that doesn't fill the shape, or that lies where it may not.
-pub(super) fn read_tensor(
+pub(crate) fn read_tensor(
     name: &str,
     tensor: &proto::Tensor,
     external: &mut External<'_>,

@@ -128,11 +128,12 @@ impl<'g> Reading<'g> {
         steps: Steps,
     ) -> Result<Val<'g>, PassError> {
         let shape = &self.graph.values[node.inputs[0].0].shape;
-        let mut chw = match shape[..] {
-            [_, c, h, w] => [c, h, w],
-            [_, c, w] => [c, 1, w],
-            [_, c] => [c, 1, 1],
-            _ => [shape.iter().product(), 1, 1],
+        // Rows of any other batch than 1 are dimensions like others.
+        let image = shape.strip_prefix(&[1]).unwrap_or(shape);
+        let mut chw = match *image {
+            [c, h, w] => [c, h, w],
+            [c, w] => [c, 1, w],
+            _ => [image.iter().product(), 1, 1],
         };
         if chw.contains(&0) {
             return Err(error(node, format!("an input of shape {shape:?}")));
