@@ -1,5 +1,6 @@
 //! Operators that the library lacks, or computes in a part of their forms, and that no others stand for.
 
+mod compress;
 mod recurrent;
 mod suppress;
 
@@ -17,6 +18,7 @@ pub(super) type Compute = fn(&Asked<'_>) -> Result<Vec<Tensor>, String>;
 pub(super) fn find(node: &proto::Node) -> Option<Compute> {
     Some(match &node.op_type[..] {
         "LSTM" | "GRU" | "RNN" => recurrent::compute,
+        "Compress" => compress::compute,
         "NonMaxSuppression" => suppress::compute,
         _ => return None,
     })

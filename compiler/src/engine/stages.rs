@@ -259,3 +259,6 @@ impl Own {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -64,7 +64,7 @@ impl OnnxOp {
 
     /// Whether what it reads says how many values it gives.
     pub(crate) fn is_open(&self) -> bool {
-        self.kind == "NonMaxSuppression"
+        matches!(self.kind, "Compress" | "NonMaxSuppression" | "NonZero")
     }
 
     /// The value of an attribute.

@@ -72,6 +72,7 @@ pub fn load_part(bytes: Vec<u8>, options: &ReadOptions<'_>) -> Result<Partial, O
         makers: HashMap::new(),
         uses: uses(&proto),
         open: HashSet::new(),
+        examples: HashMap::new(),
         opset,
         budget: budget::Budget::default(),
         external: External::new(options),
@@ -199,12 +200,9 @@ impl Import<'_> {
             arguments.pop();
         }
         let is_open = arguments.iter().flatten().any(|id| self.open.contains(id));
-        if is_open && matches!(&node.op_type[..], "Shape" | "Size") {
-            return Err(fail(refused::FOUND.to_owned()));
-        }
         let own = node.domain.is_empty() || node.domain == "ai.onnx";
         // What is of another domain has no line in the table.
-        if own && self.known_here(node, output, &arguments)? {
+        if own && !is_open && self.known_here(node, output, &arguments)? {
             return Ok(());
         }
         if self.fused(node, &arguments, index)? {

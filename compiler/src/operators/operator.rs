@@ -109,7 +109,8 @@ impl<'v> Given<'v> {
 impl Import<'_> {
     /// What a node reads.
     pub(crate) fn given<'v>(&'v self, found: &'v Found<'_>) -> Given<'v> {
-        let values = found.inputs.iter().map(|id| &self.graph.values[id.0]);
+        let value = |id: &ValueId| self.examples.get(id).unwrap_or(&self.graph.values[id.0]);
+        let values = found.inputs.iter().map(value);
         Given {
             op: &found.op,
             values: values.collect(),
@@ -144,7 +145,7 @@ pub(crate) enum Size {
     Product,
     /// As a window over the second dimension and those behind it gives.
     Window(WindowKind),
-    /// A row for each box that is chosen: so many at most.
+    /// As much as the values of its inputs choose, which is so much at most.
     Chosen,
     /// What computing it says, with at most as many elements as the bound.
     Computed(Bound),
@@ -195,8 +196,6 @@ pub(crate) enum Bound {
     Scores,
     /// GridSample: the channels for each place of the grid.
     Grid,
-    /// NonZero: as many as a constant has.
-    Found,
 }
 
 /// The type of an output.

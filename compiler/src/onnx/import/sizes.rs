@@ -3,7 +3,7 @@
 use super::bounds::{count, letters, most};
 use crate::onnx::MAX_ELEMENTS;
 use crate::operators::elementwise::broadcast;
-use crate::operators::operator::{Bound, Given, Size, WindowKind};
+use crate::operators::operator::{Bound, Given, Size, WindowKind, axis};
 use crate::operators::{conv, dense, planes};
 
 /// The shape of the outputs where the inputs' shapes say it; `None` where it must be computed.
@@ -34,8 +34,20 @@ pub(super) fn fits(size: Size, made: &[usize], said: &[usize]) -> bool {
     made == said || matches!(size, Size::Chosen) && made.len() == said.len() && is_within()
 }
 
-/// A row for each box of each class, or as many of them as are asked for.
+/// The most that is chosen: all elements or entries, or of boxes a row for each of each class, or as many of them as
+/// are asked for.
 fn chosen(given: &Given<'_>) -> Result<Vec<usize>, String> {
+    let x = given.shape(0)?;
+    let all = || x.iter().product::<usize>();
+    match (given.op.kind, given.op.attribute("axis")) {
+        ("NonZero", _) => return Ok(vec![x.len(), all()]),
+        ("Compress", None) => return Ok(vec![all()]),
+        ("Compress", Some(_)) => {
+            axis(given.op.int("axis", 0), x.len())?;
+            return Ok(x.to_vec());
+        }
+        _ => {}
+    }
     let (&[images, boxes, _], &[_, classes, _]) = (given.shape(0)?, given.shape(1)?) else {
         return Err("its boxes or scores haven't three dimensions".to_owned());
     };
@@ -185,7 +197,7 @@ fn terms(size: Size, given: &Given<'_>) -> u64 {
         }
         Size::Product => shape(0).last().map_or(1, |&d| d as u64),
         // A box is compared with those that were chosen.
-        Size::Chosen => shape(0).get(1).map_or(1, |&d| d as u64),
+        Size::Chosen if op.kind == "NonMaxSuppression" => shape(0).get(1).map_or(1, |&d| d as u64),
         Size::Window(WindowKind::Conv) => one_of(shape(1), 0),
         Size::Window(WindowKind::ConvTranspose) => one_of(shape(1), 1),
         Size::Window(WindowKind::Pool) => {
