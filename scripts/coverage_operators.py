@@ -167,7 +167,12 @@ def made():
     real = [node("Sub", ["f", "g"], ["d"]), node("Mul", ["d", "s"], ["y"])]
     yield "DynamicQuantizeLinear", [node("DynamicQuantizeLinear", ["t"], ["q", "s", "p"]), *back, *real], []
     grid = np.stack(np.meshgrid(np.linspace(-1, 1, 5), np.linspace(-1, 1, 7)), -1)[None]
-    yield "GridSample", [node("GridSample", ["t", "g"], ["y"], mode="bilinear")], [of("g", grid)]
+    for mode, outside, aligned in [("bilinear", "zeros", 0), ("bilinear", "reflection", 1), ("nearest", "border", 0), ("bicubic", "zeros", 1), ("bicubic", "reflection", 0)]:
+        attributes = {"mode": mode, "padding_mode": outside, "align_corners": aligned}
+        yield f"GridSample {mode} {outside}", [node("GridSample", ["t", "g"], ["y"], **attributes)], [of("g", grid * 1.37)]
+    attributes = {"strides": [2, 1, 2], "pads": [1, 0, 1, 0, 1, 2], "output_padding": [1, 0, 1], "group": 2}
+    nodes = [node("Reshape", ["t", "v"], ["u"]), node("ConvTranspose", ["u", "w", "z"], ["y"], **attributes)]
+    yield "ConvTranspose of volumes", nodes, [long("v", [1, 2, 2, 8, 8]), floats("w", 2, 3, 2, 3, 3), floats("z", 6)]
     yield from quantized_at_run(floats, of, node)
     yield from joined(floats, of, node, random)
     for kind, attributes in [("MaxPool", {}), ("AveragePool", {}), ("AveragePool", {"count_include_pad": 1})]:

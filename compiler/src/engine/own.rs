@@ -1,8 +1,12 @@
 //! Operators that the library lacks, or computes in a part of their forms, and that no others stand for.
 
+mod attention;
+mod bits;
 mod compress;
+mod grid;
 mod recurrent;
 mod suppress;
+mod transposed;
 
 use super::{Lent, Tensor};
 use crate::graph::Data;
@@ -18,7 +22,11 @@ pub(super) type Compute = fn(&Asked<'_>) -> Result<Vec<Tensor>, String>;
 pub(super) fn find(node: &proto::Node) -> Option<Compute> {
     Some(match &node.op_type[..] {
         "LSTM" | "GRU" | "RNN" => recurrent::compute,
+        "Attention" if attention::is_own(node) => attention::compute,
+        "BitShift" | "BitwiseAnd" | "BitwiseNot" | "BitwiseOr" | "BitwiseXor" => bits::compute,
         "Compress" => compress::compute,
+        "ConvTranspose" if transposed::is_own(node) => transposed::compute,
+        "GridSample" => grid::compute,
         "NonMaxSuppression" => suppress::compute,
         _ => return None,
     })

@@ -218,8 +218,10 @@ impl Import<'_> {
         }
         let constant =
             |id: &Option<ValueId>| id.is_none_or(|id| self.graph.values[id.0].data.is_some());
-        let scales = matches!(&node.op_type[..], "QuantizeLinear" | "DequantizeLinear");
-        let folds = !scales && !arguments.is_empty() && arguments.iter().all(constant);
+        // Weights are read with their steps.
+        let folds = node.op_type != "DequantizeLinear"
+            && !arguments.is_empty()
+            && arguments.iter().all(constant);
         let found = self.found(node, index, arguments).map_err(fail)?;
         if folds {
             return self.fold(&found);

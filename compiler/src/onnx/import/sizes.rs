@@ -1,6 +1,7 @@
 //! Shapes of operators that are kept as the file has them, from their inputs' shapes.
 
 use super::bounds::{count, letters, most};
+use crate::graph::Element;
 use crate::onnx::MAX_ELEMENTS;
 use crate::operators::elementwise::broadcast;
 use crate::operators::operator::{Bound, Given, Size, WindowKind, axis};
@@ -18,6 +19,11 @@ pub(crate) fn direct(size: Size, given: &Given<'_>) -> Result<Option<Vec<usize>>
             x.to_vec()
         }
         Size::Broadcast => {
+            // The engine's integers have 32 bits.
+            let is_long = given.value(0).is_ok_and(|x| x.element == Element::I64);
+            if given.op.kind == "BitShift" && is_long {
+                return Err("shifts of 64 bits".to_owned());
+            }
             let mut shapes = given.values.iter().map(|value| &value.shape);
             shapes.try_fold(Vec::new(), |all, shape| broadcast(&all, shape))?
         }
@@ -88,6 +94,19 @@ fn window(kind: WindowKind, given: &Given<'_>) -> Result<Vec<usize>, String> {
     };
     if let (&[_, _, _], WindowKind::Conv | WindowKind::Pool) = (space, kind) {
         return volume(kind, given, x);
+    }
+    if let (&[_, _, _], WindowKind::ConvTranspose) = (space, kind) {
+        let &[inner, each, ref kernel @ ..] = given.shape(1)? else {
+            return Err(format!("weights of shape {:?}", given.shape(1)?));
+        };
+        let group = given.op.count("group", 1)?.max(1);
+        let out = each
+            .checked_mul(group)
+            .filter(|_| inner == channels && channels % group == 0);
+        let out =
+            out.ok_or_else(|| format!("weights of {inner} channels for {x:?}, group {group}"))?;
+        let sizes = planes::spread_volume(given.op, space, kernel)?;
+        return Ok([&[batch, out], &sizes[..]].concat());
     }
     let of = match kind {
         WindowKind::Global => return Ok([&[batch, channels], &vec![1; space.len()][..]].concat()),

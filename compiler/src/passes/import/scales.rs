@@ -80,7 +80,12 @@ impl<'g> Reading<'g> {
         let offset = match storage {
             Storage::Int8 => 0,
             Storage::Uint8 => UINT8_OFFSET,
-            Storage::Int32 => return Err(error(node, "it makes int32; activations are 8 bits")),
+            Storage::Int32 => {
+                return Err(error(
+                    node,
+                    "it makes more than 8 bits, which activations have",
+                ));
+            }
         };
         let &[zero] = &zeros[..] else {
             return Err(error(node, "activations need one zero point per tensor"));
