@@ -161,13 +161,21 @@ impl Stages {
     ) -> Result<Vec<Tensor>, EngineError> {
         let given: HashSet<&str> = inputs.iter().map(|lent| lent.name).collect();
         let needed = self.needed(&given, outputs);
+        // By value, the last level of a reader. What is computed here reads behind all of the library.
+        let mut latest: HashMap<&str, usize> = HashMap::new();
+        for step in &needed {
+            let level = step.own.as_ref().map_or(step.level, |_| usize::MAX);
+            for name in &step.inputs {
+                let known = latest.entry(name).or_default();
+                *known = level.max(*known);
+            }
+        }
         let mut known: HashMap<&str, Tensor> = HashMap::new();
         let last = needed.iter().map(|step| step.level).max().unwrap_or(0);
         for level in 0..=last {
             let is_read = |name: &&str| {
-                let mut readers = needed.iter().filter(|step| step.reads(name));
-                readers.any(|step| step.own.is_some() || step.level > level)
-                    || outputs.contains(name)
+                let later = latest.get(name).is_some_and(|latest| *latest > level);
+                later || outputs.contains(name)
             };
             let here = needed.iter().filter(|step| step.level == level);
             let made = here.clone().filter(|step| step.own.is_none());
@@ -224,12 +232,6 @@ impl Stages {
         let constant = || self.constants.get_key_value(name);
         let constant = || constant().map(|(name, tensor)| Lent::of(name, tensor));
         given.or_else(known).or_else(constant)
-    }
-}
-
-impl Step {
-    fn reads(&self, name: &str) -> bool {
-        self.inputs.iter().any(|input| input == name)
     }
 }
 
