@@ -244,6 +244,8 @@ fn a_recurrent_network_is_the_hosts() {
         .unwrap();
     assert_eq!(graph.values[graph.outputs[0].0].shape, [10, 1, 1, 2]);
     near(&run(&graph), &states(&w, &r));
+    // 10 steps of 8 gates with 6 values and 2 states.
+    assert_eq!(graph.macs(), 10 * 8 * (6 + 2));
 }
 
 #[test]
