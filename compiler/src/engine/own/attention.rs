@@ -1,6 +1,7 @@
 //! Attention in the forms that the library lacks: windows, lengths of keys, and scores as an output.
 
-use super::{Asked, Tensor};
+use super::asked::Asked;
+use crate::engine::Tensor;
 use crate::graph::Data;
 use crate::onnx::{elements, proto};
 

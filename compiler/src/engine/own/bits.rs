@@ -1,6 +1,7 @@
 //! Operators on the bits of integers.
 
-use super::{Asked, Tensor};
+use super::asked::Asked;
+use crate::engine::Tensor;
 use crate::graph::Data;
 use crate::onnx::elements;
 use crate::operators::elementwise::broadcast;

@@ -1,6 +1,7 @@
 //! Compress: the entries of a dimension, or of all elements, that a list of truths has.
 
-use super::{Asked, Tensor};
+use super::asked::Asked;
+use crate::engine::Tensor;
 use crate::graph::Data;
 use crate::operators::operator::axis;
 

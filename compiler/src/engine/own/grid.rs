@@ -1,6 +1,7 @@
 //! GridSample: values between those of a plane or volume, at places that a grid says.
 
-use super::{Asked, Tensor};
+use super::asked::Asked;
+use crate::engine::Tensor;
 use crate::graph::Data;
 use crate::onnx::elements;
 

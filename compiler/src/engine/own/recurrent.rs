@@ -2,7 +2,8 @@
 
 mod function;
 
-use super::{Asked, Tensor};
+use super::asked::Asked;
+use crate::engine::Tensor;
 use crate::graph::Data;
 use crate::onnx::elements;
 use function::Function;

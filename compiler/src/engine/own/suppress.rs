@@ -1,6 +1,7 @@
 //! NonMaxSuppression: of boxes that cover each other much, the one of the highest score.
 
-use super::{Asked, Tensor};
+use super::asked::Asked;
+use crate::engine::Tensor;
 use crate::graph::Data;
 
 /// Image, class and box of all that are chosen, by images, then classes, then falling scores.

@@ -1,6 +1,7 @@
 //! ConvTranspose over three dimensions.
 
-use super::{Asked, Tensor};
+use super::asked::Asked;
+use crate::engine::Tensor;
 use crate::graph::Data;
 use crate::onnx::{elements, proto};
 use crate::operators::planes::spread;
