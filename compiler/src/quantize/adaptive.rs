@@ -321,3 +321,6 @@ fn products(patches: &[f32], stride: usize, first: usize, other: usize) -> [[f32
     }
     sums
 }
+
+#[cfg(test)]
+mod tests;

@@ -158,3 +158,6 @@ fn constants<'g>(graph: &'g Graph, node: &Node, id: ValueId) -> Option<&'g [f32]
     let usable = |c: &f32| c.is_finite() && (!scales || c.recip().is_finite());
     (fits && constants.iter().all(usable)).then_some(constants)
 }
+
+#[cfg(test)]
+mod tests;

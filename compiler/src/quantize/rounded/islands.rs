@@ -127,3 +127,6 @@ fn roots(graph: &Graph, makers: &HashMap<ValueId, usize>) -> Vec<ValueId> {
     }
     roots
 }
+
+#[cfg(test)]
+mod tests;
