@@ -8,7 +8,10 @@
 mod ends;
 mod error;
 mod model;
+mod pointwise;
 mod segment;
+
+pub(crate) use pointwise::sources;
 
 pub use ends::{EndModel, EndOutput, Ends, Read};
 pub use error::HostError;

@@ -5,15 +5,18 @@ use std::fmt;
 use vta_program::HostWork;
 
 use crate::engine::{self, Engine, Lent, Tensor};
-use crate::graph::{Data, Graph};
+use crate::graph::{Data, Element, Graph, ValueId};
 use crate::onnx::{self, Port};
 
 use super::error::HostError;
+use super::pointwise::sources;
 
 /// Key of a model's metadata that lists its nodes, names and kinds, as JSON.
 const NODES: &str = "nodes";
 /// Key of its multiply-adds and values, as JSON.
 const WORK: &str = "work";
+/// Key of its tables, as JSON: for each output the input of whose values it is a table.
+const TABLES: &str = "tables";
 /// The most tensors that a model takes or gives.
 const MAX_PORTS: usize = 4096;
 
@@ -26,6 +29,8 @@ pub(super) struct HostModel {
     /// Name and kind of each node of the network that it computes.
     pub(super) nodes: Vec<(String, String)>,
     pub(super) work: HostWork,
+    /// For each output the input, if there is one, of which each value is a function of the int8 value at its place.
+    pub(super) tables: Vec<Option<usize>>,
 }
 
 impl HostModel {
@@ -33,8 +38,10 @@ impl HostModel {
     pub(super) fn new(mut graph: Graph, nodes: &[(String, String)]) -> Result<Self, HostError> {
         let list = serde_json::to_string(nodes).map_err(|e| HostError::Form(e.to_string()))?;
         graph.metadata.insert(NODES.to_owned(), list);
-        let values = graph.nodes.iter().map(|node| graph.node_values(node));
-        let work = [graph.macs(), values.fold(0, u64::saturating_add)];
+        let tables = tables(&graph);
+        let work = work(&graph, &tables);
+        let list = serde_json::to_string(&tables).map_err(|e| HostError::Form(e.to_string()))?;
+        graph.metadata.insert(TABLES.to_owned(), list);
         let work = serde_json::to_string(&work).map_err(|e| HostError::Form(e.to_string()))?;
         graph.metadata.insert(WORK.to_owned(), work);
         let outputs = graph.outputs.clone();
@@ -59,6 +66,26 @@ impl HostModel {
         let work = interface.metadata.get(WORK).map(String::as_str);
         let [macs, values] = serde_json::from_str(work.unwrap_or_default())
             .map_err(|e| HostError::Form(format!("what it computes: {e}")))?;
+        let tables = match interface.metadata.get(TABLES) {
+            // Bundles before there were tables.
+            None => vec![None; interface.outputs.len()],
+            Some(text) => serde_json::from_str::<Vec<Option<usize>>>(text)
+                .map_err(|e| HostError::Form(format!("its tables: {e}")))?,
+        };
+        let of = |(output, input): (&Port, &Option<usize>)| {
+            input.is_none_or(|at| {
+                interface
+                    .inputs
+                    .get(at)
+                    .is_some_and(|i| is_table(i, output))
+            })
+        };
+        let mut ends = interface.outputs.iter().zip(&tables);
+        if tables.len() != interface.outputs.len() || !ends.all(of) {
+            return Err(HostError::Form(
+                "its tables aren't of its inputs".to_owned(),
+            ));
+        }
         Ok(Self {
             bytes: bytes.to_vec(),
             engine: Engine::new(bytes)?,
@@ -66,6 +93,7 @@ impl HostModel {
             outputs: interface.outputs,
             nodes,
             work: HostWork { macs, values },
+            tables,
         })
     }
 
@@ -76,6 +104,15 @@ impl HostModel {
 
     /// All outputs, in order, of data for each input.
     pub(super) fn run(&self, inputs: Vec<Data>) -> Result<Vec<Data>, HostError> {
+        self.run_some(inputs, &self.outputs.iter().collect::<Vec<_>>())
+    }
+
+    /// Some outputs, in order, of data for each input.
+    pub(super) fn run_some(
+        &self,
+        inputs: Vec<Data>,
+        outputs: &[&Port],
+    ) -> Result<Vec<Data>, HostError> {
         let expected: Vec<usize> = self.inputs.iter().filter_map(values).collect();
         let found: Vec<usize> = inputs.iter().map(Data::len).collect();
         if expected != found {
@@ -93,17 +130,56 @@ impl HostModel {
             data,
         });
         let lent: Vec<Lent<'_>> = lent.collect();
-        let names: Vec<&str> = self.outputs.iter().map(|port| &port.name[..]).collect();
+        let names: Vec<&str> = outputs.iter().map(|port| &port.name[..]).collect();
         let made = self.engine.run(&lent, &names)?;
-        let output = |(port, tensor): (&Port, Tensor)| {
+        let output = |(port, tensor): (&&Port, Tensor)| {
             let data = engine::widened(tensor.data, port.element);
             let whole = data.element() == port.element && tensor.shape == port.shape;
             whole
                 .then_some(data)
                 .ok_or_else(|| HostError::Output(port.name.clone()))
         };
-        self.outputs.iter().zip(made).map(output).collect()
+        outputs.iter().zip(made).map(output).collect()
     }
+}
+
+/// Whether an output may be a table of an input.
+fn is_table(input: &Port, output: &Port) -> bool {
+    let is_int8 = |port: &Port| port.element == Element::I8;
+    is_int8(input) && is_int8(output) && values(input) == values(output)
+}
+
+/// For each output of a graph the int8 input that it is a table of.
+fn tables(graph: &Graph) -> Vec<Option<usize>> {
+    let inputs: Vec<usize> = (0..graph.inputs.len()).collect();
+    let is_int8 = |id: &ValueId| graph.values[id.0].element == Element::I8;
+    let sources = sources(graph, &inputs).into_iter().zip(&graph.outputs);
+    let table = |(source, output): (Option<usize>, &ValueId)| {
+        source.filter(|&at| is_int8(&graph.inputs[at]) && is_int8(output))
+    };
+    sources.map(table).collect()
+}
+
+/// Multiply-adds, and values that operators give: those that something else than a table needs, and of a table
+/// those that it gives.
+fn work(graph: &Graph, tables: &[Option<usize>]) -> [u64; 2] {
+    let mut needed = vec![false; graph.values.len()];
+    let mut given = 0u64;
+    for (id, table) in graph.outputs.iter().zip(tables) {
+        needed[id.0] |= table.is_none();
+        if table.is_some() {
+            let shape = graph.values[id.0].shape.iter();
+            given = given.saturating_add(shape.map(|&d| d as u64).product());
+        }
+    }
+    for node in graph.nodes.iter().rev() {
+        if needed[node.output.0] {
+            node.inputs.iter().for_each(|id| needed[id.0] = true);
+        }
+    }
+    let nodes = graph.nodes.iter().filter(|node| needed[node.output.0]);
+    let values = nodes.map(|node| graph.node_values(node));
+    [graph.macs(), values.fold(given, u64::saturating_add)]
 }
 
 /// How many values a tensor has; `None` beyond the largest number.

@@ -12,6 +12,7 @@ mod net;
 mod plan;
 mod rows;
 mod segments;
+mod tables;
 mod verdict;
 
 use crate::graph::Graph;
@@ -25,7 +26,8 @@ pub use verdict::{Judged, Verdict, judged};
 pub type Pass = fn(&mut Net);
 
 /// The passes in order. `import` before them and `plan` after them change the representation.
-pub const PASSES: [(&str, Pass); 5] = [
+pub const PASSES: [(&str, Pass); 6] = [
+    ("join-tables", tables::join_tables),
     ("join-channels", fuse::join_channels),
     ("merge-clamps", fuse::merge_clamps),
     ("fuse-residuals", fuse::fuse_residuals),

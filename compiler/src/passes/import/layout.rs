@@ -77,7 +77,7 @@ impl Order {
 
 /// What a permutation does: nothing (`Some(None)`), or it swaps the dimensions in front, of so many
 /// values, with those behind. `None` for any other.
-fn swapped(shape: &[usize], perm: &[usize]) -> Option<Option<[usize; 2]>> {
+pub(crate) fn swapped(shape: &[usize], perm: &[usize]) -> Option<Option<[usize; 2]>> {
     let mut seen = vec![false; shape.len()];
     for &at in perm {
         if std::mem::replace(seen.get_mut(at)?, true) {
@@ -319,7 +319,8 @@ fn value(part: &mut Graph, what: &str, shape: &[usize], data: Option<Data>) -> V
     part.value(name, shape.to_vec(), data)
 }
 
-fn reshape(part: &mut Graph, from: ValueId, to: ValueId) {
+/// A Reshape to the shape of a value.
+pub(crate) fn reshape(part: &mut Graph, from: ValueId, to: ValueId) {
     let shape = part.values[to.0].shape.clone();
     let sizes = Data::I64(shape.iter().map(|&d| d as i64).collect());
     let sizes = value(part, "sizes", &[shape.len()], Some(sizes));
