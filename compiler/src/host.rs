@@ -11,7 +11,7 @@ mod model;
 mod pointwise;
 mod segment;
 
-pub(crate) use pointwise::sources;
+pub(crate) use pointwise::views;
 
 pub use ends::{EndModel, EndOutput, Ends, Read};
 pub use error::HostError;

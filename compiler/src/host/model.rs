@@ -9,13 +9,13 @@ use crate::graph::{Data, Element, Graph, ValueId};
 use crate::onnx::{self, Port};
 
 use super::error::HostError;
-use super::pointwise::sources;
+use super::pointwise::{View, views};
 
 /// Key of a model's metadata that lists its nodes, names and kinds, as JSON.
 const NODES: &str = "nodes";
 /// Key of its multiply-adds and values, as JSON.
 const WORK: &str = "work";
-/// Key of its tables, as JSON: for each output the input of whose values it is a table.
+/// Key of its tables, as JSON: for each output the view of an input of whose values it is a table.
 const TABLES: &str = "tables";
 /// The most tensors that a model takes or gives.
 const MAX_PORTS: usize = 4096;
@@ -29,8 +29,8 @@ pub(super) struct HostModel {
     /// Name and kind of each node of the network that it computes.
     pub(super) nodes: Vec<(String, String)>,
     pub(super) work: HostWork,
-    /// For each output the input, if there is one, of which each value is a function of the int8 value at its place.
-    pub(super) tables: Vec<Option<usize>>,
+    /// For each output the view of an int8 input of which it is a function value by value, if there is one.
+    pub(super) tables: Vec<Option<View>>,
 }
 
 impl HostModel {
@@ -69,16 +69,13 @@ impl HostModel {
         let tables = match interface.metadata.get(TABLES) {
             // Bundles before there were tables.
             None => vec![None; interface.outputs.len()],
-            Some(text) => serde_json::from_str::<Vec<Option<usize>>>(text)
+            Some(text) => serde_json::from_str::<Vec<Option<View>>>(text)
                 .map_err(|e| HostError::Form(format!("its tables: {e}")))?,
         };
-        let of = |(output, input): (&Port, &Option<usize>)| {
-            input.is_none_or(|at| {
-                interface
-                    .inputs
-                    .get(at)
-                    .is_some_and(|i| is_table(i, output))
-            })
+        let of = |(output, view): (&Port, &Option<View>)| {
+            let input = |view: &View| interface.inputs.get(view.input);
+            let is_one = |view: &View| input(view).is_some_and(|i| is_table(i, output, view));
+            view.as_ref().is_none_or(is_one)
         };
         let mut ends = interface.outputs.iter().zip(&tables);
         if tables.len() != interface.outputs.len() || !ends.all(of) {
@@ -143,26 +140,27 @@ impl HostModel {
     }
 }
 
-/// Whether an output may be a table of an input.
-fn is_table(input: &Port, output: &Port) -> bool {
+/// Whether an output may be a table of a view of an input.
+fn is_table(input: &Port, output: &Port, view: &View) -> bool {
     let is_int8 = |port: &Port| port.element == Element::I8;
-    is_int8(input) && is_int8(output) && values(input) == values(output)
+    let sizes = values(output).zip(values(input));
+    is_int8(input) && is_int8(output) && sizes.is_some_and(|(given, read)| view.fits(given, read))
 }
 
-/// For each output of a graph the int8 input that it is a table of.
-fn tables(graph: &Graph) -> Vec<Option<usize>> {
+/// For each output of a graph the view of an int8 input that it is a table of.
+fn tables(graph: &Graph) -> Vec<Option<View>> {
     let inputs: Vec<usize> = (0..graph.inputs.len()).collect();
     let is_int8 = |id: &ValueId| graph.values[id.0].element == Element::I8;
-    let sources = sources(graph, &inputs).into_iter().zip(&graph.outputs);
-    let table = |(source, output): (Option<usize>, &ValueId)| {
-        source.filter(|&at| is_int8(&graph.inputs[at]) && is_int8(output))
+    let views = views(graph, &inputs).into_iter().zip(&graph.outputs);
+    let table = |(view, output): (Option<View>, &ValueId)| {
+        view.filter(|view| is_int8(&graph.inputs[view.input]) && is_int8(output))
     };
-    sources.map(table).collect()
+    views.map(table).collect()
 }
 
 /// Multiply-adds, and values that operators give: those that something else than a table needs, and of a table
 /// those that it gives.
-fn work(graph: &Graph, tables: &[Option<usize>]) -> [u64; 2] {
+fn work(graph: &Graph, tables: &[Option<View>]) -> [u64; 2] {
     let mut needed = vec![false; graph.values.len()];
     let mut given = 0u64;
     for (id, table) in graph.outputs.iter().zip(tables) {

@@ -6,6 +6,7 @@ use vta_program::{Attribute, AttributeValue, HostKernel, HostWork};
 
 use super::error::HostError;
 use super::model::{HostModel, values};
+use super::pointwise::View;
 use crate::graph::{Data, Element, Graph};
 use crate::onnx::Port;
 
@@ -94,14 +95,15 @@ impl Segment {
             computed = self.bytes(inputs.collect(), &others)?;
         }
         let mut computed = computed.into_iter();
-        let output = |(at, table): (usize, &Option<Box<[i8; 256]>>)| {
-            let input = self.model.tables[at].and_then(|input| inputs.get(input));
-            match (table, input) {
-                (Some(table), Some(input)) => Some(mapped(table, input)),
-                _ => computed.next(),
+        let output = |(view, table): (&Option<View>, &Option<Box<[i8; 256]>>)| {
+            let table = table.as_ref().zip(view.as_ref());
+            match table.and_then(|(table, view)| Some((table, view, inputs.get(view.input)?))) {
+                Some((table, view, input)) => Some(mapped(table, view, input)),
+                None => computed.next(),
             }
         };
-        let all: Option<Vec<Vec<i8>>> = tables.iter().enumerate().map(output).collect();
+        let all = self.model.tables.iter().zip(tables).map(output);
+        let all: Option<Vec<Vec<i8>>> = all.collect();
         all.ok_or_else(|| HostError::Form("internal error: an output is lost".to_owned()))
     }
 
@@ -120,42 +122,47 @@ impl Segment {
         if let Some(tables) = self.tables.get() {
             return Ok(tables);
         }
-        let sources = &self.model.tables;
-        let mut tables: Tables = sources.iter().map(|_| None).collect();
-        for (input, port) in self.model.inputs.iter().enumerate() {
-            let own = |at: &usize| sources[*at] == Some(input);
-            let own: Vec<usize> = (0..tables.len()).filter(own).collect();
-            let len = values(port).unwrap_or(0);
-            // As many values in a run as the input has, from the one on that the run before left off at.
-            for first in (0..256).step_by(len.max(1)).filter(|_| !own.is_empty()) {
-                let made = self.values_from(first, &own)?;
-                for (&output, made) in own.iter().zip(&made) {
-                    let table = tables[output].get_or_insert_with(|| Box::new([0; 256]));
-                    for (to, value) in table[first..].iter_mut().zip(made) {
-                        *to = *value;
-                    }
-                }
-            }
-        }
+        let outputs = self.model.outputs.iter().zip(&self.model.tables);
+        let table = |(port, view): (&Port, &Option<View>)| {
+            let view = view.as_ref().map(|view| self.table(port, view));
+            view.transpose()
+        };
+        let tables = outputs.map(table).collect::<Result<Tables, HostError>>()?;
         Ok(self.tables.get_or_init(|| tables))
     }
 
-    /// Some outputs where the inputs have all int8 values, one after the other, from one of them on.
-    fn values_from(&self, first: usize, outputs: &[usize]) -> Result<Vec<Vec<i8>>, HostError> {
-        let value = |at: usize| ((first + at) as u8).wrapping_add(128) as i8;
-        let inputs = self.model.inputs.iter().map(|port| {
-            let len = values(port).unwrap_or(0);
-            Data::I8((0..len).map(value).collect())
-        });
-        let ports: Vec<&Port> = outputs.iter().map(|&at| &self.model.outputs[at]).collect();
-        self.bytes(inputs.collect(), &ports)
+    /// What an output is for each int8 value of its input: as many in a run as it has values.
+    fn table(&self, port: &Port, view: &View) -> Result<Box<[i8; 256]>, HostError> {
+        let mut table = Box::new([0; 256]);
+        let given = values(port).unwrap_or(0);
+        for first in (0..256).step_by(given.max(1)) {
+            let inputs = self.model.inputs.iter().enumerate().map(|(at, input)| {
+                let mut data = vec![0; values(input).unwrap_or(0)];
+                if at == view.input {
+                    view.each(|to, from| data[from] = (first + to).wrapping_sub(128) as i8);
+                }
+                Data::I8(data)
+            });
+            let made = self.bytes(inputs.collect(), &[port])?;
+            let made = made.iter().flatten();
+            table[first..]
+                .iter_mut()
+                .zip(made)
+                .for_each(|(to, value)| *to = *value);
+        }
+        Ok(table)
     }
 }
 
-/// What a table makes of values.
-fn mapped(table: &[i8; 256], values: &[i8]) -> Vec<i8> {
-    let value = |&x: &i8| table[usize::from((x as u8).wrapping_add(128))];
-    values.iter().map(value).collect()
+/// What a table makes of the values of a view.
+fn mapped(table: &[i8; 256], view: &View, values: &[i8]) -> Vec<i8> {
+    let value = |x: i8| table[usize::from((x as u8).wrapping_add(128))];
+    if view.is_whole(values.len()) {
+        return values.iter().map(|&x| value(x)).collect();
+    }
+    let mut given = vec![0; view.count()];
+    view.each(|to, from| given[to] = value(values[from]));
+    given
 }
 
 impl HostKernel for Segment {

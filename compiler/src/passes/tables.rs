@@ -128,7 +128,15 @@ fn of_one(net: &Net, node: &NetNode) -> Option<TensorId> {
 fn is_by_value(net: &Net, node: &NetNode) -> bool {
     let chw = |id: &TensorId| net.tensors[id.0].chw;
     let by_value = match &node.op {
-        NetOp::Host { part, .. } => host::sources(part, &vec![0; part.inputs.len()]) == [Some(0)],
+        NetOp::Host { part, .. } => {
+            let count = node
+                .op
+                .inputs()
+                .first()
+                .map_or(0, |id| chw(id).iter().product());
+            let views = host::views(part, &vec![0; part.inputs.len()]);
+            matches!(&views[..], [Some(view)] if view.is_whole(count))
+        }
         NetOp::Pair { a, b, .. } => chw(a) == chw(b),
         NetOp::Eltwise { .. } => true,
         NetOp::Curve { curve, .. } => match curve {

@@ -77,7 +77,7 @@ impl Order {
 
 /// What a permutation does: nothing (`Some(None)`), or it swaps the dimensions in front, of so many
 /// values, with those behind. `None` for any other.
-pub(crate) fn swapped(shape: &[usize], perm: &[usize]) -> Option<Option<[usize; 2]>> {
+fn swapped(shape: &[usize], perm: &[usize]) -> Option<Option<[usize; 2]>> {
     let mut seen = vec![false; shape.len()];
     for &at in perm {
         if std::mem::replace(seen.get_mut(at)?, true) {
