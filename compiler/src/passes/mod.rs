@@ -78,6 +78,8 @@ pub struct Unfused {
 /// [`PassError`] naming the node.
 pub fn unfused(graph: &Graph) -> Result<Unfused, PassError> {
     let mut net = import::import(graph).net?;
+    // The host rounds between its nodes as the model does.
+    tables::join_tables(&mut net);
     if net.wide_sums {
         // It is the model's meaning.
         fuse::fuse_residuals(&mut net);

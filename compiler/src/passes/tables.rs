@@ -137,8 +137,7 @@ fn is_by_value(net: &Net, node: &NetNode) -> bool {
             let views = host::views(part, &vec![0; part.inputs.len()]);
             matches!(&views[..], [Some(view)] if view.is_whole(count))
         }
-        NetOp::Pair { a, b, .. } => chw(a) == chw(b),
-        NetOp::Eltwise { .. } => true,
+        NetOp::Pair { .. } | NetOp::Eltwise { .. } => true,
         NetOp::Curve { curve, .. } => match curve {
             Curve::HardSwish => true,
             Curve::Slopes(slopes) => slopes.len() == 1,

@@ -241,7 +241,7 @@ impl Grown {
         let shape = self.0.values[x.0].shape.clone();
         let mut perm: Vec<usize> = (0..shape.len()).collect();
         perm.rotate_left(seed as usize % shape.len());
-        if seed % 3 == 0 {
+        if seed.is_multiple_of(3) {
             perm.swap(0, shape.len() - 1);
         }
         let to: Vec<usize> = perm.iter().map(|&at| shape[at]).collect();
