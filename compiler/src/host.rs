@@ -8,11 +8,10 @@
 mod ends;
 mod error;
 mod model;
-mod pointwise;
 mod segment;
-
-pub(crate) use pointwise::views;
+mod view;
 
 pub use ends::{EndModel, EndOutput, Ends, Read};
 pub use error::HostError;
 pub use segment::Segment;
+pub(crate) use view::View;

@@ -5,11 +5,11 @@ use std::fmt;
 use vta_program::HostWork;
 
 use crate::engine::{self, Engine, Lent, Tensor};
-use crate::graph::{Data, Element, Graph, ValueId};
+use crate::graph::{Data, Element, Graph};
 use crate::onnx::{self, Port};
 
 use super::error::HostError;
-use super::pointwise::{View, views};
+use super::view::View;
 
 /// Key of a model's metadata that lists its nodes, names and kinds, as JSON.
 const NODES: &str = "nodes";
@@ -34,13 +34,17 @@ pub(super) struct HostModel {
 }
 
 impl HostModel {
-    /// The model of a graph; `nodes` are names and kinds of what it computes, for listings.
-    pub(super) fn new(mut graph: Graph, nodes: &[(String, String)]) -> Result<Self, HostError> {
+    /// The model of a graph; `nodes` are names and kinds of what it computes, for listings, and `tables` its outputs that
+    /// are tables.
+    pub(super) fn new(
+        mut graph: Graph,
+        nodes: &[(String, String)],
+        tables: &[Option<View>],
+    ) -> Result<Self, HostError> {
         let list = serde_json::to_string(nodes).map_err(|e| HostError::Form(e.to_string()))?;
         graph.metadata.insert(NODES.to_owned(), list);
-        let tables = tables(&graph);
-        let work = work(&graph, &tables);
-        let list = serde_json::to_string(&tables).map_err(|e| HostError::Form(e.to_string()))?;
+        let work = work(&graph, tables);
+        let list = serde_json::to_string(tables).map_err(|e| HostError::Form(e.to_string()))?;
         graph.metadata.insert(TABLES.to_owned(), list);
         let work = serde_json::to_string(&work).map_err(|e| HostError::Form(e.to_string()))?;
         graph.metadata.insert(WORK.to_owned(), work);
@@ -145,17 +149,6 @@ fn is_table(input: &Port, output: &Port, view: &View) -> bool {
     let is_int8 = |port: &Port| port.element == Element::I8;
     let sizes = values(output).zip(values(input));
     is_int8(input) && is_int8(output) && sizes.is_some_and(|(given, read)| view.fits(given, read))
-}
-
-/// For each output of a graph the view of an int8 input that it is a table of.
-fn tables(graph: &Graph) -> Vec<Option<View>> {
-    let inputs: Vec<usize> = (0..graph.inputs.len()).collect();
-    let is_int8 = |id: &ValueId| graph.values[id.0].element == Element::I8;
-    let views = views(graph, &inputs).into_iter().zip(&graph.outputs);
-    let table = |(view, output): (Option<View>, &ValueId)| {
-        view.filter(|view| is_int8(&graph.inputs[view.input]) && is_int8(output))
-    };
-    views.map(table).collect()
 }
 
 /// Multiply-adds, and values that operators give: those that something else than a table needs, and of a table

@@ -6,7 +6,7 @@ use vta_program::{Attribute, AttributeValue, HostKernel, HostWork};
 
 use super::error::HostError;
 use super::model::{HostModel, values};
-use super::pointwise::View;
+use super::view::View;
 use crate::graph::{Data, Element, Graph};
 use crate::onnx::Port;
 
@@ -37,7 +37,17 @@ impl Segment {
     /// # Errors
     /// [`HostError`] for a graph that the engine can't load, or of other inputs and outputs.
     pub fn new(graph: Graph, nodes: &[(String, String)]) -> Result<Self, HostError> {
-        Self::checked(HostModel::new(graph, nodes)?)
+        let tables = vec![None; graph.outputs.len()];
+        Self::with_tables(graph, nodes, &tables)
+    }
+
+    /// As [`Self::new`], with the outputs that are functions of views of inputs value by value.
+    pub(crate) fn with_tables(
+        graph: Graph,
+        nodes: &[(String, String)],
+        tables: &[Option<View>],
+    ) -> Result<Self, HostError> {
+        Self::checked(HostModel::new(graph, nodes, tables)?)
     }
 
     /// A segment from its bytes, those of an ONNX model.

@@ -14,6 +14,7 @@ mod rows;
 mod segments;
 mod tables;
 mod verdict;
+mod views;
 
 use crate::graph::Graph;
 use crate::qgraph::QGraph;

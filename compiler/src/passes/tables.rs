@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use super::import::layout::reshape;
 use super::net::{Net, NetConv, NetNode, NetOp};
+use super::views::views;
 use crate::graph::{Data, Element, Graph, Op, ValueId};
-use crate::host;
 use crate::qgraph::TensorId;
 use crate::reflect::Reflect;
 use crate::semantics::{Curve, Join};
@@ -134,7 +134,7 @@ fn is_by_value(net: &Net, node: &NetNode) -> bool {
                 .inputs()
                 .first()
                 .map_or(0, |id| chw(id).iter().product());
-            let views = host::views(part, &vec![0; part.inputs.len()]);
+            let views = views(part, &vec![0; part.inputs.len()]);
             matches!(&views[..], [Some(view)] if view.is_whole(count))
         }
         NetOp::Pair { .. } | NetOp::Eltwise { .. } => true,
