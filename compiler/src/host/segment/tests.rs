@@ -115,7 +115,7 @@ fn segments_are_read_from_their_bytes_or_refused() {
                 .model
                 .inputs
                 .iter()
-                .chain(&changed.0.outputs)
+                .chain(&changed.model.outputs)
                 .all(small)
         {
             let x: Vec<Vec<i8>> = changed
