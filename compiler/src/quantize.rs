@@ -34,9 +34,9 @@ use std::sync::{Arc, OnceLock};
 use self::calibration::{Look, observe_as};
 use crate::graph::{Graph, ValueId};
 
-pub use fold::fold;
 pub use calibration::{Calibration, Observed, observe};
 pub use error::QuantizeError;
+pub use fold::fold;
 use insert::Given;
 pub use insert::apply;
 pub(crate) use insert::apply_with;

@@ -1,7 +1,9 @@
 //! How near an int8 model is to the float one, and what to do where it isn't.
 
 use serde_json::{Value, json};
-use vta_compiler::quantize::{self, Comparison, LEAST_AGREEMENT, LEAST_COSINE, LEAST_DB, Part, ZeroPoints};
+use vta_compiler::quantize::{
+    self, Comparison, LEAST_AGREEMENT, LEAST_COSINE, LEAST_DB, Part, ZeroPoints,
+};
 
 use crate::options::names::{KEEP_FLOAT, REPORT, Said, said};
 use crate::report::HostSpeed;

@@ -17,7 +17,7 @@ const LITTLE: f64 = 1e-3;
 /// A loss from which on zero points may cost cycles: 24 dB.
 const POOR: f64 = 4e-3;
 /// Methods that are tried.
-const METHODS: [Method; 3] = [Method::Mse, Method::MinMax, Method::Percentile(99.99)];
+const METHODS: [Method; 3] = [Method::Mse, Method::MinMax, Method::Percentile(99.999)];
 /// Images on which layers are measured.
 const MEASURED: usize = 2;
 /// Nodes that are tried to be taken back, one after the other.
@@ -116,12 +116,19 @@ impl Search<'_> {
         };
         if options.zero_points == ZeroPoints::Auto && least > POOR {
             let zero_points = ZeroPoints::Asymmetric;
-            let other = quantize::Options { zero_points, ..options };
+            let other = quantize::Options {
+                zero_points,
+                ..options
+            };
             least = consider(other, &mut options)?;
         }
         if may_equalize && least > LITTLE && self.calibrated.equalizes() {
-            self.calibrated.equalize(self.calibration, &quantizing.options)?;
-            let other = quantize::Options { equalize: true, ..options };
+            self.calibrated
+                .equalize(self.calibration, &quantizing.options)?;
+            let other = quantize::Options {
+                equalize: true,
+                ..options
+            };
             least = consider(other, &mut options)?;
         }
         let own = options.method;

@@ -17,6 +17,8 @@ const NODES: &str = "nodes";
 const WORK: &str = "work";
 /// Key of its tables, as JSON: for each output the view of an input of whose values it is a table.
 const TABLES: &str = "tables";
+/// Key of its outputs that a run may give smaller than their shapes say, as JSON.
+const OPEN: &str = "open";
 /// The most tensors that a model takes or gives.
 const MAX_PORTS: usize = 4096;
 
@@ -31,6 +33,8 @@ pub(super) struct HostModel {
     pub(super) work: HostWork,
     /// For each output the view of an int8 input of which it is a function value by value, if there is one.
     pub(super) tables: Vec<Option<View>>,
+    /// Outputs that may be smaller than they say: what is left of them is filled.
+    open: Vec<usize>,
 }
 
 impl HostModel {
@@ -48,7 +52,15 @@ impl HostModel {
         graph.metadata.insert(TABLES.to_owned(), list);
         let work = serde_json::to_string(&work).map_err(|e| HostError::Form(e.to_string()))?;
         graph.metadata.insert(WORK.to_owned(), work);
+        let open = graph.open();
         let outputs = graph.outputs.clone();
+        let places = (0..outputs.len()).filter(|&at| open[outputs[at].0]);
+        let places: Vec<usize> = places.collect();
+        if !places.is_empty() {
+            let places =
+                serde_json::to_string(&places).map_err(|e| HostError::Form(e.to_string()))?;
+            graph.metadata.insert(OPEN.to_owned(), places);
+        }
         Self::from_bytes(&engine::model(&graph, &outputs))
     }
 
@@ -87,6 +99,9 @@ impl HostModel {
                 "its tables aren't of its inputs".to_owned(),
             ));
         }
+        let open = interface.metadata.get(OPEN).map_or("[]", String::as_str);
+        let open = serde_json::from_str(open)
+            .map_err(|e| HostError::Form(format!("its outputs that may be smaller: {e}")))?;
         Ok(Self {
             bytes: bytes.to_vec(),
             engine: Engine::new(bytes)?,
@@ -95,6 +110,7 @@ impl HostModel {
             nodes,
             work: HostWork { macs, values },
             tables,
+            open,
         })
     }
 
@@ -105,14 +121,14 @@ impl HostModel {
 
     /// All outputs, in order, of data for each input.
     pub(super) fn run(&self, inputs: Vec<Data>) -> Result<Vec<Data>, HostError> {
-        self.run_some(inputs, &self.outputs.iter().collect::<Vec<_>>())
+        self.run_some(inputs, &(0..self.outputs.len()).collect::<Vec<_>>())
     }
 
     /// Some outputs, in order, of data for each input.
     pub(super) fn run_some(
         &self,
         inputs: Vec<Data>,
-        outputs: &[&Port],
+        outputs: &[usize],
     ) -> Result<Vec<Data>, HostError> {
         let expected: Vec<usize> = self.inputs.iter().filter_map(values).collect();
         let found: Vec<usize> = inputs.iter().map(Data::len).collect();
@@ -131,16 +147,23 @@ impl HostModel {
             data,
         });
         let lent: Vec<Lent<'_>> = lent.collect();
-        let names: Vec<&str> = outputs.iter().map(|port| &port.name[..]).collect();
+        let ports: Vec<(usize, &Port)> = outputs
+            .iter()
+            .filter_map(|&at| Some((at, self.outputs.get(at)?)))
+            .collect();
+        let names: Vec<&str> = ports.iter().map(|(_, port)| &port.name[..]).collect();
         let made = self.engine.run(&lent, &names)?;
-        let output = |(port, tensor): (&&Port, Tensor)| {
-            let data = engine::widened(tensor.data, port.element);
-            let whole = data.element() == port.element && tensor.shape == port.shape;
-            whole
-                .then_some(data)
-                .ok_or_else(|| HostError::Output(port.name.clone()))
+        let output = |((at, port), tensor): ((usize, &Port), Tensor)| {
+            let tensor = if self.open.contains(&at) {
+                tensor.within(&port.shape)
+            } else {
+                Some(tensor).filter(|tensor| tensor.shape == port.shape)
+            };
+            let data = tensor.map(|tensor| engine::widened(tensor.data, port.element));
+            let data = data.filter(|data| data.element() == port.element);
+            data.ok_or_else(|| HostError::Output(port.name.clone()))
         };
-        outputs.iter().zip(made).map(output).collect()
+        ports.into_iter().zip(made).map(output).collect()
     }
 }
 

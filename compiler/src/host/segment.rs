@@ -96,9 +96,8 @@ impl Segment {
             return Err(HostError::Inputs { expected, found });
         }
         let tables = self.tables()?;
-        let ports = self.model.outputs.iter().zip(tables);
-        let others = ports.filter(|(_, table)| table.is_none());
-        let others: Vec<&Port> = others.map(|(port, _)| port).collect();
+        let others = (0..tables.len()).filter(|&at| tables[at].is_none());
+        let others: Vec<usize> = others.collect();
         let mut computed = Vec::new();
         if !others.is_empty() {
             let inputs = inputs.iter().map(|x| Data::I8(x.to_vec()));
@@ -118,11 +117,11 @@ impl Segment {
     }
 
     /// Some outputs as the engine computes them.
-    fn bytes(&self, inputs: Vec<Data>, outputs: &[&Port]) -> Result<Vec<Vec<i8>>, HostError> {
+    fn bytes(&self, inputs: Vec<Data>, outputs: &[usize]) -> Result<Vec<Vec<i8>>, HostError> {
         let made = self.model.run_some(inputs, outputs)?;
-        let output = |(data, port): (Data, &&Port)| match data {
+        let output = |(data, &at): (Data, &usize)| match data {
             Data::I8(data) => Ok(data),
-            _ => Err(HostError::Output(port.name.clone())),
+            _ => Err(HostError::Output(self.model.outputs[at].name.clone())),
         };
         made.into_iter().zip(outputs).map(output).collect()
     }
@@ -132,9 +131,9 @@ impl Segment {
         if let Some(tables) = self.tables.get() {
             return Ok(tables);
         }
-        let outputs = self.model.outputs.iter().zip(&self.model.tables);
-        let table = |(port, view): (&Port, &Option<View>)| {
-            let view = view.as_ref().map(|view| self.table(port, view));
+        let outputs = self.model.tables.iter().enumerate();
+        let table = |(at, view): (usize, &Option<View>)| {
+            let view = view.as_ref().map(|view| self.table(at, view));
             view.transpose()
         };
         let tables = outputs.map(table).collect::<Result<Tables, HostError>>()?;
@@ -142,9 +141,9 @@ impl Segment {
     }
 
     /// What an output is for each int8 value of its input: as many in a run as it has values.
-    fn table(&self, port: &Port, view: &View) -> Result<Box<[i8; 256]>, HostError> {
+    fn table(&self, output: usize, view: &View) -> Result<Box<[i8; 256]>, HostError> {
         let mut table = Box::new([0; 256]);
-        let given = values(port).unwrap_or(0);
+        let given = view.count();
         for first in (0..256).step_by(given.max(1)) {
             let inputs = self.model.inputs.iter().enumerate().map(|(at, input)| {
                 let mut data = vec![0; values(input).unwrap_or(0)];
@@ -153,7 +152,7 @@ impl Segment {
                 }
                 Data::I8(data)
             });
-            let made = self.bytes(inputs.collect(), &[port])?;
+            let made = self.bytes(inputs.collect(), &[output])?;
             let made = made.iter().flatten();
             table[first..]
                 .iter_mut()

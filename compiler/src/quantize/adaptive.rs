@@ -50,7 +50,9 @@ enum Reads {
 /// The layers of a graph whose weights' moments can be taken.
 pub(super) fn layers(graph: &Graph) -> Vec<Layer> {
     let nodes = graph.nodes.iter().enumerate();
-    nodes.filter_map(|(at, node)| layer(graph, at, node)).collect()
+    nodes
+        .filter_map(|(at, node)| layer(graph, at, node))
+        .collect()
 }
 
 fn layer(graph: &Graph, at: usize, node: &Node) -> Option<Layer> {
@@ -131,7 +133,8 @@ impl Layer {
                     for tap in 0..taps {
                         let place = [tap / window.kernel[1], tap % window.kernel[1]];
                         let inside = |at: &[usize; 2], axis: usize| {
-                            (at[axis] + place[axis] * window.dilation[axis]).checked_sub(before[axis])
+                            (at[axis] + place[axis] * window.dilation[axis])
+                                .checked_sub(before[axis])
                         };
                         for (patch, at) in at.iter().enumerate() {
                             if let (Some(y), Some(x)) = (inside(at, 0), inside(at, 1))
@@ -184,7 +187,10 @@ impl Moments {
         let groups = patches.chunks_exact(count * stride);
         for ((sums, firsts), patches) in sums.zip(firsts).zip(groups) {
             for patch in patches.chunks_exact(stride) {
-                firsts.iter_mut().zip(patch).for_each(|(first, v)| *first += v);
+                firsts
+                    .iter_mut()
+                    .zip(patch)
+                    .for_each(|(first, v)| *first += v);
             }
             for (block, sums) in sums.chunks_exact_mut(ROWS * stride).enumerate() {
                 for other in (0..(block + 1) * ROWS).step_by(LANES) {
@@ -202,7 +208,8 @@ impl Moments {
     /// where biases take those off. `slice` is the step of a row, and `at` the place of a row's weights.
     pub fn settle(&self, rounded: &mut [i8], weights: &[f32], rows: &Rows<'_>, centred: bool) {
         let Layer { row, groups, .. } = self.layer;
-        if self.count < 2 || weights.len() != rows.count * row || rows.count % groups != 0 {
+        if self.count < 2 || weights.len() != rows.count * row || !rows.count.is_multiple_of(groups)
+        {
             return;
         }
         let each = rows.count / groups;
@@ -210,7 +217,9 @@ impl Moments {
             .into_par_iter()
             .flat_map(|group| {
                 let form = self.form(group, centred);
-                let own = (0..each).into_par_iter().map(|k| rows.settled(group * each + k, rounded, weights, &form));
+                let own = (0..each)
+                    .into_par_iter()
+                    .map(|k| rows.settled(group * each + k, rounded, weights, &form));
                 own.collect::<Vec<_>>()
             })
             .collect();
@@ -234,7 +243,8 @@ impl Moments {
         for i in 0..row {
             for k in 0..=i {
                 let mean = if centred { means[i] * means[k] } else { 0.0 };
-                let moment = (f64::from(sums[i * stride + k]) / count - mean) * if i == k { 1.0 } else { sure };
+                let moment = (f64::from(sums[i * stride + k]) / count - mean)
+                    * if i == k { 1.0 } else { sure };
                 form[i * row + k] = moment as f32;
                 form[k * row + i] = moment as f32;
             }
@@ -260,8 +270,12 @@ impl Rows<'_> {
     fn settled(&self, row: usize, rounded: &[i8], weights: &[f32], form: &[f32]) -> Vec<i8> {
         let len = weights.len() / self.count;
         let step = (self.step)(row);
-        let wanted: Vec<f32> = (0..len).map(|k| weights[self.place(row, k)] / step).collect();
-        let mut steps: Vec<f32> = (0..len).map(|k| f32::from(rounded[self.place(row, k)])).collect();
+        let wanted: Vec<f32> = (0..len)
+            .map(|k| weights[self.place(row, k)] / step)
+            .collect();
+        let mut steps: Vec<f32> = (0..len)
+            .map(|k| f32::from(rounded[self.place(row, k)]))
+            .collect();
         // Half of how the form changes with each error.
         let mut slope = vec![0.0f32; len];
         for (k, (q, w)) in steps.iter().zip(&wanted).enumerate() {
@@ -288,7 +302,10 @@ impl Rows<'_> {
 }
 
 fn move_by(slope: &mut [f32], form: &[f32], by: f32) {
-    slope.iter_mut().zip(form).for_each(|(slope, form)| *slope += by * form);
+    slope
+        .iter_mut()
+        .zip(form)
+        .for_each(|(slope, form)| *slope += by * form);
 }
 
 /// The products of some values of patches with others, added up.

@@ -151,7 +151,11 @@ pub(super) fn observe_as(
     let mut observed = Observed {
         histograms: graph.values.iter().map(none).collect(),
         channels: vec![None; graph.values.len()],
-        moments: taken.iter().map(|(_, layer)| layer.node).zip(moments).collect(),
+        moments: taken
+            .iter()
+            .map(|(_, layer)| layer.node)
+            .zip(moments)
+            .collect(),
     };
     let histograms = observer.histograms.into_iter().zip(sums);
     for (id, (histogram, channels)) in wanted.into_iter().zip(histograms) {
@@ -188,7 +192,8 @@ impl Observer<'_> {
     fn look(&self, image: &[f32], index: usize) -> Result<Seen, QuantizeError> {
         let values = self.network.run(image)?;
         let patches = self.layers.iter();
-        let patches = patches.map(|(place, layer)| layer.patches(&values[*place], self.count, index));
+        let patches =
+            patches.map(|(place, layer)| layer.patches(&values[*place], self.count, index));
         let patches = patches.collect();
         let values = values.into_iter();
         let mut channels = Vec::with_capacity(self.histograms.len());

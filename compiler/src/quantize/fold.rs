@@ -73,8 +73,16 @@ fn fold_into(
         let factors = factors.map(|(scale, var)| scale / (var + epsilon).sqrt());
         (factors.collect::<Vec<f32>>(), shift?, mean?)
     } else {
-        let constants = norm.inputs.iter().find_map(|id| constants(graph, norm, *id));
-        let constants = constants.unwrap_or_default().iter().copied().cycle().take(channels);
+        let constants = norm
+            .inputs
+            .iter()
+            .find_map(|id| constants(graph, norm, *id));
+        let constants = constants
+            .unwrap_or_default()
+            .iter()
+            .copied()
+            .cycle()
+            .take(channels);
         let (ones, zeros) = (vec![1.0; channels], vec![0.0; channels]);
         match norm.op {
             Op::Mul => (constants.collect(), zeros.clone(), zeros),

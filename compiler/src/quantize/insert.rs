@@ -75,7 +75,7 @@ pub(super) fn apply_as(
         options: *options,
         kept: given.kept,
         observed: given.observed.filter(|_| options.bias_correction),
-        moments: given.observed.filter(|_| std::env::var("NOADA").is_err()),
+        moments: given.observed.filter(|_| options.adaptive_rounding),
         constants: given.constants,
         out: Graph {
             name: graph.name.clone(),
@@ -261,7 +261,12 @@ impl<'a> Quantized<'a> {
 
     /// Weights and bias as DequantizeLinear of integer constants. Those of a dense layer have output channels first; a
     /// product with a matrix has a bias only if it had one.
-    fn weights(&mut self, index: usize, node: &Node, scale_x: f32) -> Result<Vec<ValueId>, QuantizeError> {
+    fn weights(
+        &mut self,
+        index: usize,
+        node: &Node,
+        scale_x: f32,
+    ) -> Result<Vec<ValueId>, QuantizeError> {
         let (mut weights, mut shape) = self.floats(node, 1)?;
         if node.op == (Op::Gemm { trans_b: false }) {
             let (k, n) = (shape[0], shape[1]);

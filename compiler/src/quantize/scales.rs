@@ -143,11 +143,16 @@ fn scaled(graph: &Graph, node: &Node) -> Option<(ValueId, f32)> {
         return None;
     };
     let one = |id: ValueId| match &graph.values[id.0].data {
-        Some(Data::F32(data)) => data.first().copied().filter(|by| data.len() == 1 && *by > 0.0),
+        Some(Data::F32(data)) => data
+            .first()
+            .copied()
+            .filter(|by| data.len() == 1 && *by > 0.0),
         _ => None,
     };
     match node.op {
-        Op::Mul => one(b).map(|by| (a, by)).or_else(|| one(a).map(|by| (b, by))),
+        Op::Mul => one(b)
+            .map(|by| (a, by))
+            .or_else(|| one(a).map(|by| (b, by))),
         Op::Div => one(b).map(|by| (a, by.recip())),
         _ => None,
     }

@@ -8,6 +8,7 @@ mod kept;
 mod model;
 mod moves;
 mod mutated;
+mod narrow;
 mod qoperator;
 
 use super::*;

@@ -69,7 +69,8 @@ impl<'g> View<'g> {
             return None;
         };
         let of = |x: ValueId, gate: ValueId| {
-            self.gate(gate).filter(|(of, by)| *of == x && is_near(*by, scale))
+            self.gate(gate)
+                .filter(|(of, by)| *of == x && is_near(*by, scale))
         };
         let found = (node.op == Op::Mul).then(|| of(a, b).or_else(|| of(b, a)));
         found.flatten().map(|(x, _)| x)
