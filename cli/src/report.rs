@@ -335,6 +335,13 @@ fn host_line(outcome: &Outcome) -> String {
 fn host_estimate(outcome: &Outcome, timed: &Report) -> String {
     let (time, speed) = (timed.host.time(&timed.speed), &timed.speed);
     let images = outcome.program.config.batch() as f64;
+    let measured = |[took, estimate]: [f64; 2]| {
+        format!(
+            "  on this machine the host's layers took {took:.1} ms, where the estimate has {estimate:.1}\n"
+        )
+    };
+    let measured = outcome.host_measured(speed).map(measured);
+    let measured = measured.unwrap_or_default();
     format!(
         "with the host about {:.1} ms a pass, {:.1} images a second: {:.1} ms for what it computes and \
          {:.1} ms to move tensors, assuming {} GMAC/s, {} G values/s, {} GB/s and {} us a layer \
@@ -347,7 +354,7 @@ fn host_estimate(outcome: &Outcome, timed: &Report) -> String {
         speed.gvalues,
         speed.gbytes,
         speed.layer_us,
-    )
+    ) + &measured
 }
 
 /// Where the time goes on a device that computes, or the cycles.

@@ -9,7 +9,9 @@ mod ends;
 mod error;
 mod model;
 mod segment;
+mod view;
 
 pub use ends::{EndModel, EndOutput, Ends, Read};
 pub use error::HostError;
 pub use segment::Segment;
+pub(crate) use view::View;

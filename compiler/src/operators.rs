@@ -58,6 +58,13 @@ pub(crate) fn find(domain: &str, kind: &str) -> Option<Operator> {
     all.find(|operator| operator.kind == kind).copied()
 }
 
+/// Whether an operator that only the host computes makes each value of those at its place alone.
+pub(crate) fn is_by_value(kind: &str) -> bool {
+    let families = [activation::OPERATORS, elementwise::OPERATORS];
+    let mut all = families.into_iter().flatten();
+    all.any(|operator| operator.kind == kind) && !matches!(kind, "Softmax" | "LogSoftmax")
+}
+
 impl Op {
     // Matches rather than tables: a new operator doesn't compile until both say what it is.
 

@@ -159,6 +159,9 @@ fn facts(outcome: &Outcome) -> Value {
     });
     if !outcome.host.layers.is_empty() {
         object["host"] = outcome.host.json(speed);
+        if let Some([took, _]) = speed.and_then(|speed| outcome.host_measured(speed)) {
+            object["host"]["measured_ms"] = json!(took);
+        }
     }
     if !outcome.found.devices.is_empty() {
         let counted = |(name, c): (&String, &DeviceCounters)| (name.clone(), counters_json(c));

@@ -10,7 +10,7 @@ use vta_driver::{Program, Traffic};
 
 use crate::device::totals::Totals;
 use crate::open::model::Tensor;
-use crate::report::host_share::HostShare;
+use crate::report::host_share::{HostShare, HostSpeed};
 use crate::report::timed::Report;
 use crate::run::values::Outputs;
 
@@ -185,6 +185,21 @@ impl Outcome {
             }
         }
         rows
+    }
+
+    /// Milliseconds of a pass that the host's layers between devices took on this machine, and their estimate for a speed
+    /// of the host, both without moving tensors; `None` where the run computed none.
+    pub fn host_measured(&self, speed: &HostSpeed) -> Option<[f64; 2]> {
+        let rows = self.layers();
+        let own = rows
+            .iter()
+            .filter_map(|row| Some((row, self.host.layer(&row.name)?)));
+        let (mut took, mut estimate) = (0.0, 0.0);
+        for (row, layer) in own {
+            took += row.wall.as_secs_f64() * 1e3 / self.passes().max(1) as f64;
+            estimate += layer.time(speed).compute_ms;
+        }
+        (took > 0.0).then_some([took, estimate])
     }
 
     /// Images whose label is the reference's, and the reference's right answers.

@@ -81,7 +81,10 @@ impl Ends {
             outputs,
             ..Interface::default()
         };
-        let load = |end: EndModel| HostModel::new(end.graph, &end.nodes);
+        let load = |end: EndModel| {
+            let tables = vec![None; end.graph.outputs.len()];
+            HostModel::new(end.graph, &end.nodes, &tables)
+        };
         let entry = entry.map(|(end, inputs)| {
             interface.inputs = inputs;
             load(end)

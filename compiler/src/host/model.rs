@@ -5,15 +5,18 @@ use std::fmt;
 use vta_program::HostWork;
 
 use crate::engine::{self, Engine, Lent, Tensor};
-use crate::graph::{Data, Graph};
+use crate::graph::{Data, Element, Graph};
 use crate::onnx::{self, Port};
 
 use super::error::HostError;
+use super::view::View;
 
 /// Key of a model's metadata that lists its nodes, names and kinds, as JSON.
 const NODES: &str = "nodes";
 /// Key of its multiply-adds and values, as JSON.
 const WORK: &str = "work";
+/// Key of its tables, as JSON: for each output the view of an input of whose values it is a table.
+const TABLES: &str = "tables";
 /// Key of its outputs that a run may give smaller than their shapes say, as JSON.
 const OPEN: &str = "open";
 /// The most tensors that a model takes or gives.
@@ -28,17 +31,25 @@ pub(super) struct HostModel {
     /// Name and kind of each node of the network that it computes.
     pub(super) nodes: Vec<(String, String)>,
     pub(super) work: HostWork,
+    /// For each output the view of an int8 input of which it is a function value by value, if there is one.
+    pub(super) tables: Vec<Option<View>>,
     /// Outputs that may be smaller than they say: what is left of them is filled.
     open: Vec<usize>,
 }
 
 impl HostModel {
-    /// The model of a graph; `nodes` are names and kinds of what it computes, for listings.
-    pub(super) fn new(mut graph: Graph, nodes: &[(String, String)]) -> Result<Self, HostError> {
+    /// The model of a graph; `nodes` are names and kinds of what it computes, for listings, and `tables` its outputs that
+    /// are tables.
+    pub(super) fn new(
+        mut graph: Graph,
+        nodes: &[(String, String)],
+        tables: &[Option<View>],
+    ) -> Result<Self, HostError> {
         let list = serde_json::to_string(nodes).map_err(|e| HostError::Form(e.to_string()))?;
         graph.metadata.insert(NODES.to_owned(), list);
-        let values = graph.nodes.iter().map(|node| graph.node_values(node));
-        let work = [graph.macs(), values.fold(0, u64::saturating_add)];
+        let work = work(&graph, tables);
+        let list = serde_json::to_string(tables).map_err(|e| HostError::Form(e.to_string()))?;
+        graph.metadata.insert(TABLES.to_owned(), list);
         let work = serde_json::to_string(&work).map_err(|e| HostError::Form(e.to_string()))?;
         graph.metadata.insert(WORK.to_owned(), work);
         let open = graph.open();
@@ -71,6 +82,23 @@ impl HostModel {
         let work = interface.metadata.get(WORK).map(String::as_str);
         let [macs, values] = serde_json::from_str(work.unwrap_or_default())
             .map_err(|e| HostError::Form(format!("what it computes: {e}")))?;
+        let tables = match interface.metadata.get(TABLES) {
+            // Bundles before there were tables.
+            None => vec![None; interface.outputs.len()],
+            Some(text) => serde_json::from_str::<Vec<Option<View>>>(text)
+                .map_err(|e| HostError::Form(format!("its tables: {e}")))?,
+        };
+        let of = |(output, view): (&Port, &Option<View>)| {
+            let input = |view: &View| interface.inputs.get(view.input);
+            let is_one = |view: &View| input(view).is_some_and(|i| is_table(i, output, view));
+            view.as_ref().is_none_or(is_one)
+        };
+        let mut ends = interface.outputs.iter().zip(&tables);
+        if tables.len() != interface.outputs.len() || !ends.all(of) {
+            return Err(HostError::Form(
+                "its tables aren't of its inputs".to_owned(),
+            ));
+        }
         let open = interface.metadata.get(OPEN).map_or("[]", String::as_str);
         let open = serde_json::from_str(open)
             .map_err(|e| HostError::Form(format!("its outputs that may be smaller: {e}")))?;
@@ -81,6 +109,7 @@ impl HostModel {
             outputs: interface.outputs,
             nodes,
             work: HostWork { macs, values },
+            tables,
             open,
         })
     }
@@ -92,6 +121,15 @@ impl HostModel {
 
     /// All outputs, in order, of data for each input.
     pub(super) fn run(&self, inputs: Vec<Data>) -> Result<Vec<Data>, HostError> {
+        self.run_some(inputs, &(0..self.outputs.len()).collect::<Vec<_>>())
+    }
+
+    /// Some outputs, in order, of data for each input.
+    pub(super) fn run_some(
+        &self,
+        inputs: Vec<Data>,
+        outputs: &[usize],
+    ) -> Result<Vec<Data>, HostError> {
         let expected: Vec<usize> = self.inputs.iter().filter_map(values).collect();
         let found: Vec<usize> = inputs.iter().map(Data::len).collect();
         if expected != found {
@@ -109,9 +147,13 @@ impl HostModel {
             data,
         });
         let lent: Vec<Lent<'_>> = lent.collect();
-        let names: Vec<&str> = self.outputs.iter().map(|port| &port.name[..]).collect();
+        let ports: Vec<(usize, &Port)> = outputs
+            .iter()
+            .filter_map(|&at| Some((at, self.outputs.get(at)?)))
+            .collect();
+        let names: Vec<&str> = ports.iter().map(|(_, port)| &port.name[..]).collect();
         let made = self.engine.run(&lent, &names)?;
-        let output = |(at, (port, tensor)): (usize, (&Port, Tensor))| {
+        let output = |((at, port), tensor): ((usize, &Port), Tensor)| {
             let tensor = if self.open.contains(&at) {
                 tensor.within(&port.shape)
             } else {
@@ -121,13 +163,37 @@ impl HostModel {
             let data = data.filter(|data| data.element() == port.element);
             data.ok_or_else(|| HostError::Output(port.name.clone()))
         };
-        self.outputs
-            .iter()
-            .zip(made)
-            .enumerate()
-            .map(output)
-            .collect()
+        ports.into_iter().zip(made).map(output).collect()
     }
+}
+
+/// Whether an output may be a table of a view of an input.
+fn is_table(input: &Port, output: &Port, view: &View) -> bool {
+    let is_int8 = |port: &Port| port.element == Element::I8;
+    let sizes = values(output).zip(values(input));
+    is_int8(input) && is_int8(output) && sizes.is_some_and(|(given, read)| view.fits(given, read))
+}
+
+/// Multiply-adds, and values that operators give: those that something else than a table needs, and of a table
+/// those that it gives.
+fn work(graph: &Graph, tables: &[Option<View>]) -> [u64; 2] {
+    let mut needed = vec![false; graph.values.len()];
+    let mut given = 0u64;
+    for (id, table) in graph.outputs.iter().zip(tables) {
+        needed[id.0] |= table.is_none();
+        if table.is_some() {
+            let shape = graph.values[id.0].shape.iter();
+            given = given.saturating_add(shape.map(|&d| d as u64).product());
+        }
+    }
+    for node in graph.nodes.iter().rev() {
+        if needed[node.output.0] {
+            node.inputs.iter().for_each(|id| needed[id.0] = true);
+        }
+    }
+    let nodes = graph.nodes.iter().filter(|node| needed[node.output.0]);
+    let values = nodes.map(|node| graph.node_values(node));
+    [graph.macs(), values.fold(given, u64::saturating_add)]
 }
 
 /// How many values a tensor has; `None` beyond the largest number.

@@ -1,9 +1,12 @@
 //! A part of a network that the host computes at once.
 
+use std::sync::OnceLock;
+
 use vta_program::{Attribute, AttributeValue, HostKernel, HostWork};
 
 use super::error::HostError;
 use super::model::{HostModel, values};
+use super::view::View;
 use crate::graph::{Data, Element, Graph};
 use crate::onnx::Port;
 
@@ -11,8 +14,21 @@ use crate::onnx::Port;
 /// QuantizeLinear inside.
 ///
 /// The reference interpreter and the driver run the same, so that bits are equal.
-#[derive(Debug, PartialEq)]
-pub struct Segment(HostModel);
+#[derive(Debug)]
+pub struct Segment {
+    model: HostModel,
+    /// The outputs that are functions of one input value by value, once something ran.
+    tables: OnceLock<Tables>,
+}
+
+/// What each int8 value becomes, from -128 up; for each output that is a table.
+type Tables = Vec<Option<Box<[i8; 256]>>>;
+
+impl PartialEq for Segment {
+    fn eq(&self, other: &Self) -> bool {
+        self.model == other.model
+    }
+}
 
 impl Segment {
     /// The segment of a graph whose inputs and outputs are int8; `nodes` are names and kinds of
@@ -21,7 +37,17 @@ impl Segment {
     /// # Errors
     /// [`HostError`] for a graph that the engine can't load, or of other inputs and outputs.
     pub fn new(graph: Graph, nodes: &[(String, String)]) -> Result<Self, HostError> {
-        Self::checked(HostModel::new(graph, nodes)?)
+        let tables = vec![None; graph.outputs.len()];
+        Self::with_tables(graph, nodes, &tables)
+    }
+
+    /// As [`Self::new`], with the outputs that are functions of views of inputs value by value.
+    pub(crate) fn with_tables(
+        graph: Graph,
+        nodes: &[(String, String)],
+        tables: &[Option<View>],
+    ) -> Result<Self, HostError> {
+        Self::checked(HostModel::new(graph, nodes, tables)?)
     }
 
     /// A segment from its bytes, those of an ONNX model.
@@ -36,19 +62,22 @@ impl Segment {
         let mut ports = model.inputs.iter().chain(&model.outputs);
         match ports.find(|port| port.element != Element::I8) {
             Some(port) => Err(HostError::port(port)),
-            None => Ok(Self(model)),
+            None => Ok(Self {
+                model,
+                tables: OnceLock::new(),
+            }),
         }
     }
 
     /// Name and kind of each node of the network that it computes, in order.
     pub fn nodes(&self) -> &[(String, String)] {
-        &self.0.nodes
+        &self.model.nodes
     }
 
     /// The distinct kinds of its nodes, in the order in which they come first.
     pub fn kinds(&self) -> Vec<&str> {
         let mut kinds: Vec<&str> = Vec::new();
-        for (_, kind) in &self.0.nodes {
+        for (_, kind) in &self.model.nodes {
             if !kinds.contains(&&kind[..]) {
                 kinds.push(kind);
             }
@@ -61,14 +90,88 @@ impl Segment {
     /// # Errors
     /// [`HostError`] for inputs of other sizes, and what the engine can't compute.
     pub fn run(&self, inputs: &[&[i8]]) -> Result<Vec<Vec<i8>>, HostError> {
-        let inputs = inputs.iter().map(|x| Data::I8(x.to_vec()));
-        let made = self.0.run(inputs.collect())?;
-        let output = |(data, port): (Data, &Port)| match data {
-            Data::I8(data) => Ok(data),
-            _ => Err(HostError::Output(port.name.clone())),
+        let expected: Vec<usize> = self.model.inputs.iter().filter_map(values).collect();
+        let found: Vec<usize> = inputs.iter().map(|x| x.len()).collect();
+        if expected != found {
+            return Err(HostError::Inputs { expected, found });
+        }
+        let tables = self.tables()?;
+        let others = (0..tables.len()).filter(|&at| tables[at].is_none());
+        let others: Vec<usize> = others.collect();
+        let mut computed = Vec::new();
+        if !others.is_empty() {
+            let inputs = inputs.iter().map(|x| Data::I8(x.to_vec()));
+            computed = self.bytes(inputs.collect(), &others)?;
+        }
+        let mut computed = computed.into_iter();
+        let output = |(view, table): (&Option<View>, &Option<Box<[i8; 256]>>)| {
+            let table = table.as_ref().zip(view.as_ref());
+            match table.and_then(|(table, view)| Some((table, view, inputs.get(view.input)?))) {
+                Some((table, view, input)) => Some(mapped(table, view, input)),
+                None => computed.next(),
+            }
         };
-        made.into_iter().zip(&self.0.outputs).map(output).collect()
+        let all = self.model.tables.iter().zip(tables).map(output);
+        let all: Option<Vec<Vec<i8>>> = all.collect();
+        all.ok_or_else(|| HostError::Form("internal error: an output is lost".to_owned()))
     }
+
+    /// Some outputs as the engine computes them.
+    fn bytes(&self, inputs: Vec<Data>, outputs: &[usize]) -> Result<Vec<Vec<i8>>, HostError> {
+        let made = self.model.run_some(inputs, outputs)?;
+        let output = |(data, &at): (Data, &usize)| match data {
+            Data::I8(data) => Ok(data),
+            _ => Err(HostError::Output(self.model.outputs[at].name.clone())),
+        };
+        made.into_iter().zip(outputs).map(output).collect()
+    }
+
+    /// The tables, as the engine computes them.
+    fn tables(&self) -> Result<&Tables, HostError> {
+        if let Some(tables) = self.tables.get() {
+            return Ok(tables);
+        }
+        let outputs = self.model.tables.iter().enumerate();
+        let table = |(at, view): (usize, &Option<View>)| {
+            let view = view.as_ref().map(|view| self.table(at, view));
+            view.transpose()
+        };
+        let tables = outputs.map(table).collect::<Result<Tables, HostError>>()?;
+        Ok(self.tables.get_or_init(|| tables))
+    }
+
+    /// What an output is for each int8 value of its input: as many in a run as it has values.
+    fn table(&self, output: usize, view: &View) -> Result<Box<[i8; 256]>, HostError> {
+        let mut table = Box::new([0; 256]);
+        let given = view.count();
+        for first in (0..256).step_by(given.max(1)) {
+            let inputs = self.model.inputs.iter().enumerate().map(|(at, input)| {
+                let mut data = vec![0; values(input).unwrap_or(0)];
+                if at == view.input {
+                    view.each(|to, from| data[from] = (first + to).wrapping_sub(128) as i8);
+                }
+                Data::I8(data)
+            });
+            let made = self.bytes(inputs.collect(), &[output])?;
+            let made = made.iter().flatten();
+            table[first..]
+                .iter_mut()
+                .zip(made)
+                .for_each(|(to, value)| *to = *value);
+        }
+        Ok(table)
+    }
+}
+
+/// What a table makes of the values of a view.
+fn mapped(table: &[i8; 256], view: &View, values: &[i8]) -> Vec<i8> {
+    let value = |x: i8| table[usize::from((x as u8).wrapping_add(128))];
+    if view.is_whole(values.len()) {
+        return values.iter().map(|&x| value(x)).collect();
+    }
+    let mut given = vec![0; view.count()];
+    view.each(|to, from| given[to] = value(values[from]));
+    given
 }
 
 impl HostKernel for Segment {
@@ -77,11 +180,11 @@ impl HostKernel for Segment {
     }
 
     fn to_bytes(&self) -> Option<Vec<u8>> {
-        Some(self.0.bytes().to_vec())
+        Some(self.model.bytes().to_vec())
     }
 
     fn ops(&self) -> usize {
-        self.0.nodes.len()
+        self.model.nodes.len()
     }
 
     fn operators(&self) -> Vec<&str> {
@@ -89,7 +192,7 @@ impl HostKernel for Segment {
     }
 
     fn work(&self) -> HostWork {
-        self.0.work
+        self.model.work
     }
 
     fn attributes(&self) -> Vec<Attribute> {
@@ -107,7 +210,7 @@ impl HostKernel for Segment {
 
     fn sizes(&self) -> Option<(Vec<usize>, Vec<usize>)> {
         let all = |ports: &[Port]| ports.iter().map(values).collect::<Option<_>>();
-        Some((all(&self.0.inputs)?, all(&self.0.outputs)?))
+        Some((all(&self.model.inputs)?, all(&self.model.outputs)?))
     }
 }
 

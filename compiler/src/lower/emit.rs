@@ -1,5 +1,6 @@
 //! Emitting commands: micro-op kernels shared by content, fields checked, tokens by name.
 
+use std::collections::HashSet;
 use std::ops::Range;
 
 use vta_isa::{
@@ -17,8 +18,12 @@ pub(super) struct Emitter<'l, 'a> {
     pub lowering: &'l mut Lowering<'a>,
     pub node: String,
     commands: Vec<Command>,
-    /// Index of the last command of each module.
+    /// Index of the last command of each module since the last cut.
     last: [Option<usize>; Module::ALL.len()],
+    cuts: Vec<u32>,
+    /// Kernels since the last cut, and their micro-ops.
+    kernels: HashSet<KernelId>,
+    uops: usize,
     tokens: Tokens,
 }
 
@@ -89,6 +94,9 @@ impl<'l, 'a> Emitter<'l, 'a> {
             node: node.to_owned(),
             commands: Vec::new(),
             last: [None; Module::ALL.len()],
+            cuts: Vec::new(),
+            kernels: HashSet::new(),
+            uops: 0,
             tokens: Tokens::new(),
         }
     }
@@ -171,11 +179,15 @@ impl<'l, 'a> Emitter<'l, 'a> {
         for uop in &uops {
             uop.encode().map_err(|e| self.fault(e))?;
         }
+        let count = uops.len();
         let kernel = Kernel { uops };
         let next = KernelId(self.lowering.program.kernels.len() as u32);
         let id = *self.lowering.kernels.entry(kernel.clone()).or_insert(next);
         if id == next {
             self.lowering.program.kernels.push(kernel);
+        }
+        if self.kernels.insert(id) {
+            self.uops += count;
         }
         Ok(id)
     }
@@ -393,12 +405,43 @@ impl<'l, 'a> Emitter<'l, 'a> {
         self.push(gemm.into(), Symbol::Kernel(kernel))
     }
 
+    /// Whether the tile that comes next is the last before a cut.
+    pub fn is_long(&self) -> bool {
+        let part = self.lowering.part;
+        self.commands.len() - self.first() >= part || self.uops >= part.saturating_mul(4)
+    }
+
+    /// The first command since the last cut.
+    fn first(&self) -> usize {
+        self.cuts.last().map_or(0, |&cut| cut as usize)
+    }
+
+    /// How many cuts there are.
+    pub fn cuts(&self) -> usize {
+        self.cuts.len()
+    }
+
+    /// Lets a batch end here. The tokens are those of a seam, and what follows finds nothing in the scratchpads, as at
+    /// a layer's start.
+    pub fn cut(&mut self) -> Result<(), LowerError> {
+        self.check_tokens()?;
+        self.cuts.push(self.commands.len() as u32);
+        self.last = [None; Module::ALL.len()];
+        self.kernels.clear();
+        self.uops = 0;
+        self.tokens = Tokens::new();
+        Ok(())
+    }
+
+    fn check_tokens(&self) -> Result<(), LowerError> {
+        let fault = self.tokens.fault().map(Fault::Internal);
+        fault.map_or(Ok(()), |fault| Err(self.fault(fault)))
+    }
+
     /// Ends the layer.
     pub fn finish(self, mut layer: Layer) -> Result<(), LowerError> {
-        if let Some(reason) = self.tokens.fault() {
-            return Err(self.fault(Fault::Internal(reason)));
-        }
-        layer.commands = self.commands;
+        self.check_tokens()?;
+        (layer.commands, layer.cuts) = (self.commands, self.cuts);
         self.lowering.program.layers.push(layer);
         Ok(())
     }

@@ -21,11 +21,19 @@ use crate::qgraph::{NodeId, QConv, QGraph, QOp, QTensor, TensorId};
 pub struct LowerOptions {
     /// Let the host gather the first convolution's patches where that saves GEMM steps.
     pub im2col: bool,
+    /// Commands of a layer after which its next tile is the last before a [cut](Layer::cuts). As many
+    /// times four micro-ops of different kernels have the same effect.
+    pub part: usize,
 }
 
 impl Default for LowerOptions {
     fn default() -> Self {
-        Self { im2col: true }
+        Self {
+            im2col: true,
+            // With the loads of micro-ops twice as many, and as many again for the largest tile: the default
+            // queue holds them.
+            part: 1 << 15,
+        }
     }
 }
 
@@ -42,6 +50,8 @@ pub(super) struct Lowering<'a> {
     pub(super) program: Program,
     pub(super) kernels: HashMap<Kernel, vta_program::KernelId>,
     pub(super) tiles: &'a Tiles,
+    /// [`LowerOptions::part`].
+    pub(super) part: usize,
     /// What the search found for shapes so far.
     searched: RefCell<HashMap<ConvShape, Searched>>,
     pub(super) readers: Readers,
@@ -110,6 +120,7 @@ impl<'a> Lowering<'a> {
             program,
             kernels: HashMap::new(),
             tiles,
+            part: options.part,
             searched: RefCell::default(),
             readers,
             places,

@@ -42,6 +42,7 @@ pub(super) enum Stage {
 }
 
 /// Weight tiles, from one of the constant on, and where they go.
+#[derive(Clone, Copy)]
 pub(super) struct Weights {
     pub from: usize,
     pub count: usize,
@@ -56,8 +57,10 @@ pub(super) struct Products {
     pub ring: Ring,
     /// Where weights come from.
     constant: BufferId,
+    /// Those that were loaded last.
+    weights: Weights,
     /// Weight tiles from the first on that are in use.
-    weights: usize,
+    used: usize,
 }
 
 impl Stage {
@@ -74,8 +77,7 @@ impl Stage {
     /// to the accumulators: the first of those waits for them.
     pub fn open(e: &mut Emitter<'_, '_>) -> Result<Self, LowerError> {
         if e.has(Extension::Acc8) {
-            e.wait(Done::EarlyStored)?;
-            return Ok(Self::Direct);
+            return Self::direct(e);
         }
         let block = e.lowering.config.block();
         let one = |i: usize| u8::from(i / block == i % block);
@@ -105,10 +107,25 @@ impl Stage {
             half: e.lowering.config.depth(MemType::Inp) / HALVES,
             ring: Ring::new(HALVES, Done::Multiplied),
             constant,
-            weights: 0,
+            weights: *first,
+            used: 0,
         };
         products.renew(e, first)?;
         Ok(Self::Products(products))
+    }
+
+    /// Goes on behind a cut: the weights that were loaded last are loaded again.
+    pub fn reopen(&mut self, e: &mut Emitter<'_, '_>) -> Result<(), LowerError> {
+        *self = match self {
+            Self::Direct => Self::direct(e)?,
+            Self::Products(products) => Self::selecting(e, products.constant, &products.weights)?,
+        };
+        Ok(())
+    }
+
+    fn direct(e: &mut Emitter<'_, '_>) -> Result<Self, LowerError> {
+        e.wait(Done::EarlyStored)?;
+        Ok(Self::Direct)
     }
 
     /// The way through the matrix unit, of a layer that takes it.
@@ -163,7 +180,7 @@ impl Stage {
             e.settle(Module::Load)?;
         }
         products.ring.leave(e)?;
-        let weights = IDENTITY..IDENTITY + products.weights;
+        let weights = IDENTITY..IDENTITY + products.used;
         e.lowering.seam.wgt = Vec::from([weights]);
         Ok(())
     }
@@ -172,7 +189,7 @@ impl Stage {
 impl Products {
     fn renew(&mut self, e: &mut Emitter<'_, '_>, weights: &Weights) -> Result<(), LowerError> {
         let Weights { from, count, place } = *weights;
-        self.weights = self.weights.max(place + count);
+        (self.weights, self.used) = (*weights, self.used.max(place + count));
         e.load(
             MemType::Wgt,
             Transfer::run(self.constant, [place, from], count),

@@ -12,7 +12,9 @@ mod net;
 mod plan;
 mod rows;
 mod segments;
+mod tables;
 mod verdict;
+mod views;
 
 use crate::graph::Graph;
 use crate::qgraph::QGraph;
@@ -25,7 +27,8 @@ pub use verdict::{Judged, Verdict, judged};
 pub type Pass = fn(&mut Net);
 
 /// The passes in order. `import` before them and `plan` after them change the representation.
-pub const PASSES: [(&str, Pass); 5] = [
+pub const PASSES: [(&str, Pass); 6] = [
+    ("join-tables", tables::join_tables),
     ("join-channels", fuse::join_channels),
     ("merge-clamps", fuse::merge_clamps),
     ("fuse-residuals", fuse::fuse_residuals),
@@ -76,6 +79,8 @@ pub struct Unfused {
 /// [`PassError`] naming the node.
 pub fn unfused(graph: &Graph) -> Result<Unfused, PassError> {
     let mut net = import::import(graph).net?;
+    // The host rounds between its nodes as the model does.
+    tables::join_tables(&mut net);
     if net.wide_sums {
         // It is the model's meaning.
         fuse::fuse_residuals(&mut net);

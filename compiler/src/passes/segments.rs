@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use super::error::PassError;
 use super::net::{Net, NetNode, NetOp, NetTensor};
+use super::views::views;
 use crate::graph::{Data, Element, Graph, OnnxOp, Op, Value, ValueId};
 use crate::host::Segment;
 use crate::qgraph::{TensorId, ordered};
@@ -95,7 +96,9 @@ pub(super) fn part(net: &Net, nodes: &[usize]) -> Result<Option<HostPart>, PassE
         .iter()
         .filter_map(|(id, _)| model.quantized.get(id).copied());
     model.graph.outputs = ids.collect();
-    let segment = Segment::new(model.graph, &model.listed);
+    let each: Vec<usize> = (0..inputs.len()).collect();
+    let tables = views(&model.graph, &each);
+    let segment = Segment::with_tables(model.graph, &model.listed, &tables);
     let segment = segment.map_err(|e| error(&net.nodes[*first].name, &e.to_string()))?;
     Ok(Some(HostPart {
         segment: Arc::new(segment),

@@ -5,7 +5,10 @@ fn job<'a>(graph: &'a QGraph, config: &'a Config) -> Job<'a> {
     Job {
         graph,
         config,
-        options: &LowerOptions { im2col: true },
+        options: &LowerOptions {
+            im2col: true,
+            part: 1 << 15,
+        },
         timing: "test",
         candidates: 12,
     }

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use vta_compiler::lower::{self, LowerOptions, Tiles};
 use vta_compiler::qgraph::QGraph;
 use vta_compiler::reference;
-use vta_driver::{Device, Program, QueueLimits, Session};
+use vta_driver::{Device, Layer, Program, QueueLimits, Session};
 use vta_isa::Config;
 use vta_program::coverage::{FaultKind, coverage};
 use vta_program::listing::{Geometry, Listing};
@@ -44,9 +44,14 @@ pub fn config(index: usize) -> Config {
 /// Runs the graph on all simulators and compares every tensor with the reference; the program must
 /// be free of hazards.
 pub fn check(graph: &QGraph, config: &Config, seed: u64) -> Result<(), TestCaseError> {
-    let options = LowerOptions {
+    let mut options = LowerOptions {
         im2col: seed.is_multiple_of(2),
+        ..LowerOptions::default()
     };
+    // A cut after every tile, after some, or as programs have it.
+    if seed % 4 < 2 {
+        options.part = seed as usize / 4 % 40;
+    }
     let compiled = lower::compile_traced(graph, config, &options, &Tiles::default());
     let (program, geometries) = match compiled {
         Ok((program, geometries)) => (Arc::new(program), geometries),
@@ -136,9 +141,14 @@ fn check_seams(
     expected: &[Vec<i8>],
     config: &Config,
 ) -> Result<(), TestCaseError> {
-    let longest = program.layers.iter().map(|l| l.commands.len()).max();
+    let parts = |layer: &Layer| {
+        let ends = [0].into_iter().chain(layer.cuts.iter().copied());
+        let ends: Vec<u32> = ends.chain([layer.commands.len() as u32]).collect();
+        ends.windows(2).map(|ends| ends[1] - ends[0]).max()
+    };
+    let longest = program.layers.iter().filter_map(parts).max();
     let cut = QueueLimits {
-        insns: 2 * longest.unwrap_or(0) + 16,
+        insns: 2 * longest.unwrap_or(0) as usize + 16,
         ..QueueLimits::default()
     };
     for limits in [QueueLimits::default(), cut] {

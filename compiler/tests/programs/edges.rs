@@ -8,7 +8,7 @@ use vta_compiler::lower::{self, LowerOptions};
 use vta_compiler::qgraph::{
     ChannelOf, LaneOp, QConv, QGraph, QOp, QPair, Spread, TensorId, Window,
 };
-use vta_driver::{Program, QueueLimits, Symbol};
+use vta_driver::{Command, Layer, Program, QueueLimits, Symbol};
 use vta_isa::tokens::{self, Edge};
 use vta_isa::{Deps, Extensions};
 use vta_sim::hazards;
@@ -141,7 +141,11 @@ fn links(program: &Program) -> Vec<Link> {
 
 /// What is found in a program, an error or hazards.
 fn objections(program: Program) -> Vec<String> {
-    match hazards::check_program(&Arc::new(program), QueueLimits::default()) {
+    objections_in(program, QueueLimits::default())
+}
+
+fn objections_in(program: Program, limits: QueueLimits) -> Vec<String> {
+    match hazards::check_program(&Arc::new(program), limits) {
         Err(error) => vec![error.to_string()],
         Ok(batches) => {
             let found = batches.iter().flat_map(|batch| &batch.report.hazards);
@@ -188,5 +192,78 @@ fn every_edge_is_needed() {
         // What a layer does may hide what it finds: then another layer needs that.
         assert!(counts.values().all(|[_, needed]| *needed > 0), "{counts:?}");
         assert_eq!(counts.len(), 9, "{counts:?}");
+    }
+}
+
+/// Tokens in each queue after the first commands of a layer, as their flags say.
+fn tokens_after(program: &Program, commands: &[Command]) -> Vec<i64> {
+    let seam = i64::from(program.seam_tokens);
+    let mut count = vec![0; Edge::ALL.len()];
+    count[Edge::ComputeToLoad as usize] = seam;
+    count[Edge::StoreToCompute as usize] = seam;
+    for command in commands {
+        let (module, deps) = (command.insn.module(), command.insn.deps());
+        tokens::pops(module, deps).for_each(|edge| count[edge as usize] -= 1);
+        tokens::pushes(module, deps).for_each(|edge| count[edge as usize] += 1);
+    }
+    count
+}
+
+/// Instructions that a queue must hold for some commands.
+fn need(program: &Program, commands: &[Command]) -> usize {
+    let kernels = commands
+        .iter()
+        .filter(|c| matches!(c.symbol, Symbol::Kernel(_)));
+    commands.len() + kernels.count() + 4 * program.seam_tokens as usize + 1
+}
+
+#[test]
+fn a_cut_where_tokens_are_in_flight_is_found() {
+    let (graph, config) = (network(), config(5));
+    for config in [config.clone(), config.with_extensions(Extensions::NONE)] {
+        let options = LowerOptions {
+            part: 0,
+            ..LowerOptions::default()
+        };
+        let program = lower::compile(&graph, &config, &options).unwrap();
+        assert!(program.layers.iter().any(|l| l.cuts.len() > 1));
+        let [mut kept, mut refused] = [0; 2];
+        for layer in &program.layers {
+            for at in 1..layer.commands.len() {
+                let (before, after) = layer.commands.split_at(at);
+                let mut one = program.clone();
+                let cuts = vec![at as u32];
+                one.layers = vec![Layer {
+                    cuts,
+                    ..layer.clone()
+                }];
+                // The smallest queue that holds either part, as long as it doesn't hold both.
+                let [before_needs, after_needs] = [before, after].map(|c| need(&program, c));
+                let insns = before_needs.max(after_needs);
+                if before.len() + after_needs <= insns {
+                    continue;
+                }
+                let limits = QueueLimits {
+                    insns,
+                    ..QueueLimits::default()
+                };
+                let sound = tokens_after(&program, before) == tokens_after(&program, &[]);
+                let objections = objections_in(one, limits);
+                assert_eq!(
+                    sound,
+                    objections.is_empty(),
+                    "{} {at}: {objections:?}",
+                    layer.name
+                );
+                assert!(
+                    sound || !layer.cuts.contains(&(at as u32)),
+                    "{} {at}",
+                    layer.name
+                );
+                kept += usize::from(layer.cuts.contains(&(at as u32)));
+                refused += usize::from(!sound);
+            }
+        }
+        assert!(kept > 5 && refused > 100, "{kept} {refused}");
     }
 }

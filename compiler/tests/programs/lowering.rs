@@ -171,7 +171,7 @@ proptest! {
         let op = QOp::Conv(QConv { input: hidden, window: whole([1, 1]), weights: weights.into(), residual: None, epilogue, dense: true, group: 1 });
         let last = push(&mut graph, op, [3, 1, 1]);
         graph.outputs = vec![last];
-        let error = lower::compile(&graph, &config(c), &LowerOptions { im2col: false }).err();
+        let error = lower::compile(&graph, &config(c), &LowerOptions { im2col: false, ..LowerOptions::default() }).err();
         prop_assert_eq!(error, None);
         check(&graph, &config(c), seed)?;
     }
@@ -208,7 +208,15 @@ fn dense_layers_of_65536_positions_are_tiled() {
     let out = push(&mut graph, op, [20, 1, 1]);
     graph.outputs = vec![out];
     check(&graph, &Config::default(), 1).unwrap();
-    let error = lower::compile(&graph, &Config::default(), &LowerOptions { im2col: false }).err();
+    let error = lower::compile(
+        &graph,
+        &Config::default(),
+        &LowerOptions {
+            im2col: false,
+            ..LowerOptions::default()
+        },
+    )
+    .err();
     assert_eq!(error, None);
 }
 
@@ -236,7 +244,14 @@ fn a_kernel_that_cannot_be_tiled_names_the_limits() {
     });
     let out = push(&mut graph, op, [1, 40, 901]);
     graph.outputs = vec![out];
-    let error = lower::compile(&graph, &Config::default(), &LowerOptions { im2col: false });
+    let error = lower::compile(
+        &graph,
+        &Config::default(),
+        &LowerOptions {
+            im2col: false,
+            ..LowerOptions::default()
+        },
+    );
     let text = error.unwrap_err().to_string();
     assert!(
         text.starts_with("node n0: no tile fits")

@@ -17,6 +17,7 @@ mod pairs;
 #[path = "../common/parts.rs"]
 mod parts;
 mod sequences;
+mod tables;
 mod tokens;
 mod unrounded;
 mod verdicts;

@@ -111,10 +111,15 @@ fn segments_are_read_from_their_bytes_or_refused() {
         bytes[at] ^= 0x41;
         let small = |port: &Port| values(port).is_some_and(|n| n < 1 << 12);
         if let Ok(changed) = Segment::from_bytes(&bytes)
-            && changed.0.inputs.iter().chain(&changed.0.outputs).all(small)
+            && changed
+                .model
+                .inputs
+                .iter()
+                .chain(&changed.model.outputs)
+                .all(small)
         {
             let x: Vec<Vec<i8>> = changed
-                .0
+                .model
                 .inputs
                 .iter()
                 .filter_map(values)

@@ -21,19 +21,27 @@ const LAST_PARTS: usize = 4;
 
 impl Conv<'_> {
     /// Emits all tiles.
-    pub(super) fn emit<'l, 'a>(&self, e: Emitter<'l, 'a>) -> Result<Emitter<'l, 'a>, LowerError> {
-        let works = &works(&self.shape, &self.tile)[..];
-        let mut walk = Walk {
-            conv: self,
-            progress: self.enter(&e.lowering.seam, works),
-            e,
-            works,
-        };
-        for work in works {
-            walk.tile(work)?;
+    pub(super) fn emit<'l, 'a>(
+        &self,
+        mut e: Emitter<'l, 'a>,
+    ) -> Result<Emitter<'l, 'a>, LowerError> {
+        let works = works(&self.shape, &self.tile);
+        let mut rest = &works[..];
+        loop {
+            let mut walk = Walk {
+                conv: self,
+                progress: self.enter(&e.lowering.seam, rest),
+                e,
+                works: rest,
+            };
+            walk.part()?;
+            rest = &rest[walk.works.len()..];
+            e = walk.e;
+            if rest.is_empty() {
+                return Ok(e);
+            }
+            e.cut()?;
         }
-        walk.leave()?;
-        Ok(walk.e)
     }
 
     /// Where the sums of a tile lie, by its number.
@@ -67,6 +75,20 @@ impl Conv<'_> {
 }
 
 impl Walk<'_, '_, '_> {
+    /// Emits tiles up to the next cut or the end: these are the works in the end.
+    fn part(&mut self) -> Result<(), LowerError> {
+        let mut next = 0;
+        while let Some(work) = self.works.get(next) {
+            next += 1;
+            let reads = |work: &Work| self.conv.reads_above(work);
+            if self.e.is_long() && !self.works.get(next).is_some_and(reads) {
+                self.works = &self.works[..next];
+            }
+            self.tile(work)?;
+        }
+        self.leave()
+    }
+
     fn tile(&mut self, work: &Work) -> Result<(), LowerError> {
         let remaining = self.works.len() - self.progress.tiles.used() - 1;
         let number = self.progress.first_acc + self.progress.tiles.used();

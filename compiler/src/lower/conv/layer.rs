@@ -90,11 +90,12 @@ pub(super) struct Product {
 pub(super) struct Walk<'r, 'l, 'a> {
     pub conv: &'r Conv<'r>,
     pub e: Emitter<'l, 'a>,
+    /// The tiles up to the next cut, as far as it is known.
     pub works: &'r [Work],
     pub progress: Progress,
 }
 
-/// What the halves hold and how many chunks were started, over a whole layer.
+/// What the halves hold and how many chunks were started, since the last cut.
 pub(super) struct Progress {
     /// Of the input and weight scratchpads, by chunks.
     pub chunks: Ring,

@@ -11,7 +11,7 @@ use vta_isa::AluOp;
 
 use super::super::LowerError;
 use super::super::emit::{Emitter, Loops};
-use super::layer::{Acc, Walk};
+use super::layer::{Acc, Conv, Walk};
 use super::work::Work;
 use crate::qgraph::window::Window;
 
@@ -26,6 +26,13 @@ fn offsets(window: &Window, axis: usize) -> impl Iterator<Item = (usize, bool)> 
     (0..k)
         .filter(move |&tap| tap != p)
         .map(move |tap| ((tap + s - p) % s, tap < p))
+}
+
+impl Conv<'_> {
+    /// Whether a tile's windows reach into the tile above, which comes right before it.
+    pub(super) fn reads_above(&self, work: &Work) -> bool {
+        self.pool.is_some_and(|window| window.pads.before()[0] > 0) && work.rows.start > 0
+    }
 }
 
 impl Walk<'_, '_, '_> {
@@ -47,7 +54,7 @@ impl Walk<'_, '_, '_> {
                 let uop = |b: usize| [lag, source].map(|o| acc.base + b * acc.pitch + o);
                 maximum(&mut self.e, (0..blocks).map(uop), [1, acc.kept - lag], 0)?;
             }
-            if before && work.rows.start > 0 {
+            if before && self.conv.reads_above(work) {
                 // The last row of a whole tile in the other half.
                 let kept = self.conv.tile.output[0] / s0 * cols;
                 let last = above + phase * s1 * kept + kept - cols;

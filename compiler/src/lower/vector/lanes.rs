@@ -60,8 +60,8 @@ pub(in crate::lower) struct Constants {
     base: usize,
     /// Of the output.
     chw: [usize; 3],
-    /// Blocks whose vectors were loaded last.
-    loaded: Range<usize>,
+    /// Blocks whose vectors were loaded last, behind so many cuts.
+    loaded: (Range<usize>, usize),
     /// Which vector and which constants of positions are next.
     next: [usize; 2],
 }
@@ -107,7 +107,7 @@ impl Constants {
             planes: ops.filter_map(LaneOp::plane).map(plane).collect(),
             base: 0,
             chw,
-            loaded: 0..0,
+            loaded: (0..0, 0),
             next: [0; 2],
         }
     }
@@ -152,10 +152,11 @@ impl Constants {
         blocks: &Range<usize>,
     ) -> Result<(), LowerError> {
         self.next = [0; 2];
-        let Some(constant) = self.vectors.filter(|_| self.loaded != *blocks) else {
+        let wanted = (blocks.clone(), e.cuts());
+        let Some(constant) = self.vectors.filter(|_| self.loaded != wanted) else {
             return Ok(());
         };
-        self.loaded = blocks.clone();
+        self.loaded = wanted;
         let all = self.chw[0].div_ceil(e.lowering.config.block());
         let vectors = Transfer {
             base: constant.into(),

@@ -37,8 +37,15 @@ impl<'l, 'a> Halves<'l, 'a> {
         }
     }
 
-    /// A tile's first accumulator. What comes next waits until it is free.
+    /// A tile's first accumulator. What comes next waits until it is free. A cut may come before it, behind which the
+    /// scratchpads hold the stage's weights alone.
     pub(in crate::lower) fn next(&mut self) -> Result<usize, LowerError> {
+        if self.e.is_long() && self.ring.used() > 0 {
+            self.leave()?;
+            self.e.cut()?;
+            self.stage.reopen(&mut self.e)?;
+            self.ring = Ring::new(HALVES, Done::Stored);
+        }
         self.ring.fill(&mut self.e, self.stage.found())?;
         Ok(self.ring.next() * self.half)
     }
@@ -51,13 +58,19 @@ impl<'l, 'a> Halves<'l, 'a> {
         self.ring.free(&mut self.e)
     }
 
-    /// Leaves the tokens of the seam, and ends the layer.
+    /// Ends the layer.
     pub(in crate::lower) fn finish(mut self, layer: Layer) -> Result<(), LowerError> {
+        self.leave()?;
+        self.e.finish(layer)
+    }
+
+    /// Leaves the tokens of the seam.
+    fn leave(&mut self) -> Result<(), LowerError> {
         self.stage.close(&mut self.e)?;
         self.ring.leave(&mut self.e)?;
         // The half of the last tile.
         let base = (self.ring.used() + 1) % HALVES * self.half;
         self.e.lowering.seam.acc = base..base + self.half;
-        self.e.finish(layer)
+        Ok(())
     }
 }

@@ -319,7 +319,8 @@ fn value(part: &mut Graph, what: &str, shape: &[usize], data: Option<Data>) -> V
     part.value(name, shape.to_vec(), data)
 }
 
-fn reshape(part: &mut Graph, from: ValueId, to: ValueId) {
+/// A Reshape to the shape of a value.
+pub(crate) fn reshape(part: &mut Graph, from: ValueId, to: ValueId) {
     let shape = part.values[to.0].shape.clone();
     let sizes = Data::I64(shape.iter().map(|&d| d as i64).collect());
     let sizes = value(part, "sizes", &[shape.len()], Some(sizes));
