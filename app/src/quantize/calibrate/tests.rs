@@ -32,7 +32,7 @@ proptest! {
             return Ok(());
         }
         prop_assert!(compare.is_disjoint(&calibrate));
-        prop_assert_eq!(choose.is_disjoint(&compare), wanted > 1);
+        prop_assert_eq!(choose.is_disjoint(&compare), wanted > CHOOSING);
         prop_assert_eq!(choose.union(&compare).count(), wanted);
         // No run of images without one that is kept out, wherever the list is cut into them.
         let out: Vec<usize> = choose.union(&compare).copied().collect();
