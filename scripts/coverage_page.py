@@ -1,5 +1,7 @@
 """What rows of scripts/coverage say: of one in a line, of CI's which bounds are missed, of all in docs/coverage.md."""
 
+import re
+
 from compared import bullet, escaped, paragraph
 
 PEERS = ["S8S8", "U8U8"]
@@ -118,10 +120,15 @@ def counted(known, names):
     return len(exported), len(measured), len(ran), len(behind), sum(not row["vta"]["warnings"] for row in behind)
 
 
+def plain(text):
+    """Without escapes of terminals, and without what PyTorch says of where a value comes from."""
+    return escaped(re.sub(r"\x1b\[[0-9;]*m", "", text).split(" [Caused by")[0])
+
+
 def reasons(known, wanted):
     """Lines that name the files of rows for which `wanted` gives a reason."""
     return [line for name, made in known.items() for exporter, row in made["rows"].items() if (text := wanted(row))
-            for line in bullet(f"{name}, {exporter}: {escaped(text)}")]
+            for line in bullet(f"{name}, {exporter}: {plain(text)}")]
 
 
 def exactness(known):
@@ -153,7 +160,7 @@ def page(known, listed):
         "# Which networks run",
         "",
         *paragraph(
-            f"`scripts/coverage` writes this page. A rule chose {len(names)} networks: of each module of timm's registry, and of torchvision's, the "
+            f"`scripts/coverage` writes this page. {len(names)} networks were chosen by a rule: of each module of timm's registry, and of torchvision's, the "
             "one with the fewest parameters at its default input size; those of torchaudio; and some that are written in plain PyTorch. Both "
             f"exporters of PyTorch wrote them, {exported} files. `vta quantize` without options and `vta run --allow-host` on `sim` stand beside "
             "the better of onnxruntime's S8S8 and U8U8, calibrated with the same samples."
@@ -167,8 +174,10 @@ def page(known, listed):
     for family in dict.fromkeys(group(known[name]["family"]) for name in names):
         own = [name for name in names if group(known[name]["family"]) == family]
         lines.append(f"| {'this page' if family == 'written' else family} | {len(own)} | " + " | ".join(map(str, counted(known, own))) + " |")
+    rest = [name for name in listed if name not in known]
     lines += [
         "",
+        *(paragraph(f"The rule gives {len(rest)} more, whose size is beyond what was computed yet: {', '.join(rest)}.") if rest else []),
         *paragraph(
             "Weights are random, from a seed, and scaled so that no layer's results fade away or explode; BatchNormalization has the statistics of "
             "16 samples. Such networks amplify a step of one value more than trained ones do ([accuracy](accuracy.md) has those)."
@@ -193,7 +202,7 @@ def page(known, listed):
         "Not exported by PyTorch, so that there was nothing to run:": lambda row: row.get("exporter"),
         f"Farther from float than onnxruntime by more than {WORSE}:": lambda row: "; ".join(
             f"{part} {ours[1]:.4f}, onnxruntime {peer[1]:.4f}" for part, ours, peer in worse(row)[:3]) + ("" if not worse(row) else ", warned of" if row["vta"]["warnings"] else ", silently"),
-        "Not measured, since they took longer than a run of the list allowed:": lambda row: f"{row['slow']} s" if "slow" in row else None,
+        "Not measured, since it took too long:": lambda row: f"{row['slow']} s" if "slow" in row else None,
     }
     for title, wanted in kinds.items():
         found = reasons({name: known[name] for name in names}, wanted)

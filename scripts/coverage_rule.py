@@ -294,7 +294,9 @@ def export(network, folder):
             with torch.no_grad():
                 torch.onnx.export(made()[0], inputs, str(into / "model.onnx"), input_names=names, verbose=False, **options)
         except Exception as error:
-            failed[exporter] = " ".join(f"{type(error).__name__}: {error}".split())[:300]
+            while error.__cause__:
+                error = error.__cause__
+            failed[exporter] = " ".join(f"{type(error).__name__}: {error}".split())[:200]
             continue
         counts = FEW if made()[1] > LARGE else COUNTS
         # Other samples, of finer grain, are compared.
