@@ -180,8 +180,12 @@ def run(vta, wrapped, folder):
 def fault(found, expected, kind, rtol, atol, steps):
     """Why an output isn't what ONNX has; nothing where it is."""
     expected = np.asarray(expected)
+    # What a run may give and doesn't is -1, behind what it gives.
+    inner = found[tuple(slice(size) for size in (1, *expected.shape)[-found.ndim :])] if found.ndim else found
+    if found.ndim >= expected.ndim and inner.size < found.size and np.count_nonzero(found == -1) - np.count_nonzero(inner == -1) == found.size - inner.size:
+        found = inner
     # Images stand along a first dimension, in the place of a batch of 1.
-    batch = expected.shape[:1] == (1,)
+    batch = expected.shape[:1] == (1,) and found.ndim == expected.ndim
     shape = expected.shape if batch else (1, *expected.shape)
     if found.shape != shape and not (steps is not None and found.size == expected.size):
         return f"shape {list(found.shape)}, not {list(shape)}"

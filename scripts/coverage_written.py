@@ -24,9 +24,10 @@ class Network:
         self.shape, self.nodes, self.constants, self.outputs, self.scales = shape, [], [], [], {}
         self.x = self.rounded("x", 1 / 32)
 
-    def constant(self, value):
-        name = f"c{len(self.constants)}"
-        self.constants.append(numpy_helper.from_array(np.asarray(value), name))
+    def constant(self, value, kind=None):
+        name, value = f"c{len(self.constants)}", np.asarray(value)
+        tensor = numpy_helper.from_array(value, name) if kind is None else helper.make_tensor(name, kind, value.shape, value.ravel().tolist())
+        self.constants.append(tensor)
         return name
 
     def add(self, kind, *inputs, name=None, **attributes):
@@ -59,7 +60,9 @@ class Network:
     def save(self, path):
         x = helper.make_tensor_value_info("x", TensorProto.FLOAT, self.shape)
         graph = helper.make_graph(self.nodes, "written", [x], self.outputs, self.constants)
-        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+        short = any(tensor.data_type in (TensorProto.INT4, TensorProto.UINT4) for tensor in self.constants)
+        imports = [helper.make_opsetid("", 21 if short else 17), *(helper.make_opsetid(n.domain, 1) for n in self.nodes if n.domain)]
+        model = helper.make_model(graph, opset_imports=imports, ir_version=10 if short else 8)
         onnx.checker.check_model(model)
         onnx.save(model, str(path))
 
@@ -107,6 +110,67 @@ def forms():
     return made
 
 
+def behind():
+    """What the host computes behind a network: states, and boxes of which it chooses some."""
+    longs = lambda *values: np.array(values, np.int64)
+    made = {}
+    for kind, gates in [("LSTM", 4), ("GRU", 3)]:
+        m = Network([1, 4, 24], 3)
+        turned = m.add("Transpose", m.rounded(m.conv(m.x, 4, 8, (3,)), 0.25), perm=[2, 0, 1])
+        weights = [m.constant(m.random.normal(0, 0.3, (2, gates * 6, size)).astype(np.float32)) for size in (8, 6)]
+        states = [f"{kind}.all", f"{kind}.last"]
+        m.nodes.append(helper.make_node(kind, [turned, *weights], states, hidden_size=6, direction="bidirectional"))
+        for name, state, shape in [("all", states[0], [1, 24, 12]), ("last", states[1], [1, 2, 6])]:
+            m.scales[m.add("Reshape", state, m.constant(longs(*shape)), name=name)] = 1 / 16
+            m.output(name, shape)
+        made[kind] = m
+    m = Network([1, 3, 8, 8], 4)
+    conv = m.rounded(m.conv(m.x, 3, 7), 0.25)
+    cut = lambda first, last, rows: m.add("Reshape", m.add("Sigmoid", m.add("Slice", conv, *map(m.constant, [longs(first), longs(last), longs(1)]))), m.constant(longs(1, rows, 64)))
+    grid = np.stack(np.meshgrid(range(8), range(8)), -1).reshape(1, 64, 2)
+    grid = np.concatenate([grid - 1, grid + 1], 2).astype(np.float32)
+    boxes = m.add("Add", m.add("Transpose", cut(0, 4, 4), perm=[0, 2, 1]), m.constant(grid))
+    scores = cut(4, 7, 3)
+    bounds = [m.constant(value) for value in [longs(5), np.float32(0.3), np.float32(0.6)]]
+    chosen = m.add("NonMaxSuppression", boxes, scores, *bounds)
+    at = m.add("Reshape", m.add("Gather", chosen, m.constant(longs(2)), axis=1), m.constant(longs(-1)))
+    rows = m.add("Gather", boxes, at, axis=1)
+    # As many rows as there may be, of which those behind the chosen ones are 0.
+    count = m.add("Gather", m.add("Shape", chosen), m.constant(longs(0)))
+    left = m.add("Sub", m.constant(longs(15)), count)
+    pads = m.add("Concat", m.constant(longs(0, 0, 0, 0)), left, m.constant(longs(0)), axis=0)
+    m.scales[m.add("Pad", rows, pads, name="rows")] = 1 / 64
+    made["boxes"] = m.output("rows", [1, 15, 4])
+    return made
+
+
+def bits():
+    """Weights and activations of 4 bits, in each form that there is; QONNX's beside what it means."""
+    made = {}
+    for name in ["int4", "uint4", "of constants", "QCDQ", "Quant"]:
+        m = Network([1, 4, 8, 8], 5)
+        kind, zero = (TensorProto.UINT4, 8) if name == "uint4" else (TensorProto.INT4, 0)
+        whole = m.random.integers(-8, 8, (6, 4, 3, 3))
+        scales = m.random.uniform(0.05, 0.1, 6).astype(np.float32)
+        real = (whole * scales[:, None, None, None]).astype(np.float32)
+        if name == "Quant":
+            m.of = made["QCDQ"]
+            quant = lambda x, scale: m.add("Quant", x, m.constant(scale), m.constant(np.float32(0)), m.constant(np.float32(4)),
+                                           name="y" if np.ndim(scale) == 0 else None, domain="qonnx.custom_op.general", signed=1, narrow=0, rounding_mode="ROUND")
+            y = quant(m.add("Conv", m.x, quant(m.constant(real), scales.reshape(6, 1, 1, 1)), pads=[1] * 4), np.float32(0.3))
+        else:
+            steps = lambda scale: [m.constant(scale), m.constant(np.full(np.shape(scale), zero, np.int8)) if name == "QCDQ" else m.constant(np.full(np.shape(scale), zero), kind)]
+            few = steps(scales)
+            clip = lambda x: m.add("Clip", x, m.constant(np.int8(-8)), m.constant(np.int8(7))) if name == "QCDQ" else x
+            made_ints = clip(m.add("QuantizeLinear", m.constant(real), *few, axis=0)) if name in ("of constants", "QCDQ") else m.constant(whole + zero, kind)
+            conv = m.add("Conv", m.x, m.add("DequantizeLinear", made_ints, *few, axis=0), pads=[1] * 4)
+            few = steps(np.float32(0.3))
+            y = m.add("DequantizeLinear", clip(m.add("QuantizeLinear", conv, *few)), *few, name="y")
+        m.scales["y"] = 0.3
+        made[name] = m.output(y, [1, 6, 8, 8])
+    return made
+
+
 def run(vta, path, folder, images, more):
     """All outputs by their names, and what the report says of them."""
     inputs, out = folder / "images.npy", folder / "out.npz"
@@ -134,7 +198,9 @@ def faults(network, vta, path, folder, requant):
     """How an answer differs from onnxruntime's."""
     network.save(path)
     images = (np.random.default_rng(7).standard_normal((IMAGES, *network.shape[1:])) * 2).astype(np.float32)
-    expected = peer(path, images)
+    if same := getattr(network, "of", None):
+        same.save(path.with_name("same.onnx"))
+    expected = peer(path.with_name("same.onnx") if same else path, images)
     try:
         found, told = run(vta, path, folder, images, ["--requant", requant])
     except Exception as error:
@@ -162,6 +228,8 @@ def check(vta, folder):
     folder.mkdir(parents=True, exist_ok=True)
     networks = {f"residual {seed}": residual(seed) for seed in range(24)}
     networks.update({f"outputs {name}": network for name, network in forms().items()})
+    networks.update({f"4 bits, {name}": network for name, network in bits().items()})
+    networks.update({f"behind {name}": network for name, network in behind().items()})
     passed, failed = 0, []
     for name, network in networks.items():
         for requant in ("precise", "fast"):

@@ -236,13 +236,19 @@ pub(crate) fn calibrated(
         more: split.compare.len(),
         watch,
     };
-    let calibrated = Calibrated::new(Cow::Owned(graph), &images, &options.options, keep);
+    // What may be chosen is looked at once the choice comes to it.
+    let first = quantize::Options {
+        equalize: options.options.equalize && (!options.choose_equalize || split.choose.is_empty()),
+        ..options.options
+    };
+    let calibrated = Calibrated::new(Cow::Owned(graph), &images, &first, keep);
     if watch.cancelled() {
         return Err(Error::Cancelled);
     }
     let calibrated = calibrated.context(name)?;
     let search = Search {
         calibrated: &calibrated,
+        calibration: &images,
         images: compared,
         split: &split,
         quantizing: options,

@@ -22,14 +22,16 @@ mod cubic;
 mod exact;
 mod gaps;
 mod model;
+mod own;
 mod parts;
+mod stages;
 
 use thiserror::Error;
 
 use crate::graph::{Data, Element};
 
-pub use library::Engine;
 pub use model::model;
+pub use stages::Engine;
 
 /// A tensor of any shape, its last dimension the innermost.
 #[derive(Clone, Debug, PartialEq)]
@@ -38,6 +40,54 @@ pub struct Tensor {
     pub shape: Vec<usize>,
     /// As many values as the product of the dimensions.
     pub data: Data,
+}
+
+impl Tensor {
+    /// The tensor in a larger one, with -1 where it isn't, or 0 in types that lack it; `None` for one that is larger.
+    pub(crate) fn within(self, shape: &[usize]) -> Option<Self> {
+        if self.shape == shape {
+            return Some(self);
+        }
+        let Self { shape: own, data } = &self;
+        let mut sides = own.iter().zip(shape);
+        if own.len() != shape.len() || sides.any(|(own, side)| own > side) {
+            return None;
+        }
+        // Where the rows of the last dimension begin.
+        let length = own.last().copied().unwrap_or(1);
+        let place = |row: usize| {
+            let (mut rest, mut place, mut step) = (row * length, 0, 1);
+            for (own, side) in own.iter().zip(shape).rev() {
+                place += rest % own * step;
+                rest /= own;
+                step *= side;
+            }
+            place
+        };
+        fn placed<T: Copy>(
+            data: &[T],
+            fill: T,
+            [length, count]: [usize; 2],
+            place: impl Fn(usize) -> usize,
+        ) -> Vec<T> {
+            let mut all = vec![fill; count];
+            for (row, values) in data.chunks_exact(length.max(1)).enumerate() {
+                all[place(row)..][..length].copy_from_slice(values);
+            }
+            all
+        }
+        let sizes = [length, shape.iter().product()];
+        let data = match data {
+            Data::F32(v) => Data::F32(placed(v, -1.0, sizes, place)),
+            Data::I8(v) => Data::I8(placed(v, -1, sizes, place)),
+            Data::U8(v) => Data::U8(placed(v, 0, sizes, place)),
+            Data::I32(v) => Data::I32(placed(v, -1, sizes, place)),
+            Data::I64(v) => Data::I64(placed(v, -1, sizes, place)),
+            Data::Bool(v) => Data::Bool(placed(v, false, sizes, place)),
+        };
+        let shape = shape.to_vec();
+        Some(Self { shape, data })
+    }
 }
 
 /// A tensor that a run reads where it lies.
@@ -59,6 +109,22 @@ impl<'t> Lent<'t> {
             shape: &tensor.shape,
             data: &tensor.data,
         }
+    }
+
+    /// The tensor, which has as many values as its shape says.
+    ///
+    /// # Errors
+    /// [`EngineError::Length`].
+    pub(crate) fn checked(self) -> Result<Self, EngineError> {
+        let expected = self.shape.iter().try_fold(1usize, |n, &d| n.checked_mul(d));
+        if expected == Some(self.data.len()) {
+            return Ok(self);
+        }
+        Err(EngineError::Length {
+            name: self.name.to_owned(),
+            found: self.data.len(),
+            expected: expected.unwrap_or(usize::MAX),
+        })
     }
 
     /// A tensor of its own.

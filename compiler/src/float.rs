@@ -6,7 +6,7 @@ use std::borrow::Cow;
 
 use thiserror::Error;
 
-use crate::engine::{self, Engine, EngineError, Lent};
+use crate::engine::{self, Engine, EngineError, Lent, Tensor};
 use crate::graph::{Data, Element, Graph, Op, Value, ValueId};
 use crate::onnx;
 
@@ -37,6 +37,8 @@ pub struct FloatNetwork<'g> {
     wanted: Vec<ValueId>,
     /// Whether each of `wanted` comes of a run: a node computes it, or it is an input.
     comes: Vec<bool>,
+    /// By value, whether it may be smaller than its shape: what is left of it is filled.
+    open: Vec<bool>,
 }
 
 impl<'g> FloatNetwork<'g> {
@@ -63,6 +65,7 @@ impl<'g> FloatNetwork<'g> {
             lent => Engine::new(engine::model(&without(&graph, lent), &given))?,
         };
         Ok(Self {
+            open: graph.open(),
             graph,
             engine,
             lent,
@@ -105,12 +108,19 @@ impl<'g> FloatNetwork<'g> {
         };
         let given = given.chain(self.lent.iter().filter_map(weight));
         let given: Vec<Lent<'_>> = given.map(lend).collect();
-        let asked: Vec<&str> = asked.map(|id| &values[id.0].name[..]).collect();
-        let found = self.engine.run(&given, &asked)?;
-        Ok(found
-            .into_iter()
-            .map(|tensor| floats(tensor.data))
-            .collect())
+        let asked: Vec<ValueId> = asked.collect();
+        let names: Vec<&str> = asked.iter().map(|id| &values[id.0].name[..]).collect();
+        let found = self.engine.run(&given, &names)?.into_iter();
+        let whole = |(tensor, id): (Tensor, &ValueId)| {
+            let value = &values[id.0];
+            if !self.open[id.0] {
+                return Ok(floats(tensor.data));
+            }
+            let tensor = tensor.within(&value.shape);
+            let larger = || EngineError::Run(format!("{} is larger than it may be", value.name));
+            Ok(floats(tensor.ok_or_else(larger)?.data))
+        };
+        found.zip(&asked).map(whole).collect()
     }
 
     /// What each input takes of an image.

@@ -377,6 +377,16 @@ impl Graph {
         }
     }
 
+    /// By value, whether a run says how large it is: as large as its shape, or smaller. The host alone computes those.
+    pub(crate) fn open(&self) -> Vec<bool> {
+        let mut open = vec![false; self.values.len()];
+        for node in &self.nodes {
+            let finds = matches!(&node.op, Op::Onnx(op) if op.is_open());
+            open[node.output.0] = finds || node.inputs.iter().any(|id| open[id.0]);
+        }
+        open
+    }
+
     /// How many nodes read each value, graph outputs counted.
     pub fn uses(&self) -> BTreeMap<ValueId, usize> {
         let mut uses = BTreeMap::new();

@@ -11,12 +11,13 @@
 //! DequantizeLinear stand after the activation function of every operator, where other runtimes expect
 //! them too. A [`report`] says what all that costs, layer by layer.
 
-mod batchnorm;
+mod adaptive;
 mod calibration;
 mod channels;
 mod correct;
 mod equalize;
 mod error;
+mod fold;
 mod histogram;
 mod insert;
 mod method;
@@ -28,14 +29,14 @@ mod scales;
 mod slices;
 
 use std::borrow::Cow;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use self::calibration::{Look, observe_as};
 use crate::graph::{Graph, ValueId};
 
-pub use batchnorm::fold_batchnorm;
 pub use calibration::{Calibration, Observed, observe};
 pub use error::QuantizeError;
+pub use fold::fold;
 use insert::Given;
 pub use insert::apply;
 pub(crate) use insert::apply_with;
@@ -68,12 +69,12 @@ struct Stage {
 #[derive(Debug)]
 pub struct Calibrated {
     plain: Arc<Stage>,
-    equal: Option<Arc<Stage>>,
+    equal: OnceLock<Arc<Stage>>,
     kept: Kept,
 }
 
 impl Calibrated {
-    /// Looks at all images, and again with equalised channels if the options ask for them. Nodes that are named, by
+    /// Looks at all images, and [again](Self::equalize) with equalised channels if the options ask for them. Nodes that are named, by
     /// their name or their output's, stay in float.
     ///
     /// # Errors
@@ -86,35 +87,58 @@ impl Calibrated {
     ) -> Result<Self, QuantizeError> {
         let graph = graph.into();
         let named = rounded::keep::named(&graph, keep)?;
-        let source = if batchnorm::is_possible(&graph) {
-            Cow::Owned(fold_batchnorm(&graph)?)
+        let source = if fold::is_possible(&graph) {
+            Cow::Owned(fold(&graph)?)
         } else {
             graph
         };
         let kept = rounded::keep::found(&source, &named);
-        let equalizes = options.equalize && equalize::is_possible(&source);
-        let of = if equalizes { 2 } else { 1 };
-        let observe = |source: &Graph, index| observe_as(source, images, &kept, Look { index, of });
+        let of = if options.equalize && equalize::is_possible(&source) {
+            2
+        } else {
+            1
+        };
         let plain = Stage {
-            observed: observe(&source, 0)?,
+            observed: observe_as(&source, images, &kept, Look { index: 0, of })?,
             source: source.into_owned(),
             equalized: 0,
         };
-        let mut equal = None;
-        if equalizes {
-            let (source, equalized) = equalize::equalize(&plain.source, &plain.observed, options);
-            let observed = observe(&source, 1)?;
-            equal = Some(Arc::new(Stage {
+        let calibrated = Self {
+            plain: Arc::new(plain),
+            equal: OnceLock::new(),
+            kept,
+        };
+        if of > 1 {
+            calibrated.equalize(images, options)?;
+        }
+        Ok(calibrated)
+    }
+
+    /// Looks at all images with equalised channels, if it didn't.
+    ///
+    /// # Errors
+    /// [`QuantizeError`].
+    pub fn equalize(
+        &self,
+        images: &dyn Calibration,
+        options: &Options,
+    ) -> Result<(), QuantizeError> {
+        if self.equal.get().is_some() {
+            return Ok(());
+        }
+        let Stage {
+            source, observed, ..
+        } = &*self.plain;
+        let (source, equalized) = equalize::equalize(source, observed, options);
+        let observed = observe_as(&source, images, &self.kept, Look { index: 1, of: 2 })?;
+        self.equal.get_or_init(|| {
+            Arc::new(Stage {
                 source,
                 observed,
                 equalized,
-            }));
-        }
-        Ok(Self {
-            plain: Arc::new(plain),
-            equal,
-            kept,
-        })
+            })
+        });
+        Ok(())
     }
 
     /// The float network, whose outputs are those that a quantised one should have.
@@ -136,9 +160,9 @@ impl Calibrated {
         kept.iter().map(node)
     }
 
-    /// Whether channels were equalised, so that there is a choice.
+    /// Whether there are channels to equalise.
     pub fn equalizes(&self) -> bool {
-        self.equal.is_some()
+        equalize::is_possible(self.float())
     }
 
     /// Quantises the graph; more nodes may stay in float than were named.
@@ -146,7 +170,7 @@ impl Calibrated {
     /// # Errors
     /// [`QuantizeError`] for what can't be quantised.
     pub fn quantize(&self, options: &Options, kept: &Kept) -> Result<Quantized, QuantizeError> {
-        let equal = self.equal.as_ref().filter(|_| options.equalize);
+        let equal = self.equal.get().filter(|_| options.equalize);
         let stage = Arc::clone(equal.unwrap_or(&self.plain));
         let mut kept: Kept = self.kept.union(kept).copied().collect();
         let Stage {
@@ -217,6 +241,6 @@ const STAND_IN: f32 = 1.0 / 16.0;
 /// # Errors
 /// [`QuantizeError`], but for images.
 pub fn stand_in(graph: &Graph) -> Result<Graph, QuantizeError> {
-    let graph = fold_batchnorm(graph)?;
+    let graph = fold(graph)?;
     apply(&graph, &equal_scales(&graph, STAND_IN), Mode::Multiply)
 }

@@ -172,7 +172,7 @@ fn other_broadcasts_are_refused_by_name() {
 #[test]
 fn batch_norm_folds_into_its_convolution_and_stays_elsewhere() {
     let graph = onnx::load(&onnx::save(&classifier(&[5], false))).unwrap();
-    let folded = quantize::fold_batchnorm(&graph).unwrap();
+    let folded = quantize::fold(&graph).unwrap();
     let count = |g: &Graph| {
         g.nodes
             .iter()
@@ -185,7 +185,7 @@ fn batch_norm_folds_into_its_convolution_and_stays_elsewhere() {
         assert!((a - b).abs() < 1e-4, "{a} {b}");
     }
     let apart = classifier(&[5], true);
-    assert_eq!(quantize::fold_batchnorm(&apart), Ok(apart));
+    assert_eq!(quantize::fold(&apart), Ok(apart));
 }
 
 #[test]

@@ -103,6 +103,7 @@ def quantize(
     weights: Literal["per-channel", "per-tensor"] = "per-channel",
     zero_points: Literal["auto", "symmetric", "asymmetric"] = "auto",
     bias_correction: bool = True,
+    adaptive_rounding: bool = True,
     equalize: bool | None = None,
     held_out: int | Iterable[_Batch] | _Arrays | None = None,
     keep_float: str | Iterable[str] | None = None,

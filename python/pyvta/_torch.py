@@ -15,6 +15,7 @@ _QUANTIZE = (
     "weights",
     "zero_points",
     "bias_correction",
+    "adaptive_rounding",
     "equalize",
     "held_out",
     "keep_float",

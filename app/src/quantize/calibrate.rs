@@ -30,7 +30,7 @@ pub struct Split {
     pub calibrate: Vec<usize>,
     /// Kept out, to choose among quantised networks.
     pub choose: Vec<usize>,
-    /// Kept out, to be compared with float. The same ones if there is one alone.
+    /// Kept out, to be compared with float. The same ones if they are few.
     pub compare: Vec<usize>,
 }
 
@@ -60,13 +60,13 @@ impl Split {
         Ok(split)
     }
 
-    /// What images that are kept out are for.
+    /// What images that are kept out are for: few ones for both.
     pub fn held(out: &[usize]) -> Self {
         let every = (out.len() / 2).div_ceil(CHOOSING).max(1) * 2;
         let chosen = |at: usize| at % every == 1;
         let some = |choose: bool| {
             let all = out.iter().enumerate();
-            let some = all.filter(|(at, _)| out.len() == 1 || chosen(*at) == choose);
+            let some = all.filter(|(at, _)| out.len() <= CHOOSING || chosen(*at) == choose);
             some.map(|(_, image)| *image).collect()
         };
         Self {

@@ -1,7 +1,9 @@
 //! How near an int8 model is to the float one, and what to do where it isn't.
 
 use serde_json::{Value, json};
-use vta_compiler::quantize::{self, Comparison, LEAST_AGREEMENT, LEAST_COSINE, LEAST_DB, Part};
+use vta_compiler::quantize::{
+    self, Comparison, LEAST_AGREEMENT, LEAST_COSINE, LEAST_DB, Part, ZeroPoints,
+};
 
 use crate::options::names::{KEEP_FLOAT, REPORT, Said, said};
 use crate::report::HostSpeed;
@@ -79,6 +81,15 @@ impl Fidelity {
         };
         lines.push(format!(
             "int8 against float, {images} images {of}{by}{alone}"
+        ));
+        let equalized = if self.options.equalize {
+            ", equalised channels"
+        } else {
+            ""
+        };
+        let (method, zero_points) = (self.options.method, self.zero_points());
+        lines.push(format!(
+            "method {method}, zero points {zero_points}{equalized}"
         ));
         let mut kept: Vec<&KeptNode> = self.kept.iter().collect();
         kept.sort_by(|a, b| b.us.total_cmp(&a.us));
@@ -165,6 +176,14 @@ impl Fidelity {
         }
     }
 
+    fn zero_points(&self) -> &'static str {
+        match self.options.zero_points {
+            ZeroPoints::Symmetric => "symmetric",
+            ZeroPoints::Asymmetric => "asymmetric",
+            ZeroPoints::Auto => "auto",
+        }
+    }
+
     /// Everything; ratios are in dB, `null` where nothing differs.
     pub fn json(&self) -> Value {
         let images = self.comparison.images;
@@ -184,7 +203,7 @@ impl Fidelity {
         json!({
             "images": images, "held_out": self.held_out, "chosen_too": self.chosen_too, "simulated": self.simulated,
             "outputs": parts.collect::<Vec<_>>(), "method": self.options.method.to_string(),
-            "equalize": self.options.equalize, "keep_float": kept.collect::<Vec<_>>(),
+            "equalize": self.options.equalize, "zero_points": self.zero_points(), "keep_float": kept.collect::<Vec<_>>(),
         })
     }
 }

@@ -1,7 +1,7 @@
 //! Which of several quantised networks is kept: that which loses least, and with as few nodes in float as reach a target.
 
 use vta_compiler::passes;
-use vta_compiler::quantize::{self, Calibrated, Comparison, Kept, Method, Quantized};
+use vta_compiler::quantize::{self, Calibrated, Comparison, Kept, Method, Quantized, ZeroPoints};
 
 use super::calibrate::{CHOOSING, Calibration, Split};
 use super::fidelity::{FEW, Fidelity};
@@ -10,12 +10,14 @@ use crate::error::{Error, Result};
 use crate::options::Quantizing;
 use crate::watch::Watch;
 
-/// What loses no less than this part of what the defaults do isn't worth a difference from them: 1 dB.
-const WORTH: f64 = 0.8;
+/// What loses no less than this part of what the defaults do isn't worth a difference from them: 0.7 dB.
+const WORTH: f64 = 0.85;
 /// A loss of which no part needs to be saved: 30 dB.
 const LITTLE: f64 = 1e-3;
+/// A loss from which on zero points may cost cycles: 24 dB.
+const POOR: f64 = 4e-3;
 /// Methods that are tried.
-const METHODS: [Method; 3] = [Method::Mse, Method::MinMax, Method::Percentile(99.99)];
+const METHODS: [Method; 3] = [Method::Mse, Method::MinMax, Method::Percentile(99.999)];
 /// Images on which layers are measured.
 const MEASURED: usize = 2;
 /// Nodes that are tried to be taken back, one after the other.
@@ -30,6 +32,8 @@ struct Tried {
 /// What networks are chosen of, and on what.
 pub struct Search<'a> {
     pub calibrated: &'a Calibrated,
+    /// For another look at what it was calibrated with.
+    pub calibration: &'a dyn quantize::Calibration,
     pub images: &'a dyn Calibration,
     pub split: &'a Split,
     pub quantizing: &'a Quantizing,
@@ -96,30 +100,44 @@ impl Search<'_> {
     /// The network of which the options lose least on a trial, with what is left open, and its options.
     fn options(&self, trial: &Trial) -> Result<(Tried, quantize::Options)> {
         let quantizing = self.quantizing;
-        let mut options = quantizing.options;
+        let may_equalize = quantizing.choose_equalize && quantizing.options.equalize;
+        let mut options = quantize::Options {
+            equalize: quantizing.options.equalize && !may_equalize,
+            ..quantizing.options
+        };
         let mut best = self.tried(trial, &options, &Kept::new())?;
-        let mut consider =
-            |other: quantize::Options, options: &mut quantize::Options| -> Result<()> {
-                let least = best.comparison.loss();
-                if least > LITTLE {
-                    let found = self.tried(trial, &other, &Kept::new())?;
-                    if found.comparison.loss() < WORTH * least {
-                        (best, *options) = (found, other);
-                    }
-                }
-                Ok(())
-            };
-        if quantizing.choose_equalize && options.equalize && self.calibrated.equalizes() {
+        let mut least = best.comparison.loss();
+        let mut consider = |other: quantize::Options, options: &mut quantize::Options| {
+            let found = self.tried(trial, &other, &Kept::new())?;
+            if found.comparison.loss() < WORTH * best.comparison.loss() {
+                (best, *options) = (found, other);
+            }
+            Ok::<f64, Error>(best.comparison.loss())
+        };
+        if options.zero_points == ZeroPoints::Auto && least > POOR {
+            let zero_points = ZeroPoints::Asymmetric;
             let other = quantize::Options {
-                equalize: false,
+                zero_points,
                 ..options
             };
-            consider(other, &mut options)?;
+            least = consider(other, &mut options)?;
+        }
+        if may_equalize && least > LITTLE && self.calibrated.equalizes() {
+            self.calibrated
+                .equalize(self.calibration, &quantizing.options)?;
+            let other = quantize::Options {
+                equalize: true,
+                ..options
+            };
+            least = consider(other, &mut options)?;
         }
         let own = options.method;
         let methods = METHODS.into_iter().filter(|method| *method != own);
         for method in methods.filter(|_| quantizing.choose_method) {
-            consider(quantize::Options { method, ..options }, &mut options)?;
+            if least > LITTLE {
+                let other = quantize::Options { method, ..options };
+                least = consider(other, &mut options)?;
+            }
         }
         Ok((best, options))
     }

@@ -340,6 +340,10 @@ pub struct QuantizeArgs {
     /// channel, if the calibration images resemble others
     #[arg(long)]
     pub no_bias_correction: bool,
+    /// Round each weight to its nearest step. Otherwise they are rounded so that what their errors add to a layer's
+    /// outputs is small on the calibration images
+    #[arg(long)]
+    pub no_adaptive_rounding: bool,
     /// Equalise channels whatever it loses: scale them between two layers so that their ranges are alike, which
     /// runs the images twice (default: where it doesn't lose more on images kept out)
     #[arg(long, conflicts_with = "no_equalize")]
@@ -459,6 +463,7 @@ impl QuantizeArgs {
                     weights: self.weights,
                     zero_points: self.zero_points,
                     bias_correction: !self.no_bias_correction,
+                    adaptive_rounding: !self.no_adaptive_rounding,
                     equalize: !self.no_equalize,
                     ..given
                 },

@@ -1,7 +1,6 @@
-//! The engine over rten.
+//! The library of operators: rten.
 
 use std::any::Any;
-use std::borrow::Cow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -12,8 +11,8 @@ use rten_tensor::prelude::*;
 use super::{EngineError, Lent, Tensor};
 use crate::graph::Data;
 
-/// A loaded ONNX model.
-pub struct Engine {
+/// A loaded ONNX model of the library's operators.
+pub struct Library {
     model: Model,
 }
 
@@ -21,14 +20,12 @@ pub struct Engine {
 /// one takes as long as a small layer, so that they are kept, as many as ever ran at once.
 static IDLE: Mutex<Vec<Arc<ThreadPool>>> = Mutex::new(Vec::new());
 
-impl Engine {
-    /// Loads a model from the bytes of an ONNX file, which may refer to no others. Bytes that are given away
-    /// aren't copied.
+impl Library {
+    /// Loads a model from the bytes of an ONNX file.
     ///
     /// # Errors
     /// [`EngineError::Load`], with the node where one is at fault; [`EngineError::Thread`].
-    pub fn new<'m>(model: impl Into<Cow<'m, [u8]>>) -> Result<Self, EngineError> {
-        let bytes = model.into().into_owned();
+    pub fn new(bytes: Vec<u8>) -> Result<Self, EngineError> {
         let load = move || {
             let options = || ModelOptions::with_all_ops();
             let model = options().enable_optimization(false).load(bytes);
@@ -39,16 +36,10 @@ impl Engine {
         Ok(Self { model })
     }
 
-    /// Values of the model on inputs, by their names, in the order in which they are asked for.
-    ///
-    /// Outputs needn't be the model's: every value that a node computes can be asked for, and those
-    /// that nothing needs aren't computed. Integers are of 32 bits inside: int64 inputs and
-    /// constants beyond become the nearest, and what ONNX gives as int64 or bool comes as
-    /// [`Data::I32`].
+    /// As [`super::Engine::run`].
     ///
     /// # Errors
-    /// [`EngineError`], also where the library panics: such a panic goes no further, but its message has
-    /// gone to the process's panic hook.
+    /// [`EngineError`].
     pub fn run(&self, inputs: &[Lent<'_>], outputs: &[&str]) -> Result<Vec<Tensor>, EngineError> {
         let mut given = Vec::with_capacity(inputs.len());
         for lent in inputs {
@@ -106,7 +97,7 @@ impl Engine {
     }
 }
 
-impl std::fmt::Debug for Engine {
+impl std::fmt::Debug for Library {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         self.model.fmt(f)
     }
@@ -153,37 +144,26 @@ fn words(panic: &(dyn Any + Send)) -> String {
 
 /// A tensor as the library takes it.
 fn value<'t>(lent: &Lent<'t>) -> Result<ValueOrView<'t>, EngineError> {
-    let (name, shape) = (lent.name, lent.shape);
     let nearest = |&x: &i64| x.clamp(i32::MIN.into(), i32::MAX.into()) as i32;
+    let owned = |v: Vec<i32>| {
+        let shape = lent.checked()?.shape;
+        let tensor = rten_tensor::Tensor::try_from_data(shape, v);
+        let tensor = tensor.map_err(|e| EngineError::Run(e.to_string()))?;
+        Ok(Value::from(tensor).into())
+    };
     Ok(match lent.data {
-        Data::F32(v) => ValueView::from(view(name, shape, v)?).into(),
-        Data::I8(v) => ValueView::from(view(name, shape, v)?).into(),
-        Data::U8(v) => ValueView::from(view(name, shape, v)?).into(),
-        Data::I32(v) => ValueView::from(view(name, shape, v)?).into(),
-        Data::I64(v) => {
-            let narrow: Vec<i32> = v.iter().map(nearest).collect();
-            Value::from(view(name, shape, &narrow)?.to_tensor()).into()
-        }
-        Data::Bool(v) => {
-            let wide: Vec<i32> = v.iter().map(|&x| x.into()).collect();
-            Value::from(view(name, shape, &wide)?.to_tensor()).into()
-        }
+        Data::F32(v) => ValueView::from(view(lent, v)?).into(),
+        Data::I8(v) => ValueView::from(view(lent, v)?).into(),
+        Data::U8(v) => ValueView::from(view(lent, v)?).into(),
+        Data::I32(v) => ValueView::from(view(lent, v)?).into(),
+        Data::I64(v) => return owned(v.iter().map(nearest).collect()),
+        Data::Bool(v) => return owned(v.iter().map(|&x| x.into()).collect()),
     })
 }
 
-fn view<'t, T>(
-    name: &str,
-    shape: &[usize],
-    data: &'t [T],
-) -> Result<TensorView<'t, T>, EngineError> {
-    let expected = shape.iter().try_fold(1usize, |n, &d| n.checked_mul(d));
-    let whole = expected.filter(|&n| n == data.len());
-    let view = whole.and_then(|_| TensorView::try_from_data(shape, data).ok());
-    view.ok_or_else(|| EngineError::Length {
-        name: name.to_owned(),
-        found: data.len(),
-        expected: expected.unwrap_or(usize::MAX),
-    })
+fn view<'t, T>(lent: &Lent<'t>, data: &'t [T]) -> Result<TensorView<'t, T>, EngineError> {
+    let shape = lent.checked()?.shape;
+    TensorView::try_from_data(shape, data).map_err(|e| EngineError::Run(e.to_string()))
 }
 
 /// What the library gave.

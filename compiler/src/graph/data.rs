@@ -88,6 +88,18 @@ impl Data {
         self.len() == 0
     }
 
+    /// Drops the elements behind so many.
+    pub fn truncate(&mut self, count: usize) {
+        match self {
+            Self::F32(v) => v.truncate(count),
+            Self::I8(v) => v.truncate(count),
+            Self::U8(v) => v.truncate(count),
+            Self::I32(v) => v.truncate(count),
+            Self::I64(v) => v.truncate(count),
+            Self::Bool(v) => v.truncate(count),
+        }
+    }
+
     /// As many zeros of a type.
     pub fn zeros(element: Element, count: usize) -> Self {
         match element {

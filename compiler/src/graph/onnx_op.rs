@@ -62,6 +62,11 @@ impl OnnxOp {
         }
     }
 
+    /// Whether what it reads says how many values it gives.
+    pub(crate) fn is_open(&self) -> bool {
+        matches!(self.kind, "Compress" | "NonMaxSuppression" | "NonZero")
+    }
+
     /// The value of an attribute.
     pub fn attribute(&self, name: &str) -> Option<&OnnxAttribute> {
         let named = self.attributes.iter().find(|(n, _)| n == name);

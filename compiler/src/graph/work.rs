@@ -38,6 +38,15 @@ impl Graph {
                 }
                 _ => [0, 0],
             },
+            // Every weight of both inputs meets every step of each row, whichever outputs are read.
+            "LSTM" | "GRU" | "RNN" => match (&node.op, node.inputs.get(2)) {
+                (Op::Onnx(op), Some(&third)) if op.output == 0 => {
+                    let steps = x.iter().take(2).map(|&d| d as u64);
+                    let steps = steps.fold(1, u64::saturating_mul);
+                    [self.size(second).saturating_add(self.size(third)), steps]
+                }
+                _ => [0, 0],
+            },
             _ => [0, 0],
         };
         sizes[0].saturating_mul(sizes[1])

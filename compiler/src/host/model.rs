@@ -14,6 +14,8 @@ use super::error::HostError;
 const NODES: &str = "nodes";
 /// Key of its multiply-adds and values, as JSON.
 const WORK: &str = "work";
+/// Key of its outputs that a run may give smaller than their shapes say, as JSON.
+const OPEN: &str = "open";
 /// The most tensors that a model takes or gives.
 const MAX_PORTS: usize = 4096;
 
@@ -26,6 +28,8 @@ pub(super) struct HostModel {
     /// Name and kind of each node of the network that it computes.
     pub(super) nodes: Vec<(String, String)>,
     pub(super) work: HostWork,
+    /// Outputs that may be smaller than they say: what is left of them is filled.
+    open: Vec<usize>,
 }
 
 impl HostModel {
@@ -37,7 +41,15 @@ impl HostModel {
         let work = [graph.macs(), values.fold(0, u64::saturating_add)];
         let work = serde_json::to_string(&work).map_err(|e| HostError::Form(e.to_string()))?;
         graph.metadata.insert(WORK.to_owned(), work);
+        let open = graph.open();
         let outputs = graph.outputs.clone();
+        let places = (0..outputs.len()).filter(|&at| open[outputs[at].0]);
+        let places: Vec<usize> = places.collect();
+        if !places.is_empty() {
+            let places =
+                serde_json::to_string(&places).map_err(|e| HostError::Form(e.to_string()))?;
+            graph.metadata.insert(OPEN.to_owned(), places);
+        }
         Self::from_bytes(&engine::model(&graph, &outputs))
     }
 
@@ -59,6 +71,9 @@ impl HostModel {
         let work = interface.metadata.get(WORK).map(String::as_str);
         let [macs, values] = serde_json::from_str(work.unwrap_or_default())
             .map_err(|e| HostError::Form(format!("what it computes: {e}")))?;
+        let open = interface.metadata.get(OPEN).map_or("[]", String::as_str);
+        let open = serde_json::from_str(open)
+            .map_err(|e| HostError::Form(format!("its outputs that may be smaller: {e}")))?;
         Ok(Self {
             bytes: bytes.to_vec(),
             engine: Engine::new(bytes)?,
@@ -66,6 +81,7 @@ impl HostModel {
             outputs: interface.outputs,
             nodes,
             work: HostWork { macs, values },
+            open,
         })
     }
 
@@ -95,14 +111,22 @@ impl HostModel {
         let lent: Vec<Lent<'_>> = lent.collect();
         let names: Vec<&str> = self.outputs.iter().map(|port| &port.name[..]).collect();
         let made = self.engine.run(&lent, &names)?;
-        let output = |(port, tensor): (&Port, Tensor)| {
-            let data = engine::widened(tensor.data, port.element);
-            let whole = data.element() == port.element && tensor.shape == port.shape;
-            whole
-                .then_some(data)
-                .ok_or_else(|| HostError::Output(port.name.clone()))
+        let output = |(at, (port, tensor)): (usize, (&Port, Tensor))| {
+            let tensor = if self.open.contains(&at) {
+                tensor.within(&port.shape)
+            } else {
+                Some(tensor).filter(|tensor| tensor.shape == port.shape)
+            };
+            let data = tensor.map(|tensor| engine::widened(tensor.data, port.element));
+            let data = data.filter(|data| data.element() == port.element);
+            data.ok_or_else(|| HostError::Output(port.name.clone()))
         };
-        self.outputs.iter().zip(made).map(output).collect()
+        self.outputs
+            .iter()
+            .zip(made)
+            .enumerate()
+            .map(output)
+            .collect()
     }
 }
 

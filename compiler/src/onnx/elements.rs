@@ -35,10 +35,28 @@ pub(crate) fn element(data_type: i32) -> Result<Element, String> {
         proto::BOOL => Element::Bool,
         other => {
             return Err(format!(
-                "data type {other} is not supported (floats, int8, uint8, int32, int64 and bool are)"
+                "{} is not supported (floats, int8, uint8, int32, int64 and bool are)",
+                name(other)
             ));
         }
     })
+}
+
+/// ONNX's name of a type that isn't read.
+fn name(data_type: i32) -> String {
+    let name = match data_type {
+        proto::UINT16 => "uint16",
+        proto::INT16 => "int16",
+        proto::UINT4 => "uint4",
+        proto::INT4 => "int4",
+        8 => "a text",
+        12 => "uint32",
+        13 => "uint64",
+        14 | 15 => "a complex number",
+        17..=20 => "an 8-bit float",
+        other => return format!("data type {other}"),
+    };
+    name.to_owned()
 }
 
 /// ONNX's number of a type.

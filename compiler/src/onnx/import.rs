@@ -16,7 +16,7 @@ pub(crate) mod sizes;
 pub(crate) mod state;
 mod tensor;
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 use prost::Message;
 
@@ -31,7 +31,8 @@ use order::{escape_names, node_error, sorted, uses};
 use refused::Refused;
 pub use refused::{Given, Partial};
 use state::{Arguments, Import};
-use tensor::{input_type, read_tensor};
+use tensor::input_type;
+pub(crate) use tensor::read_tensor;
 
 /// Reads an ONNX model that lies in one file.
 ///
@@ -70,6 +71,8 @@ pub fn load_part(bytes: Vec<u8>, options: &ReadOptions<'_>) -> Result<Partial, O
         names: HashMap::new(),
         makers: HashMap::new(),
         uses: uses(&proto),
+        open: HashSet::new(),
+        examples: HashMap::new(),
         opset,
         budget: budget::Budget::default(),
         external: External::new(options),
@@ -196,9 +199,10 @@ impl Import<'_> {
         while let Some(None) = arguments.last() {
             arguments.pop();
         }
+        let is_open = arguments.iter().flatten().any(|id| self.open.contains(id));
         let own = node.domain.is_empty() || node.domain == "ai.onnx";
         // What is of another domain has no line in the table.
-        if own && self.known_here(node, output, &arguments)? {
+        if own && !is_open && self.known_here(node, output, &arguments)? {
             return Ok(());
         }
         if self.fused(node, &arguments, index)? {
@@ -214,11 +218,16 @@ impl Import<'_> {
         }
         let constant =
             |id: &Option<ValueId>| id.is_none_or(|id| self.graph.values[id.0].data.is_some());
-        let scales = matches!(&node.op_type[..], "QuantizeLinear" | "DequantizeLinear");
-        let folds = !scales && !arguments.is_empty() && arguments.iter().all(constant);
+        // Weights are read with their steps.
+        let folds = node.op_type != "DequantizeLinear"
+            && !arguments.is_empty()
+            && arguments.iter().all(constant);
         let found = self.found(node, index, arguments).map_err(fail)?;
         if folds {
             return self.fold(&found);
+        }
+        if is_open {
+            return self.raw(found, "a run says how large its input is".to_owned());
         }
         let [values, nodes] = [self.graph.values.len(), self.graph.nodes.len()];
         match self.device(&found, output) {

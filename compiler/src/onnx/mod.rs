@@ -28,6 +28,8 @@ pub use cut::{CutError, Part, cut};
 pub(crate) use elements::{element, elements};
 pub(crate) use export::with_unique_names;
 pub use export::{save, save_with_outputs};
+pub(crate) use external::External;
+pub(crate) use import::read_tensor;
 pub use import::{Given, Partial, load, load_part};
 pub use interface::{Interface, Port, interface};
 

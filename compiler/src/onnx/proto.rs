@@ -149,6 +149,18 @@ pub const INT8: i32 = 3;
 pub const INT32: i32 = 6;
 /// `Tensor::data_type` of int64.
 pub const INT64: i32 = 7;
+/// `Tensor::data_type` of uint16.
+pub const UINT16: i32 = 4;
+/// `Tensor::data_type` of int16.
+pub const INT16: i32 = 5;
+/// `Tensor::data_type` of uint4, two in a byte.
+pub const UINT4: i32 = 21;
+/// `Tensor::data_type` of int4, two in a byte.
+pub const INT4: i32 = 22;
+/// `Tensor::data_type` of uint2, four in a byte.
+pub const UINT2: i32 = 25;
+/// `Tensor::data_type` of int2, four in a byte.
+pub const INT2: i32 = 26;
 /// `Tensor::data_type` of truth values.
 pub const BOOL: i32 = 9;
 /// `Tensor::data_type` of float16.

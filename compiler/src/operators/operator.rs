@@ -109,7 +109,8 @@ impl<'v> Given<'v> {
 impl Import<'_> {
     /// What a node reads.
     pub(crate) fn given<'v>(&'v self, found: &'v Found<'_>) -> Given<'v> {
-        let values = found.inputs.iter().map(|id| &self.graph.values[id.0]);
+        let value = |id: &ValueId| self.examples.get(id).unwrap_or(&self.graph.values[id.0]);
+        let values = found.inputs.iter().map(value);
         Given {
             op: &found.op,
             values: values.collect(),
@@ -144,6 +145,8 @@ pub(crate) enum Size {
     Product,
     /// As a window over the second dimension and those behind it gives.
     Window(WindowKind),
+    /// As much as the values of its inputs choose, which is so much at most.
+    Chosen,
     /// What computing it says, with at most as many elements as the bound.
     Computed(Bound),
 }
@@ -187,14 +190,12 @@ pub(crate) enum Bound {
     Depth,
     /// Einsum: sizes of the letters.
     Letters,
-    /// LSTM and GRU: a state for each step of each direction.
+    /// LSTM, GRU and RNN: a state for each step of each direction.
     States,
     /// Attention: each query for each key.
     Scores,
     /// GridSample: the channels for each place of the grid.
     Grid,
-    /// NonZero: as many as a constant has.
-    Found,
 }
 
 /// The type of an output.

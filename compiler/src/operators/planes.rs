@@ -244,6 +244,55 @@ impl Window {
     }
 }
 
+/// How much a dimension of a transposed convolution has; `None` where nothing is left.
+pub(crate) fn spread(
+    size: usize,
+    kernel: usize,
+    [stride, dilation]: [usize; 2],
+    pads: [usize; 2],
+    more: usize,
+) -> Option<usize> {
+    let steps = size.checked_sub(1)?.checked_mul(stride)?;
+    let wide = kernel.checked_sub(1)?.checked_mul(dilation)?;
+    let all = steps.checked_add(wide)?.checked_add(1)?.checked_add(more)?;
+    let left = all.checked_sub(pads[0])?.checked_sub(pads[1])?;
+    (left > 0).then_some(left)
+}
+
+/// The dimensions of a transposed convolution with three.
+///
+/// # Errors
+/// Sizes that are asked for, or padded by themselves; lists of other lengths; windows that leave nothing.
+pub(crate) fn spread_volume(
+    op: &OnnxOp,
+    space: &[usize],
+    kernel: &[usize],
+) -> Result<Vec<usize>, String> {
+    let auto = op.text("auto_pad").unwrap_or("NOTSET");
+    if !matches!(auto, "NOTSET" | "" | "VALID") || op.ints("output_shape").is_some() {
+        return Err("a transposed convolution over volumes of a size that is asked for".to_owned());
+    }
+    let pads = op.ints("pads").unwrap_or(&[0; 6]);
+    let list = |name: &str, default| op.ints(name).unwrap_or(default);
+    let (strides, dilations) = (list("strides", &[1; 3]), list("dilations", &[1; 3]));
+    let more = list("output_padding", &[0; 3]);
+    let lists = [strides, dilations, more];
+    if kernel.len() != 3 || pads.len() != 6 || lists.iter().any(|list| list.len() != 3) {
+        return Err(format!("a window of {kernel:?} over {space:?}"));
+    }
+    let size = |value: i64| {
+        let size = usize::try_from(value).ok();
+        size.filter(|size| *size <= MAX_SIZE)
+    };
+    let along = |axis: usize| {
+        let steps = [size(strides[axis])?, size(dilations[axis])?];
+        let pads = [size(pads[axis])?, size(pads[3 + axis])?];
+        spread(space[axis], kernel[axis], steps, pads, size(more[axis])?)
+    };
+    let sizes: Option<Vec<usize>> = (0..3).map(along).collect();
+    sizes.ok_or_else(|| format!("a window of {kernel:?} doesn't fit an output of {space:?}"))
+}
+
 /// The windows of a convolution or pool with three dimensions, `auto_pad` and `ceil_mode` resolved.
 ///
 /// # Errors

@@ -28,12 +28,13 @@ pub(super) const OPERATORS: &[Operator] = &[
     Operator::same("Trilu"),
     Operator::computed("LSTM", Bound::States),
     Operator::computed("GRU", Bound::States),
-    // How many there are depends on the values: of constants alone.
-    Operator::new(
-        "NonZero",
-        Size::Computed(Bound::Found),
-        Kind::Is(Element::I64),
-    ),
+    Operator::computed("RNN", Bound::States),
+    Operator::new("NonMaxSuppression", Size::Chosen, Kind::Is(Element::I64)),
+    Operator::new("NonZero", Size::Chosen, Kind::Is(Element::I64)),
+    Operator::new("Compress", Size::Chosen, Kind::First),
+    // What a file knows the shape of is a constant instead.
+    places("Shape"),
+    places("Size"),
     Operator::same("ReverseSequence"),
     Operator::same("RotaryEmbedding"),
     Operator::computed("Attention", Bound::Scores),

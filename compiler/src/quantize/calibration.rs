@@ -1,10 +1,12 @@
 //! What calibration images show of a network's values, of which one image for each thread is held.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
 
 use rayon::prelude::*;
 
+use super::adaptive::{Layer, Moments, layers};
 use super::channels::Channels;
 use super::error::QuantizeError;
 use super::histogram::Histogram;
@@ -56,6 +58,8 @@ pub(super) struct Look {
 pub struct Observed {
     histograms: Vec<Option<Histogram>>,
     channels: Vec<Option<Channels>>,
+    /// By nodes.
+    moments: BTreeMap<usize, Moments>,
 }
 
 impl Observed {
@@ -67,6 +71,11 @@ impl Observed {
     /// The channels of a value that a convolution or a dense layer reads.
     pub(super) fn channels(&self, id: ValueId) -> Option<&Channels> {
         self.channels[id.0].as_ref()
+    }
+
+    /// What the weights of a node meet.
+    pub(super) fn moments(&self, node: usize) -> Option<&Moments> {
+        self.moments.get(&node)
     }
 }
 
@@ -96,6 +105,12 @@ pub(super) fn observe_as(
     let [all, own] = [&Kept::new(), kept].map(|kept| rounded(graph, kept));
     let ids = (0..graph.values.len()).map(ValueId);
     let wanted: Vec<ValueId> = ids.filter(|id| all[id.0] || own[id.0]).collect();
+    let place = |layer: &Layer| wanted.iter().position(|id| *id == layer.input);
+    let taken: Vec<(usize, Layer)> = layers(graph)
+        .into_iter()
+        .filter_map(|layer| Some((place(&layer)?, layer)))
+        .collect();
+    let mut moments: Vec<Moments> = taken.iter().map(|(_, layer)| Moments::new(layer)).collect();
     let observer = Observer {
         network: FloatNetwork::new(graph, wanted.clone())?,
         shapes: channelled(graph, &wanted),
@@ -103,6 +118,8 @@ pub(super) fn observe_as(
             .iter()
             .map(|_| Mutex::new(Histogram::new()))
             .collect(),
+        layers: &taken,
+        count: images.count(),
     };
     let mut sums: Vec<Option<Channels>> = wanted.iter().map(|_| None).collect();
     let (count, all) = (images.count(), images.count() * look.of);
@@ -112,12 +129,16 @@ pub(super) fn observe_as(
     for first in (0..count).step_by(step) {
         let range = first..count.min(first + step);
         done += range.len();
-        let read = images.images(range).map_err(QuantizeError::Image)?;
-        let seen = read.par_iter().map(|image| observer.look(image));
-        let seen: Vec<Result<Vec<Option<Channels>>, QuantizeError>> = seen.collect();
+        let read = images.images(range.clone()).map_err(QuantizeError::Image)?;
+        let seen = read.par_iter().zip(range);
+        let seen = seen.map(|(image, index)| observer.look(image, index));
+        let seen: Vec<Result<Seen, QuantizeError>> = seen.collect();
         // The first of several errors.
-        for channels in seen {
-            for (all, one) in sums.iter_mut().zip(channels?) {
+        for seen in seen {
+            let Seen { channels, patches } = seen?;
+            let layers = moments.par_iter_mut().zip(&patches);
+            layers.for_each(|(moments, patches)| moments.add(patches));
+            for (all, one) in sums.iter_mut().zip(channels) {
                 match (all.as_mut(), one) {
                     (Some(all), Some(one)) => all.merge(&one),
                     (_, one) => *all = one,
@@ -130,6 +151,11 @@ pub(super) fn observe_as(
     let mut observed = Observed {
         histograms: graph.values.iter().map(none).collect(),
         channels: vec![None; graph.values.len()],
+        moments: taken
+            .iter()
+            .map(|(_, layer)| layer.node)
+            .zip(moments)
+            .collect(),
     };
     let histograms = observer.histograms.into_iter().zip(sums);
     for (id, (histogram, channels)) in wanted.into_iter().zip(histograms) {
@@ -148,12 +174,28 @@ struct Observer<'g> {
     /// Channels of each value, and how many values each has.
     shapes: Vec<Option<[usize; 2]>>,
     histograms: Vec<Mutex<Histogram>>,
+    /// Layers, each with the place of its input among the values.
+    layers: &'g [(usize, Layer)],
+    /// Images.
+    count: usize,
+}
+
+/// What is seen of an image.
+struct Seen {
+    channels: Vec<Option<Channels>>,
+    /// By layers.
+    patches: Vec<Vec<f32>>,
 }
 
 impl Observer<'_> {
-    /// Runs an image, counts its values, and gives its channels.
-    fn look(&self, image: &[f32]) -> Result<Vec<Option<Channels>>, QuantizeError> {
-        let values = self.network.run(image)?.into_iter();
+    /// Runs an image, counts its values, and gives its channels and patches.
+    fn look(&self, image: &[f32], index: usize) -> Result<Seen, QuantizeError> {
+        let values = self.network.run(image)?;
+        let patches = self.layers.iter();
+        let patches =
+            patches.map(|(place, layer)| layer.patches(&values[*place], self.count, index));
+        let patches = patches.collect();
+        let values = values.into_iter();
         let mut channels = Vec::with_capacity(self.histograms.len());
         for ((values, shape), all) in values.zip(&self.shapes).zip(&self.histograms) {
             let own = Histogram::of(&values);
@@ -164,7 +206,7 @@ impl Observer<'_> {
             let whole = shape.is_some() && count * each == values.len();
             channels.push(whole.then(|| Channels::of(&values, each)));
         }
-        Ok(channels)
+        Ok(Seen { channels, patches })
     }
 }
 

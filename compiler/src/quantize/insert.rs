@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use rayon::prelude::*;
 
+use super::adaptive::Rows;
 use super::calibration::Observed;
 use super::correct;
 use super::error::QuantizeError;
@@ -74,6 +75,7 @@ pub(super) fn apply_as(
         options: *options,
         kept: given.kept,
         observed: given.observed.filter(|_| options.bias_correction),
+        moments: given.observed.filter(|_| options.adaptive_rounding),
         constants: given.constants,
         out: Graph {
             name: graph.name.clone(),
@@ -117,6 +119,7 @@ struct Quantized<'a> {
     options: Options,
     kept: &'a Kept,
     observed: Option<&'a Observed>,
+    moments: Option<&'a Observed>,
     constants: &'a Constants<'a>,
     out: Graph,
     /// The dequantised value and its step for each source value.
@@ -197,11 +200,11 @@ impl<'a> Quantized<'a> {
                 }
             }
             Op::Gemm { .. } => {
-                inputs.extend(self.weights(node, scale_x)?);
+                inputs.extend(self.weights(index, node, scale_x)?);
                 op = Op::Gemm { trans_b: true };
             }
             Op::Conv { .. } | Op::MatMul { .. } | Op::ConvTranspose { .. } => {
-                inputs.extend(self.weights(node, scale_x)?);
+                inputs.extend(self.weights(index, node, scale_x)?);
             }
             Op::QuantizeLinear { .. } | Op::DequantizeLinear { .. } => {
                 let node = node.name.clone();
@@ -258,7 +261,12 @@ impl<'a> Quantized<'a> {
 
     /// Weights and bias as DequantizeLinear of integer constants. Those of a dense layer have output channels first; a
     /// product with a matrix has a bias only if it had one.
-    fn weights(&mut self, node: &Node, scale_x: f32) -> Result<Vec<ValueId>, QuantizeError> {
+    fn weights(
+        &mut self,
+        index: usize,
+        node: &Node,
+        scale_x: f32,
+    ) -> Result<Vec<ValueId>, QuantizeError> {
         let (mut weights, mut shape) = self.floats(node, 1)?;
         if node.op == (Op::Gemm { trans_b: false }) {
             let (k, n) = (shape[0], shape[1]);
@@ -299,7 +307,7 @@ impl<'a> Quantized<'a> {
             channels,
         };
         drop(rows);
-        let mut made = self.parameters(node, (weights, shape), bias, slices, scale_x);
+        let mut made = self.parameters((index, node), (weights, shape), bias, slices, scale_x);
         if matches!(node.op, Op::MatMul { .. }) && !has_bias {
             made.truncate(1);
         }
@@ -309,14 +317,28 @@ impl<'a> Quantized<'a> {
     /// Weights by their scales, and the bias.
     fn parameters(
         &mut self,
-        node: &Node,
+        (index, node): (usize, &Node),
         (weights, shape): (Floats<'_>, Vec<usize>),
         bias: Floats<'_>,
         slices: Slices,
         scale_x: f32,
     ) -> Vec<ValueId> {
         let mut bias = bias.into_owned();
-        let int8 = slices.rounded(&weights);
+        let mut int8 = slices.rounded(&weights);
+        if let Some(moments) = self.moments.and_then(|all| all.moments(index)) {
+            let rows = Rows {
+                count: match slices.axis {
+                    0 => shape[0],
+                    _ => slices.channels,
+                },
+                strides: match slices.axis {
+                    0 => [1, shape[1..].iter().product()],
+                    _ => [slices.channels, 1],
+                },
+                step: &|row| slices.of(row),
+            };
+            moments.settle(&mut int8, &weights, &rows, self.observed.is_some());
+        }
         let channels = self.observed.and_then(|all| all.channels(node.inputs[0]));
         if let Some(channels) = channels {
             let errors = correct::Errors {

@@ -16,6 +16,8 @@ pub struct Options {
     pub weights: WeightScales,
     /// Whether biases take off what rounded weights add to the mean of a channel.
     pub bias_correction: bool,
+    /// Whether weights are rounded so that their errors cancel on what calibration images give a layer.
+    pub adaptive_rounding: bool,
     /// Whether channels between two layers are scaled so that their ranges are alike, which takes a
     /// second look at the images.
     pub equalize: bool,
@@ -30,6 +32,7 @@ impl Options {
             zero_points: ZeroPoints::Auto,
             weights: WeightScales::PerChannel,
             bias_correction: true,
+            adaptive_rounding: true,
             equalize: true,
         }
     }

@@ -1,5 +1,6 @@
 //! Which values of a graph are rounded, and whose steps they have.
 
+mod islands;
 pub mod keep;
 
 use std::collections::{BTreeSet, HashMap};
@@ -33,10 +34,12 @@ pub(super) fn rounded(graph: &Graph, kept: &Kept) -> Vec<bool> {
     let mut rounded = vec![false; graph.values.len()];
     let uses = graph.uses();
     let makers: HashMap<ValueId, usize> = graph.nodes.iter().map(|n| n.output).zip(0..).collect();
+    let islands = islands::islands(graph);
+    let hosted = |index: usize| islands[index] || kept.contains(&index);
     // Whether a value's maker is on the same side as a node that alone reads it.
     let joined = |id: &ValueId, reader: usize| {
         let maker = makers.get(id);
-        let apart = maker.is_some_and(|maker| kept.contains(maker) != kept.contains(&reader));
+        let apart = maker.is_some_and(|maker| hosted(*maker) != hosted(reader));
         uses.get(id) == Some(&1) && !apart
     };
     for (index, node) in graph.nodes.iter().enumerate() {
@@ -64,7 +67,6 @@ pub(super) fn rounded(graph: &Graph, kept: &Kept) -> Vec<bool> {
         }
     }
     // What the host computes stays a float where only the host reads it, or nothing does, and so do integers.
-    let hosted = |index: usize| is_onnx(graph, index) || kept.contains(&index);
     let mut read_as_int8 = vec![false; graph.values.len()];
     for (_, node) in graph.nodes.iter().enumerate().filter(|(i, _)| !hosted(*i)) {
         node.inputs.iter().for_each(|id| read_as_int8[id.0] = true);
@@ -81,10 +83,6 @@ pub(super) fn rounded(graph: &Graph, kept: &Kept) -> Vec<bool> {
     }
     raw_inputs(graph, kept, &mut rounded);
     rounded
-}
-
-fn is_onnx(graph: &Graph, index: usize) -> bool {
-    matches!(graph.nodes[index].op, Op::Onnx(_))
 }
 
 /// Leaves inputs as they are that only kept nodes read, where the host can begin with them: before the first

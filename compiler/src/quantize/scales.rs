@@ -7,15 +7,18 @@ use rayon::prelude::*;
 use super::calibration::{Observed, observe};
 use super::error::QuantizeError;
 use super::histogram::Histogram;
-use super::method::{Zero, within};
+use super::method::{Zero, mean_squared_error, within};
 use super::mode::{Mode, Scale, ZeroPoints};
 use super::options::Options;
 use super::rounded::{Kept, rounded};
-use crate::graph::{Graph, Node, Op, ValueId};
+use crate::graph::{Data, Graph, Node, Op, ValueId};
 use crate::operators::fields::Steps;
 
 /// Steps so many times apart aren't shared by what a network ends with.
 const FAR: f32 = 4.0;
+
+/// Times the squared error of its own scale that a bound may have to be one.
+const BOUND: f64 = 1.1;
 
 /// Scales of a graph's values, by index; `None` for values that need none.
 pub type Scales = Vec<Option<Scale>>;
@@ -36,8 +39,11 @@ pub fn choose(graph: &Graph, observed: &Observed, options: &Options) -> Scales {
     let scale = |index: usize| {
         let seen = observed.histogram(ValueId(index))?;
         let of = |zero: Zero| {
+            let own = options.method.scale(seen, options.mode, zero);
             let bounded = bounded(bounds[index], seen, options.mode, zero);
-            bounded.unwrap_or_else(|| options.method.scale(seen, options.mode, zero))
+            let error = |scale: &Scale| mean_squared_error(seen, *scale);
+            let is_as_good = |bounded: &Scale| error(bounded) <= BOUND * error(&own);
+            bounded.filter(is_as_good).unwrap_or(own)
         };
         let symmetric = of(Zero::Middle);
         Some(match options.zero_points {
@@ -106,9 +112,19 @@ fn bounds(graph: &Graph) -> Vec<Option<[f32; 2]>> {
     bounds
 }
 
-/// What only moves or compares values has the steps of its input.
+/// What only moves or compares values has the steps of its input, and what scales them all has those steps scaled: it
+/// rounds nothing.
 fn keep_steps(graph: &Graph, scales: &mut Scales) {
     for node in &graph.nodes {
+        if let Some((input, by)) = scaled(graph, node)
+            && let (Some(kept), Some(_)) = (scales[input.0], scales[node.output.0])
+            && (kept.step * by).is_normal()
+        {
+            scales[node.output.0] = Some(Scale {
+                step: kept.step * by,
+                ..kept
+            });
+        }
         if node.op.facts().steps != Steps::Input {
             continue;
         }
@@ -118,6 +134,27 @@ fn keep_steps(graph: &Graph, scales: &mut Scales) {
         if both || !matches!(node.op, Op::Onnx(_)) {
             scales[node.output.0] = kept;
         }
+    }
+}
+
+/// The value that a node scales by one constant above zero, and by what.
+fn scaled(graph: &Graph, node: &Node) -> Option<(ValueId, f32)> {
+    let &[a, b] = &node.inputs[..] else {
+        return None;
+    };
+    let one = |id: ValueId| match &graph.values[id.0].data {
+        Some(Data::F32(data)) => data
+            .first()
+            .copied()
+            .filter(|by| data.len() == 1 && *by > 0.0),
+        _ => None,
+    };
+    match node.op {
+        Op::Mul => one(b)
+            .map(|by| (a, by))
+            .or_else(|| one(a).map(|by| (b, by))),
+        Op::Div => one(b).map(|by| (a, by.recip())),
+        _ => None,
     }
 }
 

@@ -42,7 +42,7 @@ pub(crate) fn steps<M>(
     let mut steps = Steps { measure, taken };
     let len = graph.values[graph.inputs[0].0].shape.iter().product();
     let images = [vec![0.5; len]];
-    let folded = steps.of("fold", || quantize::fold_batchnorm(graph).unwrap());
+    let folded = steps.of("fold", || quantize::fold(graph).unwrap());
     let scales = quantize::calibrate(&folded, &images, Mode::Shift).unwrap();
     let mut graph = steps.of("quantize", || {
         quantize::apply(&folded, &scales, Mode::Shift).unwrap()

@@ -46,7 +46,7 @@ impl Measured {
 /// `"shift"` for powers of two. `weights` share scales `"per-channel"` or `"per-tensor"`. `zero_points` are
 /// `"auto"`, where a range that isn't the same on both sides of 0 gains more by one than it costs cycles, or
 /// `"symmetric"` for none, or `"asymmetric"`. `bias_correction` takes off what rounded weights add to the mean of a
-/// channel, `equalize` makes the ranges of channels alike; None does so where it doesn't lose more on images kept
+/// channel, `adaptive_rounding` rounds weights so that their errors cancel on what a layer sees of the images, `equalize` makes the ranges of channels alike; None does so where it doesn't lose more on images kept
 /// out. `keep_float` names nodes or their outputs that stay in float on the host, or is `"AUTO"`: as few as bring each
 /// output's mean cosine with float, and of classes their agreement, to `target`. `progress(done, all)` hears of images.
 ///
@@ -55,7 +55,7 @@ impl Measured {
 #[pyo3(
     signature = (model, calibration, *, limit = None, progress = None, **options),
     text_signature = "(model, calibration, *, method=None, mode='multiply', weights='per-channel', \
-                      zero_points='auto', bias_correction=True, equalize=None, held_out=None, keep_float=None, target=0.99, \
+                      zero_points='auto', bias_correction=True, adaptive_rounding=True, equalize=None, held_out=None, keep_float=None, target=0.99, \
                       input_shapes=None, limit=None, progress=None)"
 )]
 pub fn quantize<'py>(
@@ -117,12 +117,13 @@ pub fn quantize<'py>(
 }
 
 /// The options of [`quantize`].
-const NAMES: [&str; 12] = [
+const NAMES: [&str; 13] = [
     "method",
     "mode",
     "weights",
     "zero_points",
     "bias_correction",
+    "adaptive_rounding",
     "equalize",
     "held_out",
     "keep_float",
@@ -167,6 +168,7 @@ fn how<'py>(
                 how.zero_points = one_of(&text(&name, &value)?, all).map_err(wrong)?;
             }
             "bias_correction" => how.bias_correction = switch(&name, &value)?,
+            "adaptive_rounding" => how.adaptive_rounding = switch(&name, &value)?,
             "equalize" => {
                 all.choose_equalize = false;
                 how.equalize = switch(&name, &value)?;

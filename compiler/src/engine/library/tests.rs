@@ -1,6 +1,7 @@
 use rayon::prelude::*;
 
 use super::*;
+use crate::engine::Engine;
 use crate::graph::{Graph, Node, Op, ValueId};
 use crate::onnx;
 use crate::qgraph::window::{Pads, Window};
@@ -203,7 +204,7 @@ fn sums() -> Vec<u8> {
 
 #[test]
 fn results_depend_on_no_number_of_threads() {
-    let engine = Engine::new(sums()).unwrap();
+    let engine = Library::new(sums()).unwrap();
     let x = floats(&[1, 3, 112, 112], noise(3 * 112 * 112, 3));
     let run = || engine.run(&[Lent::of("x", &x)], &["y"]).unwrap();
     let alone = run();

@@ -1,6 +1,5 @@
 //! The most elements that operators give whose sizes stand in constants or attributes.
 
-use super::refused;
 use crate::graph::{Data, OnnxOp, Value};
 use crate::operators::elementwise::broadcast;
 use crate::operators::operator::{Bound, Given};
@@ -72,13 +71,6 @@ pub(super) fn most(bound: Bound, given: &Given<'_>) -> Result<u64, String> {
             let scores = leading(input(0)?, 1).saturating_mul(leading(input(1)?, 1));
             let values = input(2)?.shape.last().map_or(1, |&d| d as u64);
             scores.saturating_add(leading(input(0)?, 1).saturating_mul(values))
-        }
-        Bound::Found => {
-            let of = input(0)?;
-            if of.data.is_none() {
-                return Err(refused::FOUND.to_owned());
-            }
-            count(of).saturating_mul(of.shape.len().max(1) as u64)
         }
         Bound::Grid => {
             let planes = leading(input(0)?, 2);

@@ -8,6 +8,8 @@
 //! ConvInteger and MatMulInteger of such tensors, with the Cast after them, become products of
 //! reals. What lacks a name, or says what the form doesn't, is left as it is and refused later by its name.
 
+mod narrow;
+
 use std::collections::{HashMap, HashSet};
 
 use super::order::{fresh, names};
@@ -17,6 +19,7 @@ const MICROSOFT: &str = "com.microsoft";
 
 /// Rewrites all nodes that compute with integers, in time linear in their number.
 pub(super) fn expand(graph: &mut Graph) {
+    narrow::widen(graph);
     let elements = |dims: &[i64]| dims.iter().try_fold(1i64, |n, &d| n.checked_mul(d));
     let single = graph.initializer.iter();
     let single = single.filter(|tensor| elements(&tensor.dims) == Some(1));

@@ -11,8 +11,7 @@ use crate::onnx::{OnnxError, ReadOptions, proto};
 const MAX_REFUSED: usize = 1000;
 
 /// Why an operator isn't computed whose output has as many values as its input says.
-pub(super) const FOUND: &str =
-    "how many values it gives depends on its input: cut the model before it";
+const FOUND: &str = "how many values it gives depends on its input: cut the model before it";
 
 /// A model as far as it can be read: before the nodes that nothing computes.
 pub struct Partial {
@@ -138,7 +137,7 @@ pub(super) fn unknown(node: &proto::Node) -> String {
             return format!("{UNKNOWN} (of {domain}): save the model with ONNX's own operators");
         }
         "If" | "Scan" => "export the model with fixed shapes, so that no branch or loop is left",
-        "NonMaxSuppression" | "Unique" | "Compress" => FOUND,
+        "Unique" => FOUND,
         _ => "cut the model before it",
     };
     format!("{UNKNOWN}: {help}")

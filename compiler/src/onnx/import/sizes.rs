@@ -1,9 +1,10 @@
 //! Shapes of operators that are kept as the file has them, from their inputs' shapes.
 
 use super::bounds::{count, letters, most};
+use crate::graph::Element;
 use crate::onnx::MAX_ELEMENTS;
 use crate::operators::elementwise::broadcast;
-use crate::operators::operator::{Bound, Given, Size, WindowKind};
+use crate::operators::operator::{Bound, Given, Size, WindowKind, axis};
 use crate::operators::{conv, dense, planes};
 
 /// The shape of the outputs where the inputs' shapes say it; `None` where it must be computed.
@@ -18,13 +19,52 @@ pub(crate) fn direct(size: Size, given: &Given<'_>) -> Result<Option<Vec<usize>>
             x.to_vec()
         }
         Size::Broadcast => {
+            // The engine's integers have 32 bits.
+            let is_long = given.value(0).is_ok_and(|x| x.element == Element::I64);
+            if given.op.kind == "BitShift" && is_long {
+                return Err("shifts of 64 bits".to_owned());
+            }
             let mut shapes = given.values.iter().map(|value| &value.shape);
             shapes.try_fold(Vec::new(), |all, shape| broadcast(&all, shape))?
         }
         Size::Product => dense::shape(given)?,
         Size::Window(kind) => window(kind, given)?,
+        Size::Chosen => chosen(given)?,
         Size::Computed(_) => return Ok(None),
     }))
+}
+
+/// Whether the engine may give a shape where the inputs say another.
+pub(super) fn fits(size: Size, made: &[usize], said: &[usize]) -> bool {
+    let is_within = || made.iter().zip(said).all(|(made, said)| made <= said);
+    made == said || matches!(size, Size::Chosen) && made.len() == said.len() && is_within()
+}
+
+/// The most that is chosen: all elements or entries, or of boxes a row for each of each class, or as many of them as
+/// are asked for.
+fn chosen(given: &Given<'_>) -> Result<Vec<usize>, String> {
+    let x = given.shape(0)?;
+    let all = || x.iter().product::<usize>();
+    match (given.op.kind, given.op.attribute("axis")) {
+        ("NonZero", _) => return Ok(vec![x.len(), all()]),
+        ("Compress", None) => return Ok(vec![all()]),
+        ("Compress", Some(_)) => {
+            axis(given.op.int("axis", 0), x.len())?;
+            return Ok(x.to_vec());
+        }
+        _ => {}
+    }
+    let (&[images, boxes, _], &[_, classes, _]) = (given.shape(0)?, given.shape(1)?) else {
+        return Err("its boxes or scores haven't three dimensions".to_owned());
+    };
+    let most = given.integers(2, "number of boxes")?;
+    let most = most.and_then(|most| most.first().copied()).unwrap_or(0);
+    let most = usize::try_from(most).unwrap_or(0).min(boxes);
+    let rows = images.saturating_mul(classes).saturating_mul(most);
+    if rows == 0 {
+        return Err("max_output_boxes_per_class lets it choose no box".to_owned());
+    }
+    Ok(vec![rows, 3])
 }
 
 /// Those of a normalisation have a value for each channel.
@@ -54,6 +94,19 @@ fn window(kind: WindowKind, given: &Given<'_>) -> Result<Vec<usize>, String> {
     };
     if let (&[_, _, _], WindowKind::Conv | WindowKind::Pool) = (space, kind) {
         return volume(kind, given, x);
+    }
+    if let (&[_, _, _], WindowKind::ConvTranspose) = (space, kind) {
+        let &[inner, each, ref kernel @ ..] = given.shape(1)? else {
+            return Err(format!("weights of shape {:?}", given.shape(1)?));
+        };
+        let group = given.op.count("group", 1)?.max(1);
+        let out = each
+            .checked_mul(group)
+            .filter(|_| inner == channels && channels % group == 0);
+        let out =
+            out.ok_or_else(|| format!("weights of {inner} channels for {x:?}, group {group}"))?;
+        let sizes = planes::spread_volume(given.op, space, kernel)?;
+        return Ok([&[batch, out], &sizes[..]].concat());
     }
     let of = match kind {
         WindowKind::Global => return Ok([&[batch, channels], &vec![1; space.len()][..]].concat()),
@@ -123,13 +176,16 @@ pub(super) fn cost(size: Size, given: &Given<'_>) -> Result<Cost, String> {
         }
         Size::Computed(bound) => {
             if let Bound::States = bound {
-                // A state is sums over an input and over the states before.
-                let inner = |i: usize| given.shape(i).map_or(1, count);
-                summed = inner(1).saturating_add(inner(2));
+                // A state is sums over an input and over the states before, for each gate.
+                let states = given.shape(2)?;
+                let units = states.last().map_or(1, |&d| d as u64).max(1);
+                let directions = states.first().map_or(1, |&d| d as u64).max(1);
+                let each = |i: usize| given.shape(i).map(|w| count(w) / directions / units);
+                summed = each(1)?.saturating_add(each(2)?);
             }
             most(bound, given)?
         }
-        Size::First | Size::Broadcast | Size::Product | Size::Window(_) => {
+        Size::First | Size::Broadcast | Size::Product | Size::Window(_) | Size::Chosen => {
             summed = terms(size, given);
             count(&direct(size, given)?.unwrap_or_default())
         }
@@ -159,6 +215,8 @@ fn terms(size: Size, given: &Given<'_>) -> u64 {
             shape(0).first().map_or(1, |&d| d as u64)
         }
         Size::Product => shape(0).last().map_or(1, |&d| d as u64),
+        // A box is compared with those that were chosen.
+        Size::Chosen if op.kind == "NonMaxSuppression" => shape(0).get(1).map_or(1, |&d| d as u64),
         Size::Window(WindowKind::Conv) => one_of(shape(1), 0),
         Size::Window(WindowKind::ConvTranspose) => one_of(shape(1), 1),
         Size::Window(WindowKind::Pool) => {

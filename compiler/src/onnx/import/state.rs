@@ -1,6 +1,6 @@
 //! The graph that is being read, and what is known of its names.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use super::budget::Budget;
 use crate::graph::{Data, Graph, Node, Value, ValueId};
@@ -17,6 +17,10 @@ pub(crate) struct Import<'a> {
     pub makers: HashMap<ValueId, usize>,
     /// How often nodes and the graph's outputs name a value.
     pub uses: HashMap<&'a String, usize>,
+    /// Values whose size a run says, and those that depend on such a size.
+    pub open: HashSet<ValueId>,
+    /// Of these those that sizes say, as they are where all sizes are the largest.
+    pub examples: HashMap<ValueId, Value>,
     pub opset: i64,
     /// What computing constants and shapes may take.
     pub budget: Budget,

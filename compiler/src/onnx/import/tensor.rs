@@ -118,7 +118,7 @@ fn known_shape(dims: &[proto::Dimension], name: &str) -> Result<Vec<usize>, Stri
 ///
 /// # Errors
 /// A type that isn't supported, data that doesn't fill the shape, or that lies where it may not.
-pub(super) fn read_tensor(
+pub(crate) fn read_tensor(
     name: &str,
     tensor: &proto::Tensor,
     external: &mut External<'_>,
@@ -134,9 +134,12 @@ pub(super) fn read_tensor(
         .collect();
     let dims = dims.ok_or_else(|| fail(format!("dimensions {:?}", tensor.dims)))?;
     let count = elements(name, &dims)?;
-    element(tensor.data_type).map_err(fail)?;
+    // Those of other widths are constants alone.
+    if !matches!(tensor.data_type, proto::INT16 | proto::UINT16) && part(tensor.data_type) == 1 {
+        element(tensor.data_type).map_err(fail)?;
+    }
     let data = if tensor.data_location == proto::EXTERNAL {
-        let bytes = count * width(tensor.data_type);
+        let bytes = (count * width(tensor.data_type)).div_ceil(part(tensor.data_type));
         let bytes = external.read(&tensor.external_data, bytes).map_err(fail)?;
         raw(tensor.data_type, &bytes)
     } else if tensor.raw_data.is_empty() {
@@ -144,19 +147,44 @@ pub(super) fn read_tensor(
     } else {
         raw(tensor.data_type, &tensor.raw_data)
     };
-    let data = data.map_err(fail)?;
+    let mut data = data.map_err(fail)?;
+    if part(tensor.data_type) > 1 && data.len() < count + part(tensor.data_type) {
+        // The rest of the last byte.
+        data.truncate(count);
+    }
     if data.len() != count {
         return Err(fail(format!("{} elements for shape {dims:?}", data.len())));
     }
     Ok((dims, data))
 }
 
-/// Bytes of an element.
+/// How many elements are in a byte, or 1 for larger ones.
+const fn part(data_type: i32) -> usize {
+    match data_type {
+        proto::INT4 | proto::UINT4 => 2,
+        proto::INT2 | proto::UINT2 => 4,
+        _ => 1,
+    }
+}
+
+/// The elements of some bytes, the first in the lowest bits; as bytes with or without a sign.
+fn parts(data_type: i32, bytes: &[u8]) -> Data {
+    let count = part(data_type);
+    let bits = 8 / count;
+    let at = |i: usize| bytes[i / count] >> (i % count * bits) << (8 - bits);
+    let all = (0..bytes.len() * count).map(at);
+    match data_type {
+        proto::INT4 | proto::INT2 => Data::I8(all.map(|b| b as i8 >> (8 - bits)).collect()),
+        _ => Data::U8(all.map(|b| b >> (8 - bits)).collect()),
+    }
+}
+
+/// Bytes of an element, or of a few.
 const fn width(data_type: i32) -> usize {
     match data_type {
         proto::DOUBLE | proto::INT64 => 8,
         proto::FLOAT | proto::INT32 => 4,
-        proto::FLOAT16 | proto::BFLOAT16 => 2,
+        proto::FLOAT16 | proto::BFLOAT16 | proto::INT16 | proto::UINT16 => 2,
         _ => 1,
     }
 }
@@ -172,6 +200,9 @@ fn single(value: f64) -> Result<f32, String> {
 
 /// Elements from their bytes, little endian.
 fn raw(data_type: i32, bytes: &[u8]) -> Result<Data, String> {
+    if part(data_type) > 1 {
+        return Ok(parts(data_type, bytes));
+    }
     let size = width(data_type);
     if !bytes.len().is_multiple_of(size) {
         return Err(format!("{} bytes of {size}-byte elements", bytes.len()));
@@ -188,6 +219,8 @@ fn raw(data_type: i32, bytes: &[u8]) -> Result<Data, String> {
                 .map(|b| single(f64::from_le_bytes(b)))
                 .collect::<Result<_, _>>()?,
         ),
+        proto::INT16 => Data::I32(two().map(|b| i16::from_le_bytes(b).into()).collect()),
+        proto::UINT16 => Data::I32(two().map(|b| u16::from_le_bytes(b).into()).collect()),
         proto::INT8 => Data::I8(bytes.iter().map(|&b| b as i8).collect()),
         proto::INT32 => Data::I32(four().map(i32::from_le_bytes).collect()),
         proto::INT64 => Data::I64(eight().map(i64::from_le_bytes).collect()),
@@ -205,7 +238,13 @@ fn fields(tensor: &proto::Tensor) -> Result<Data, String> {
     };
     // Halves stand in the lower bits of integers.
     let halves = || within(0, 0xffff).map(|v| v.map(|&v| v as u16));
+    if part(tensor.data_type) > 1 {
+        let bytes: Vec<u8> = within(-128, 255)?.map(|&v| v as u8).collect();
+        return Ok(parts(tensor.data_type, &bytes));
+    }
     Ok(match tensor.data_type {
+        proto::INT16 => Data::I32(within(-0x8000, 0x7fff)?.copied().collect()),
+        proto::UINT16 => Data::I32(within(0, 0xffff)?.copied().collect()),
         proto::FLOAT => Data::F32(tensor.float_data.clone()),
         proto::FLOAT16 => Data::F32(halves()?.map(|v| f16::from_bits(v).to_f32()).collect()),
         proto::BFLOAT16 => Data::F32(halves()?.map(|v| bf16::from_bits(v).to_f32()).collect()),

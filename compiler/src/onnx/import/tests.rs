@@ -8,6 +8,7 @@ mod kept;
 mod model;
 mod moves;
 mod mutated;
+mod narrow;
 mod qoperator;
 
 use super::*;
@@ -252,7 +253,7 @@ fn a_factor_after_a_convolution_joins_its_weights() {
     };
     let joins = |graph: &Graph| {
         quantizes(graph);
-        let folded = quantize::fold_batchnorm(graph).unwrap();
+        let folded = quantize::fold(graph).unwrap();
         folded.nodes.iter().all(|n: &Node| n.op != Op::Mul)
     };
     assert!(joins(&scaled(&[2.0, -0.5, 1.25], false)));

@@ -80,7 +80,12 @@ impl<'g> Reading<'g> {
         let offset = match storage {
             Storage::Int8 => 0,
             Storage::Uint8 => UINT8_OFFSET,
-            Storage::Int32 => return Err(error(node, "it makes int32; activations are 8 bits")),
+            Storage::Int32 => {
+                return Err(error(
+                    node,
+                    "it makes more than 8 bits, which activations have",
+                ));
+            }
         };
         let &[zero] = &zeros[..] else {
             return Err(error(node, "activations need one zero point per tensor"));
@@ -128,11 +133,12 @@ impl<'g> Reading<'g> {
         steps: Steps,
     ) -> Result<Val<'g>, PassError> {
         let shape = &self.graph.values[node.inputs[0].0].shape;
-        let mut chw = match shape[..] {
-            [_, c, h, w] => [c, h, w],
-            [_, c, w] => [c, 1, w],
-            [_, c] => [c, 1, 1],
-            _ => [shape.iter().product(), 1, 1],
+        // Rows of any other batch than 1 are dimensions like others.
+        let image = shape.strip_prefix(&[1]).unwrap_or(shape);
+        let mut chw = match *image {
+            [c, h, w] => [c, h, w],
+            [c, w] => [c, 1, w],
+            _ => [image.iter().product(), 1, 1],
         };
         if chw.contains(&0) {
             return Err(error(node, format!("an input of shape {shape:?}")));

@@ -37,6 +37,8 @@ pub struct Part {
     /// Of each so many values, those from one on, and how many.
     slice: [usize; 3],
     kind: Kind,
+    /// What its values choose has no order of its own: values are compared by their size.
+    is_chosen: bool,
     noise: Noise,
     cosines: f64,
     /// Values that agree, of so many.
@@ -56,11 +58,11 @@ enum Kind {
 impl Comparison {
     /// The outputs of a float network, before any image.
     pub fn new(graph: &Graph) -> Self {
-        let mut parts = Vec::new();
+        let (mut parts, open) = (Vec::new(), graph.open());
         for (index, id) in graph.outputs.iter().enumerate() {
             let value = &graph.values[id.0];
             let kind = match (value.element, &value.shape[..]) {
-                (Element::F32, [_, classes]) if *classes > 1 => Kind::Classes,
+                (Element::F32, [_, classes]) if *classes > 1 && !open[id.0] => Kind::Classes,
                 (Element::F32, _) => Kind::Values,
                 (_, _) => Kind::Whole,
             };
@@ -71,6 +73,7 @@ impl Comparison {
                 index,
                 slice: [all, 0, all],
                 kind,
+                is_chosen: open[id.0],
                 noise: Noise::default(),
                 cosines: 0.0,
                 agreed: [0; 2],
@@ -96,7 +99,11 @@ impl Comparison {
     pub fn add(&mut self, float: &[Vec<f32>], found: &[Vec<f32>]) {
         self.images += 1;
         for part in &mut self.parts {
-            let [float, mut found] = [float, found].map(|all| part.of(&all[part.index]));
+            let [mut float, mut found] = [float, found].map(|all| part.of(&all[part.index]));
+            if part.is_chosen {
+                float.sort_by(f32::total_cmp);
+                found.sort_by(f32::total_cmp);
+            }
             // What isn't finite any more is as good as nothing.
             for (float, found) in float.iter().zip(&mut found) {
                 if float.is_finite() && !found.is_finite() {

@@ -244,6 +244,8 @@ fn a_recurrent_network_is_the_hosts() {
         .unwrap();
     assert_eq!(graph.values[graph.outputs[0].0].shape, [10, 1, 1, 2]);
     near(&run(&graph), &states(&w, &r));
+    // 10 steps of 8 gates with 6 values and 2 states.
+    assert_eq!(graph.macs(), 10 * 8 * (6 + 2));
 }
 
 #[test]
@@ -396,15 +398,13 @@ fn loops_are_refused_with_the_reason() {
 
 #[test]
 fn what_an_input_decides_how_many_there_are_is_refused_and_said_where() {
-    for kind in ["NonZero", "NonMaxSuppression"] {
-        let model = Model::default()
-            .node("Relu", &["x"], "a", &[])
-            .node(kind, &["a"], "y", &[]);
-        let part = load_part(model.encoded(17), &ReadOptions::default()).unwrap();
-        let error = part.refused[0].to_string();
-        assert!(error.contains("cut the model before it"), "{error}");
-        assert_eq!(part.ends, ["a"]);
-    }
+    let model = Model::default()
+        .node("Relu", &["x"], "a", &[])
+        .node("Unique", &["a"], "y", &[]);
+    let part = load_part(model.encoded(17), &ReadOptions::default()).unwrap();
+    let error = part.refused[0].to_string();
+    assert!(error.contains("cut the model before it"), "{error}");
+    assert_eq!(part.ends, ["a"]);
     // Of a constant they are known.
     let graph = Model::default()
         .longs("marks", &[0, 7, 0, 0, 2, 0])
@@ -417,6 +417,54 @@ fn what_an_input_decides_how_many_there_are_is_refused_and_said_where() {
     let rows = (0..2).flat_map(|c| (0..5).map(move |y| (c, y)));
     let expected = rows.flat_map(|(c, y)| [1, 4].map(|x| at(c, y, x)));
     assert_eq!(run(&graph), expected.collect::<Vec<_>>());
+}
+
+#[test]
+fn what_is_chosen_has_room_for_the_most() {
+    // Places of the image above a bound, and how many there are.
+    let graph = |last: &str| {
+        let model = Model::default()
+            .floats("least", &[], vec![0.3])
+            .long("second", 1)
+            .longs("shape", &[-1])
+            .node("Greater", &["x", "least"], "truth", &[])
+            .node("NonZero", &["truth"], "places", &[])
+            .node("Shape", &["places"], "size", &[])
+            .node("Gather", &["size", "second"], "count", &[])
+            .node("Relu", &["x"], "a", &[])
+            .node("Reshape", &["a", "shape"], "all", &[])
+            .node("Reshape", &["truth", "shape"], "truths", &[])
+            .node("Compress", &["all", "truths"], "chosen", &[])
+            .node("Neg", &["chosen"], "negated", &[]);
+        model.node("Identity", &[last], "y", &[]).read(17).unwrap()
+    };
+    let places = (0..60).filter(|&i| image()[i] > 0.3);
+    let places: Vec<usize> = places.collect();
+    let filled = |values: Vec<f32>| {
+        let rest = 60 - values.len();
+        [values, vec![-1.0; rest]].concat()
+    };
+    assert!((1..60).contains(&places.len()));
+    let row =
+        |of: fn(usize) -> usize| filled(places.iter().map(|&place| of(place) as f32).collect());
+    let rows = [
+        row(|_| 0),
+        row(|i| i / 30),
+        row(|i| i / 6 % 5),
+        row(|i| i % 6),
+    ];
+    assert_eq!(run(&graph("places")), rows.concat());
+    assert_eq!(run(&graph("count")), [places.len() as f32]);
+    let negated = places.iter().map(|&place| -image()[place]);
+    let negated = filled(negated.collect());
+    assert_eq!(run(&graph("negated")), negated);
+    let read = graph("negated");
+    let hosted = |node: &crate::graph::Node| matches!(node.op, Op::Onnx(_));
+    assert!(
+        hosted(read.nodes.last().unwrap()),
+        "a value of no known size is the host's"
+    );
+    assert_eq!(read.values[read.outputs[0].0].shape, [60]);
 }
 
 #[test]

@@ -172,7 +172,7 @@ fn work_and_outputs_of_a_hostile_file_are_bounded() {
         ("Range", &["start", "limit", "start"], "range"),
         ("Pad", &["x", "wide"], "the most is"),
         ("Tile", &["x", "y0"], "isn't known"),
-        ("NonZero", &["x"], "cut the model before it"),
+        ("Unique", &["x"], "cut the model before it"),
     ] {
         let found = Model::default()
             .longs("vast", &[1 << 20; 4])

@@ -135,3 +135,23 @@ fn whole_numbers_agree_or_not() {
     assert_eq!((part.agreement(), found.loss()), (Some(0.75), 0.25));
     assert!(part.is_lost(1) && found.reaches(0.75) && !found.reaches(0.8));
 }
+
+#[test]
+fn what_is_chosen_may_come_in_another_order() {
+    for (kind, cosine) in [("NonZero", 1.0), ("Transpose", 0.0)] {
+        let mut graph = Graph::default();
+        let x = graph.value("x", vec![2, 3], None);
+        let y = graph.value("y", vec![2, 3], None);
+        let op = Op::Onnx(Box::new(OnnxOp::new(kind, 1, Vec::new())));
+        graph.push("node", op, vec![x], y);
+        (graph.inputs, graph.outputs) = (vec![x], vec![y]);
+        let mut comparison = Comparison::new(&graph);
+        let [float, found] = [
+            [1.0, 2.0, 3.0, 0.0, 0.0, 0.0],
+            [0.0, 0.0, 0.0, 1.0, 2.0, 3.0],
+        ];
+        comparison.add(&[float.to_vec()], &[found.to_vec()]);
+        let part = &comparison.parts[0];
+        assert!((part.cosine(1) - cosine).abs() < 1e-9, "{kind}");
+    }
+}

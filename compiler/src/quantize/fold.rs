@@ -1,17 +1,21 @@
-//! BatchNormalization, and a Mul with constants, folded into the convolution before it; elsewhere it stays.
+//! What needs no rounding of its own: BatchNormalization and constants that scale or move channels become weights and
+//! biases of the convolution before them, and a HardSwish that a file has in parts becomes one operator.
+
+mod hard_swish;
 
 use std::collections::BTreeMap;
 
 use super::error::QuantizeError;
 use crate::graph::{Data, Graph, Node, Op, ValueId};
 
-/// Folds every BatchNormalization, and every Mul with one factor or one for each channel, into the convolution before
-/// it, if it alone reads that.
+/// Folds every BatchNormalization, and every Mul, Div, Add and Sub of a constant for all channels or one for each, into
+/// the convolution before it, if it alone reads that; and joins the parts of each HardSwish.
 ///
 /// # Errors
 /// [`QuantizeError::Node`] for parameters that aren't float constants.
-pub fn fold_batchnorm(graph: &Graph) -> Result<Graph, QuantizeError> {
+pub fn fold(graph: &Graph) -> Result<Graph, QuantizeError> {
     let mut graph = graph.clone();
+    hard_swish::join(&mut graph);
     let uses = graph.uses();
     let mut makers: BTreeMap<ValueId, usize> = BTreeMap::new();
     for norm in std::mem::take(&mut graph.nodes) {
@@ -23,7 +27,7 @@ pub fn fold_batchnorm(graph: &Graph) -> Result<Graph, QuantizeError> {
             )
         });
         if let Some(conv) = conv {
-            fold(&mut graph, &uses, conv, &norm)?;
+            fold_into(&mut graph, &uses, conv, &norm)?;
             makers.insert(norm.output, conv);
         } else {
             makers.insert(norm.output, graph.nodes.len());
@@ -34,7 +38,7 @@ pub fn fold_batchnorm(graph: &Graph) -> Result<Graph, QuantizeError> {
 }
 
 /// Folds a node into the convolution at a place.
-fn fold(
+fn fold_into(
     graph: &mut Graph,
     uses: &BTreeMap<ValueId, usize>,
     conv: usize,
@@ -69,10 +73,23 @@ fn fold(
         let factors = factors.map(|(scale, var)| scale / (var + epsilon).sqrt());
         (factors.collect::<Vec<f32>>(), shift?, mean?)
     } else {
-        let factors = norm.inputs.iter().find_map(|id| factors(graph, norm, *id));
-        let factors = factors.unwrap_or_default().to_vec();
-        let factors = factors.into_iter().cycle().take(channels).collect();
-        (factors, vec![0.0; channels], vec![0.0; channels])
+        let constants = norm
+            .inputs
+            .iter()
+            .find_map(|id| constants(graph, norm, *id));
+        let constants = constants
+            .unwrap_or_default()
+            .iter()
+            .copied()
+            .cycle()
+            .take(channels);
+        let (ones, zeros) = (vec![1.0; channels], vec![0.0; channels]);
+        match norm.op {
+            Op::Mul => (constants.collect(), zeros.clone(), zeros),
+            Op::Div => (constants.map(f32::recip).collect(), zeros.clone(), zeros),
+            Op::Sub => (ones, zeros, constants.collect()),
+            _ => (ones, constants.collect(), zeros),
+        }
     };
     let shape = graph.values[inputs[1].0].shape.clone();
     // Weights of a channel follow each other, or lie beside those of the others of its group.
@@ -104,37 +121,40 @@ fn fold(
     Ok(())
 }
 
-/// Whether a graph has any.
+/// Whether a graph has anything to fold.
 pub(super) fn is_possible(graph: &Graph) -> bool {
-    graph.nodes.iter().any(|node| scaled(graph, node).is_some())
+    let scales = |node: &Node| scaled(graph, node).is_some();
+    graph.nodes.iter().any(scales) || !hard_swish::found(graph).is_empty()
 }
 
-/// The value whose channels a node scales by constants, as a convolution before it could.
+/// The value whose channels a node scales or moves by constants, as a convolution before it could.
 fn scaled(graph: &Graph, node: &Node) -> Option<ValueId> {
-    match node.op {
-        Op::BatchNormalization { .. } => node.inputs.first().copied(),
-        Op::Mul => {
-            let of = [(0, 1), (1, 0)].into_iter();
-            let mut of = of.map(|(x, by)| (node.inputs[x], node.inputs[by]));
-            of.find_map(|(x, by)| factors(graph, node, by).map(|_| x))
-        }
-        _ => None,
-    }
+    let (x, by) = match node.op {
+        Op::BatchNormalization { .. } => return node.inputs.first().copied(),
+        Op::Mul | Op::Add => [(0, 1), (1, 0)].into_iter().find_map(|(x, by)| {
+            let (x, by) = (node.inputs[x], node.inputs[by]);
+            constants(graph, node, by).map(|_| (x, by))
+        })?,
+        Op::Div | Op::Sub => (node.inputs[0], node.inputs[1]),
+        _ => return None,
+    };
+    constants(graph, node, by).map(|_| x)
 }
 
-/// A constant of one factor, or of one for each channel of a node's output. A factor of 0 would lose a channel's
-/// weights.
-fn factors<'g>(graph: &'g Graph, node: &Node, id: ValueId) -> Option<&'g [f32]> {
+/// A constant for all channels of a node's output, or one for each. A factor of 0 would lose a channel's weights.
+fn constants<'g>(graph: &'g Graph, node: &Node, id: ValueId) -> Option<&'g [f32]> {
     let value = &graph.values[id.0];
-    let Some(Data::F32(factors)) = &value.data else {
+    let Some(Data::F32(constants)) = &value.data else {
         return None;
     };
-    let &[1, channels, _, _] = &graph.values[node.output.0].shape[..] else {
+    let shape = &graph.values[node.output.0].shape[..];
+    let &[1, channels, _, ..] = shape else {
         return None;
     };
     // Shapes are aligned at their last dimension.
     let mut sizes = value.shape.iter().rev().enumerate();
-    let fits = sizes.all(|(at, &size)| size == 1 || at == 2 && size == channels);
-    let usable = |factor: &f32| factor.is_finite() && *factor != 0.0;
-    (fits && factors.iter().all(usable)).then_some(factors)
+    let fits = sizes.all(|(at, &size)| size == 1 || at + 2 == shape.len() && size == channels);
+    let scales = matches!(node.op, Op::Mul | Op::Div);
+    let usable = |c: &f32| c.is_finite() && (!scales || c.recip().is_finite());
+    (fits && constants.iter().all(usable)).then_some(constants)
 }

@@ -1,0 +1,323 @@
+//! Weights rounded so that their errors cancel: what they add to a layer's outputs is small where each error alone
+//! needn't be.
+//!
+//! The squared error of an output is a quadratic form in the errors of its weights, of the second moments of what the
+//! weights meet. Steps up or down are taken one at a time while the form gets smaller: Nagel et al., "Up or Down?
+//! Adaptive Rounding for Post-Training Quantization" (2020), by coordinate descent. Neighbours in a picture are alike,
+//! so that a depthwise convolution's errors should add up to nothing, however large each is.
+
+use rayon::prelude::*;
+
+use crate::graph::{Graph, MatMulForm, Node, Op, ValueId};
+use crate::qgraph::window::Window;
+
+/// The longest row of weights whose moments are taken: they need its square.
+const LONGEST: usize = 1200;
+/// The least patches of all images for a layer, where there are so many.
+const PATCHES: usize = 1024;
+/// Walks over a row's weights at most.
+const WALKS: usize = 12;
+/// Steps that a weight is from its nearest at most.
+const AWAY: f32 = 1.5;
+/// Rows of moments that are added up at a time.
+const ROWS: usize = 4;
+/// Products added up side by side.
+const LANES: usize = 8;
+
+/// What the weights of a layer meet: patches of its input, each as long as a row of weights.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Layer {
+    pub node: usize,
+    pub input: ValueId,
+    reads: Reads,
+    /// Rows of weights that meet other channels.
+    groups: usize,
+    /// Weights of a row.
+    row: usize,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Reads {
+    /// The last dimension.
+    Rows,
+    Windows {
+        window: Window,
+        input: [usize; 2],
+        output: [usize; 2],
+    },
+}
+
+/// The layers of a graph whose weights' moments can be taken.
+pub(super) fn layers(graph: &Graph) -> Vec<Layer> {
+    let nodes = graph.nodes.iter().enumerate();
+    nodes
+        .filter_map(|(at, node)| layer(graph, at, node))
+        .collect()
+}
+
+fn layer(graph: &Graph, at: usize, node: &Node) -> Option<Layer> {
+    let shape = |id: ValueId| &graph.values[id.0].shape[..];
+    let input = *node.inputs.first()?;
+    let (reads, groups, row) = match node.op {
+        Op::Gemm { .. } => (Reads::Rows, 1, *shape(input).last()?),
+        Op::MatMul { form } if form != MatMulForm::Left => (Reads::Rows, 1, *shape(input).last()?),
+        Op::Conv { window, group } => {
+            let sizes = |id: ValueId| match shape(id).get(2..)? {
+                [columns] => Some([1, *columns]),
+                [rows, columns] => Some([*rows, *columns]),
+                _ => None,
+            };
+            let reads = Reads::Windows {
+                window,
+                input: sizes(input)?,
+                output: sizes(node.output)?,
+            };
+            let channels = shape(input)[1] / group.max(1);
+            let taps: usize = window.kernel.iter().product();
+            (reads, group, channels.checked_mul(taps)?)
+        }
+        _ => return None,
+    };
+    (1..=LONGEST).contains(&row).then_some(Layer {
+        node: at,
+        input,
+        reads,
+        groups,
+        row,
+    })
+}
+
+impl Layer {
+    /// Weights of a row with room up to whole blocks.
+    fn stride(&self) -> usize {
+        self.row.next_multiple_of(LANES)
+    }
+
+    /// So many patches of an image's input, group by group: the values that the weights of a row meet, one patch
+    /// behind the other. `image` moves the positions, so that not all images show the same.
+    pub fn patches(&self, values: &[f32], images: usize, image: usize) -> Vec<f32> {
+        let wanted = PATCHES.max(self.row).div_ceil(images.max(1));
+        let finite = |v: f32| if v.abs() < f32::INFINITY { v } else { 0.0 };
+        let places = |all: usize| {
+            let count = wanted.min(all);
+            let first = image.wrapping_mul(7919) % (all / count.max(1)).max(1);
+            (0..count).map(move |k| (k * all / count + first).min(all - 1))
+        };
+        let stride = self.stride();
+        match self.reads {
+            Reads::Rows => {
+                let mut patches = Vec::new();
+                for place in places(values.len() / self.row) {
+                    let row = &values[place * self.row..][..self.row];
+                    patches.extend(row.iter().map(|v| finite(*v)));
+                    patches.resize(patches.len().next_multiple_of(stride), 0.0);
+                }
+                patches
+            }
+            Reads::Windows {
+                window,
+                input: [height, width],
+                output: [rows, columns],
+            } => {
+                let at: Vec<[usize; 2]> = places(rows * columns)
+                    .map(|place| [place / columns, place % columns])
+                    .map(|[y, x]| [y * window.stride[0], x * window.stride[1]])
+                    .collect();
+                let before = window.pads.before();
+                let taps = window.kernel[0] * window.kernel[1];
+                let each = at.len() * stride;
+                let mut patches = vec![0.0; self.groups * each];
+                let channels = values.chunks_exact((height * width).max(1));
+                for (channel, values) in channels.enumerate() {
+                    let (group, first) = (channel * taps / self.row, channel * taps % self.row);
+                    for tap in 0..taps {
+                        let place = [tap / window.kernel[1], tap % window.kernel[1]];
+                        let inside = |at: &[usize; 2], axis: usize| {
+                            (at[axis] + place[axis] * window.dilation[axis])
+                                .checked_sub(before[axis])
+                        };
+                        for (patch, at) in at.iter().enumerate() {
+                            if let (Some(y), Some(x)) = (inside(at, 0), inside(at, 1))
+                                && y < height
+                                && x < width
+                            {
+                                patches[group * each + patch * stride + first + tap] =
+                                    finite(values[y * width + x]);
+                            }
+                        }
+                    }
+                }
+                patches
+            }
+        }
+    }
+}
+
+/// Second moments of what a layer's weights meet.
+#[derive(Clone, Debug)]
+pub(super) struct Moments {
+    layer: Layer,
+    /// Lower triangles are whole, group by group.
+    sums: Vec<f32>,
+    firsts: Vec<f32>,
+    count: usize,
+}
+
+impl Moments {
+    pub fn new(layer: &Layer) -> Self {
+        let stride = layer.stride();
+        Self {
+            layer: *layer,
+            sums: vec![0.0; layer.groups * stride * stride],
+            firsts: vec![0.0; layer.groups * stride],
+            count: 0,
+        }
+    }
+
+    /// Adds the patches of an image.
+    pub fn add(&mut self, patches: &[f32]) {
+        let stride = self.layer.stride();
+        let count = patches.len() / self.firsts.len().max(1);
+        if count == 0 {
+            return;
+        }
+        self.count += count;
+        let firsts = self.firsts.chunks_exact_mut(stride);
+        let sums = self.sums.chunks_exact_mut(stride * stride);
+        let groups = patches.chunks_exact(count * stride);
+        for ((sums, firsts), patches) in sums.zip(firsts).zip(groups) {
+            for patch in patches.chunks_exact(stride) {
+                firsts
+                    .iter_mut()
+                    .zip(patch)
+                    .for_each(|(first, v)| *first += v);
+            }
+            for (block, sums) in sums.chunks_exact_mut(ROWS * stride).enumerate() {
+                for other in (0..(block + 1) * ROWS).step_by(LANES) {
+                    let block = products(patches, stride, block * ROWS, other);
+                    for (sums, block) in sums.chunks_exact_mut(stride).zip(block) {
+                        let sums = sums[other..][..LANES].iter_mut();
+                        sums.zip(block).for_each(|(sum, product)| *sum += product);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Moves weights from their nearest steps to those with which a layer's outputs lose least: around their means
+    /// where biases take those off. `slice` is the step of a row, and `at` the place of a row's weights.
+    pub fn settle(&self, rounded: &mut [i8], weights: &[f32], rows: &Rows<'_>, centred: bool) {
+        let Layer { row, groups, .. } = self.layer;
+        if self.count < 2 || weights.len() != rows.count * row || !rows.count.is_multiple_of(groups)
+        {
+            return;
+        }
+        let each = rows.count / groups;
+        let moved: Vec<Vec<i8>> = (0..groups)
+            .into_par_iter()
+            .flat_map(|group| {
+                let form = self.form(group, centred);
+                let own = (0..each)
+                    .into_par_iter()
+                    .map(|k| rows.settled(group * each + k, rounded, weights, &form));
+                own.collect::<Vec<_>>()
+            })
+            .collect();
+        for (at, row) in moved.into_iter().enumerate() {
+            for (k, q) in row.into_iter().enumerate() {
+                rounded[rows.place(at, k)] = q;
+            }
+        }
+    }
+
+    /// The quadratic form of a group: what differs by chance from zero between two weights counts less with fewer
+    /// patches.
+    fn form(&self, group: usize, centred: bool) -> Vec<f32> {
+        let (row, stride) = (self.layer.row, self.layer.stride());
+        let count = self.count as f64;
+        let sums = &self.sums[group * stride * stride..][..stride * stride];
+        let firsts = self.firsts[group * stride..][..row].iter();
+        let means: Vec<f64> = firsts.map(|sum| f64::from(*sum) / count).collect();
+        let sure = count / (count + row as f64);
+        let mut form = vec![0.0; row * row];
+        for i in 0..row {
+            for k in 0..=i {
+                let mean = if centred { means[i] * means[k] } else { 0.0 };
+                let moment = (f64::from(sums[i * stride + k]) / count - mean)
+                    * if i == k { 1.0 } else { sure };
+                form[i * row + k] = moment as f32;
+                form[k * row + i] = moment as f32;
+            }
+        }
+        form
+    }
+}
+
+/// Where the weights of each row lie, and their steps.
+pub(super) struct Rows<'a> {
+    pub count: usize,
+    /// Weights from one of a row to the next, and from one row to the next.
+    pub strides: [usize; 2],
+    pub step: &'a (dyn Fn(usize) -> f32 + Sync),
+}
+
+impl Rows<'_> {
+    fn place(&self, row: usize, k: usize) -> usize {
+        row * self.strides[1] + k * self.strides[0]
+    }
+
+    /// A row's weights in steps.
+    fn settled(&self, row: usize, rounded: &[i8], weights: &[f32], form: &[f32]) -> Vec<i8> {
+        let len = weights.len() / self.count;
+        let step = (self.step)(row);
+        let wanted: Vec<f32> = (0..len)
+            .map(|k| weights[self.place(row, k)] / step)
+            .collect();
+        let mut steps: Vec<f32> = (0..len)
+            .map(|k| f32::from(rounded[self.place(row, k)]))
+            .collect();
+        // Half of how the form changes with each error.
+        let mut slope = vec![0.0f32; len];
+        for (k, (q, w)) in steps.iter().zip(&wanted).enumerate() {
+            move_by(&mut slope, &form[k * len..][..len], q - w);
+        }
+        for _ in 0..WALKS {
+            let mut moved = false;
+            for k in 0..len {
+                let by = -slope[k].signum();
+                let q = steps[k] + by;
+                let less = slope[k].abs() > form[k * len + k] * 0.5001;
+                if less && q.abs() <= 127.0 && (q - wanted[k]).abs() <= AWAY {
+                    steps[k] = q;
+                    move_by(&mut slope, &form[k * len..][..len], by);
+                    moved = true;
+                }
+            }
+            if !moved {
+                break;
+            }
+        }
+        steps.into_iter().map(|q| q as i8).collect()
+    }
+}
+
+fn move_by(slope: &mut [f32], form: &[f32], by: f32) {
+    slope
+        .iter_mut()
+        .zip(form)
+        .for_each(|(slope, form)| *slope += by * form);
+}
+
+/// The products of some values of patches with others, added up.
+fn products(patches: &[f32], stride: usize, first: usize, other: usize) -> [[f32; LANES]; ROWS] {
+    let mut sums = [[0f32; LANES]; ROWS];
+    for patch in patches.chunks_exact(stride) {
+        let (own, others) = (&patch[first..][..ROWS], &patch[other..][..LANES]);
+        for (sums, own) in sums.iter_mut().zip(own) {
+            for (sum, other) in sums.iter_mut().zip(others) {
+                *sum += own * other;
+            }
+        }
+    }
+    sums
+}
