@@ -1,410 +1,340 @@
-"""Runs networks through `vta` and onnxruntime; see scripts/coverage.
+"""Quantises networks by `vta` and by onnxruntime and compares both with float, output by output; see scripts/coverage.
 
-The networks are those of coverage_networks.py, or of coverage_small.py: NETS has their names, EXPORTERS the names of the
-files that `export` writes of each, beside its images, and `bounds` what a row must hold beside the bounds of all: at most
-`host_most` operators on the host, at least `least_to_peer` to onnxruntime however near that is to float.
+The networks are those of coverage_rule.py, or with --small those of coverage_small.py. Of each, an exporter writes a
+folder with `model.onnx` and its samples.
 """
 
 import argparse
 import concurrent.futures
 import contextlib
+import hashlib
 import importlib
 import importlib.metadata
 import json
-import logging
+import multiprocessing
 import os
-import subprocess
+import queue
+import signal
 import sys
-import textwrap
-import warnings
+import time
 from pathlib import Path
 
 import numpy as np
 
-warnings.filterwarnings("ignore")
-logging.disable(logging.WARNING)
+import coverage_page
+from compared import Given, command, cosines, one_thread, ours, quantize, reference, session
 
-IMAGES = 8
-# How many arrays a file of images holds.
-COUNTS = {"calibration": 8, "images": IMAGES}
-QUANTIZATIONS = ["vta", "symmetric", "default", "uint8"]
-# So often inputs are moved to measure the spread of a row that misses a bound.
-MOVED = 24
-# What is printed of a row.
-FIGURES = ["host_ops", "layers", "cycles", "ours_to_float", "peer_to_float", "ours_to_peer"]
-# The longest that one command may take, in seconds.
-LIMIT = 3600
-
-
-def given(folder, exporter, what):
-    """The images of an exporter's file, or those that all exporters' files have."""
-    own = folder / f"{exporter}.{what}.npy"
-    return own if own.exists() else folder / f"{what}.npy"
+# onnxruntime's int8 that ours is measured by, and what else CI quantises.
+PEERS = ["S8S8", "U8U8"]
+SMALL = ["symmetric", "default", "uint8"]
+# An output that differs less than this between samples is a constant: its cosine says nothing.
+VARIES = 0.01
+EXPORTERS = ["classic", "dynamo"]
+# What takes long to load: processes begin with it.
+LOADED = ["coverage_rule", "timm", "torchvision", "torchaudio.models", "onnxscript", "torch._dynamo", "torch.export", "onnxruntime.quantization"]
+# A Concat of more parts isn't taken apart.
+MOST_PARTS = 64
 
 
-def session(path, optimization="DISABLE_ALL"):
-    import onnxruntime as ort
-
-    options = ort.SessionOptions()
-    options.graph_optimization_level = getattr(ort.GraphOptimizationLevel, f"ORT_{optimization}")
-    options.intra_op_num_threads = 1
-    return ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-
-
-def reference(path, images, optimization="DISABLE_ALL"):
-    """All outputs of onnxruntime, each flattened, a row an image."""
-    run = session(path, optimization)
-    name = run.get_inputs()[0].name
-    rows = [run.run(None, {name: images[k : k + 1]}) for k in range(len(images))]
-    return np.stack([np.concatenate([np.asarray(o, np.float64).ravel() for o in row]) for row in rows])
-
-
-def quantize(kind, source, target, calibration):
-    """onnxruntime's static quantisation, in one of three ways."""
+def parts(model, expected):
+    """The outputs and, where a last Concat makes one, its inputs: a label, the output's name, and a function that takes
+    an array of samples to its values."""
     import onnx
-    from onnxruntime.quantization import CalibrationDataReader, QuantType, quantize_static
-    from onnxruntime.quantization.shape_inference import quant_pre_process
 
-    name = session(source).get_inputs()[0].name
-
-    class Reader(CalibrationDataReader):
-        def __init__(self):
-            self.rows = iter([{name: calibration[k : k + 1]} for k in range(len(calibration))])
-
-        def get_next(self):
-            return next(self.rows, None)
-
-    # Preparing wants weights in the file itself.
-    whole, prepared = target.with_suffix(".whole.onnx"), target.with_suffix(".prepared.onnx")
-    onnx.save(onnx.load(str(source)), str(whole))
-    quant_pre_process(str(whole), str(prepared), skip_symbolic_shape=True)
-    whole.unlink()
-    int8, uint8 = QuantType.QInt8, QuantType.QUInt8
-    options = {
-        "symmetric": dict(
-            per_channel=True,
-            activation_type=int8,
-            weight_type=int8,
-            extra_options={"ActivationSymmetric": True, "WeightSymmetric": True},
-        ),
-        "default": {},
-        "uint8": dict(activation_type=uint8, weight_type=uint8),
-    }[kind]
-    # Weights lie beside the quantised model where they do beside the model.
-    beside = {"use_external_data_format": Path(f"{source}.data").exists()}
-    Path(f"{target}.data").unlink(missing_ok=True)
-    quantize_static(str(prepared), str(target), Reader(), **options, **beside)
+    graph = onnx.load(str(model), load_external_data=False).graph
+    makers = {name: node for node in graph.node for name in node.output}
+    found = []
+    for output, values in expected.items():
+        found.append((output, output, lambda array: array))
+        name, places = output, list(range(values.ndim))
+        while name in makers and makers[name].op_type in ("Identity", "Transpose"):
+            node = makers[name]
+            if node.op_type == "Transpose":
+                order = next((list(a.ints) for a in node.attribute if a.name == "perm"), places[::-1])
+                # Of each dimension of its input, where that is in the output.
+                places = [places[order.index(k)] for k in range(len(order))] if len(order) == len(places) else []
+            name = node.input[0]
+        node = makers.get(name)
+        if node is None or node.op_type != "Concat" or not 2 <= len(node.input) <= MOST_PARTS:
+            continue
+        # A batch of one was taken off the first dimension; an entry of `expected` is a sample.
+        axis = node.attribute[0].i % values.ndim
+        sizes = widths(model, node.input, axis)
+        place = places[axis] if axis < len(places) else 0
+        if place == 0 or sizes is None or sum(sizes) != values.shape[place]:
+            continue
+        ends = np.cumsum([0, *sizes])
+        for label, begin, end in zip(node.input, ends, ends[1:]):
+            found.append((f"{label} of {output}", output, lambda array, at=place, s=slice(begin, end): array[(slice(None),) * at + (s,)]))
+    return found
 
 
-def command(arguments):
-    """A command's output; its last line of errors is raised."""
-    done = subprocess.run(list(map(str, arguments)), capture_output=True, text=True, timeout=LIMIT)
-    if done.returncode != 0:
-        lines = (done.stderr or done.stdout).strip().splitlines() or ["it printed nothing"]
-        raise RuntimeError(lines[-1].replace("error: ", ""))
-    return done.stdout
+def widths(model, names, axis):
+    """How wide values are on an axis, by one run that returns them; nothing where that can't be told."""
+    import onnx
 
-
-def outputs(path, model):
-    """What `vta run` wrote, a row an image, in the order of the model's outputs."""
-    loaded = np.load(path)
-    names = [output.name.lstrip("/").replace("..", "__") for output in session(model).get_outputs()]
-    return np.concatenate([loaded[name].reshape(len(loaded[name]), -1).astype(np.float64) for name in names], 1)
-
-
-def cosine(a, b):
-    """The smallest cosine over images."""
-    norms = np.linalg.norm(a, axis=1) * np.linalg.norm(b, axis=1)
-    return float(np.min(np.where(norms == 0, 1.0, (a * b).sum(1) / np.maximum(norms, 1e-300))))
-
-
-def run(vta, model, images, folder, device, more=()):
-    out = folder / "out.npz"
-    out.unlink(missing_ok=True)
-    text = command([vta, "run", model, "--input", images, "--preprocess", "raw", "--allow-host",
-                    "--device", device, "--threads", "1", "-o", out, "--json", *more])
-    return json.loads(text), outputs(out, model)
-
-
-def one(vta, folder, exporter, kind, expected, spread):
-    """A row of the table for a file and a quantisation; `spread` is how often inputs are moved where the row holds."""
-    model, q = folder / f"{exporter}.onnx", folder / f"{exporter}.{kind}.onnx"
-    row = {"exporter": exporter, "quantisation": kind}
-    calibration, tested = given(folder, exporter, "calibration"), given(folder, exporter, "images")
-    images = np.load(tested)
+    given, loaded = Given(model.parent), onnx.load(str(model))
+    for name in names:
+        loaded.graph.output.append(onnx.ValueInfoProto(name=name))
+    path = model.with_suffix(".parts.onnx")
+    onnx.save(loaded, str(path))
     try:
-        if kind == "vta":
-            command([vta, "quantize", model, "--calibration", calibration, "--preprocess", "raw", "-o", q])
-        else:
-            quantize(kind, model, q, np.load(calibration))
-    except Exception as error:
-        return {**row, "failed": f"quantize: {error}"[:300]}
-    try:
-        peer = reference(q, images)
-    except Exception as error:
-        return {**row, "failed": f"onnxruntime: {error}"[:300]}
-    try:
-        told, ours = run(vta, q, tested, folder, "sim")
-        np.save(folder / "one.npy", images[:1])
-        cycle, same = run(vta, q, folder / "one.npy", folder, "cycle")
-    except Exception as error:
-        return {**row, "failed": str(error)[:300]}
-    if ours.shape != peer.shape:
-        return {**row, "failed": f"{ours.shape[1]} values of outputs, onnxruntime gives {peer.shape[1]}"}
-    row = {
-        **row,
-        "packages": packages(),
-        "host_ops": told.get("host_ops", 0),
-        "layers": told.get("layers_count", len(told.get("layers", []))),
-        "cycles": cycle.get("cycles"),
-        "cycle_equal": bool((same[0] == ours[0]).all()),
-        "ours_to_float": cosine(ours, expected),
-        "peer_to_float": cosine(peer, expected),
-        "ours_to_peer": cosine(ours, peer),
-    }
-    times = MOVED if farther(row) else spread
-    if times:
-        row["spread"] = spreads(vta, q, images, folder, expected, times)
+        return [value.shape[axis] for value in session(path).run(list(names), next(given.feeds("test")))]
+    except Exception:
+        return None
+    finally:
+        path.unlink()
+
+
+def by_parts(taken, expected, found):
+    """The least and the mean cosine of each part."""
+    told = {}
+    for label, output, part in taken:
+        values = cosines(part(expected[output]), part(found[output]))
+        told[label] = [float(values.min()), float(values.mean())]
+    return told
+
+
+def variation(values):
+    """How far samples are from their mean, of their length."""
+    rows = values.reshape(len(values), -1).astype(np.float64)
+    return float(np.linalg.norm(rows - rows.mean(0)) / max(np.linalg.norm(rows), 1e-300))
+
+
+def reason(error, given):
+    text = (str(error).strip().splitlines() or [type(error).__name__])[-1]
+    return text.replace(f"{given.folder}/", "")[:400]
+
+
+def measured(vta, folder, kinds, all_run, known):
+    """A row: what float's outputs are like, and by each way of quantising what onnxruntime makes of the file, and `vta`
+    of its own or, where `all_run`, of all and on `cycle`, too. Ways that are known aren't taken again."""
+    given, row = Given(folder), {}
+    expected = reference(given.model, given)
+    if not all(np.isfinite(values).all() for values in expected.values()):
+        return {"failed": "float outputs aren't all finite"}
+    taken = parts(given.model, expected)
+    row["varies"] = {label: variation(part(expected[output])) for label, output, part in taken}
+    for kind in ["vta", *PEERS, *kinds]:
+        began = time.monotonic()
+        if kind in known:
+            row[kind] = known[kind]
+            continue
+        row[kind] = file = {}
+        path = folder / f"{kind}.onnx"
+        try:
+            if kind == "vta":
+                told = command([vta, "quantize", given.model, *given.arguments("--calibration", "calibration"), "--preprocess", "raw", "-o", path, "--json"])
+                told = json.loads(told)
+                file["warnings"] = told["warnings"]
+            else:
+                quantize(kind, given, path, kept=True)
+        except Exception as error:
+            file["failed"] = f"quantize: {reason(error, given)}"
+            continue
+        try:
+            peer = reference(path, given)
+            file["peer"] = by_parts(taken, expected, peer)
+        except Exception as error:
+            # A file of ours that nobody else reads is still run.
+            peer, file["unread"] = None, reason(error, given)
+        file["quantized_s"] = time.monotonic() - began
+        if kind != "vta" and not all_run:
+            continue
+        try:
+            found, report = ours(vta, path, given, expected, more=("--threads", "1"))
+            file["ours"] = by_parts(taken, expected, found)
+            file["host_ops"] = report.get("host_ops", 0)
+            if peer is not None:
+                file["between"] = by_parts(taken, peer, found)
+            if all_run:
+                one = {name: values[:1] for name, values in expected.items()}
+                same, _ = ours(vta, path, given, one, given.first("test"), ("--device", "cycle"))
+                file["cycle_equal"] = all((same[name][0] == found[name][0]).all() for name in same)
+        except Exception as error:
+            file["failed"] = reason(error, given)
+        file["run_s"] = time.monotonic() - began
     return row
 
 
-def spreads(vta, q, images, folder, expected, times):
-    """Cosines to float of onnxruntime with all its optimisation, and of both on inputs that moved so many times.
-
-    They move by at most 1e-5 of themselves, so that of 10,000 int8 values one or two become a neighbour.
-    """
-    optimized = cosine(reference(q, images, "ENABLE_ALL"), expected)
-    changes = [np.random.default_rng(seed).uniform(-1e-5, 1e-5, images.shape) for seed in range(times)]
-    moved = np.concatenate([images * (1 + change) for change in changes]).astype(np.float32)
-    np.save(folder / "moved.npy", moved)
-    found = {"peer": reference(q, moved), "ours": run(vta, q, folder / "moved.npy", folder, "sim")[1]}
-    return {"optimized": optimized, **{who: [cosine(part, expected) for part in np.split(found[who], times)] for who in found}}
+def loaded(folder):
+    """A row of an exporter's file, which has nothing yet, or why the file is none."""
+    try:
+        session(folder / "model.onnx")
+    except Exception as error:
+        return {"exporter": f"onnxruntime doesn't load the file: {error}".replace(f"{folder}/", "")[:300]}
+    return {}
 
 
-def farther(row):
-    # Not a number is far, too.
-    return not row["ours_to_float"] >= row["peer_to_float"] - 0.005
-
-
-def peer_runs(row):
-    """The cosines to float of all runs of onnxruntime."""
-    spread = row.get("spread")
-    return [row["peer_to_float"], *([spread["optimized"], *spread["peer"]] if spread else [])]
-
-
-def verdict(row):
-    """What keeps a row from the bounds that docs/coverage.md states; nothing where it holds them."""
-    if "failed" in row:
-        return row["failed"]
-    faults = []
-    if not row["cycle_equal"]:
-        faults.append("cycle gives other values than sim")
-    if farther(row):
-        gap, peer = row["peer_to_float"] - row["ours_to_float"], peer_runs(row)
-        itself = f", whose own runs are {max(peer) - min(peer):.4f} apart" if len(peer) > 1 else ""
-        faults.append(f"farther from float than onnxruntime by {gap:.4f}{itself}")
-    least = row.get("least_to_peer", 0.99 if row["peer_to_float"] >= 0.99 else -1)
-    if not row["ours_to_peer"] >= least:
-        faults.append(f"below {least} to onnxruntime")
-    if row["host_ops"] > row.get("host_most", row["host_ops"]):
-        faults.append(f"{row['host_ops']} operators on the host, more than {row['host_most']}")
-    return ", ".join(faults)
-
-
-def network(vta, source, name, folder, spread):
-    """The rows of a network of the module `source`."""
+def network(source, name, vta, folder, listed, known):
+    """The rows of a network, by exporters; they are also kept in its folder as they come. `known` has rows of
+    another `vta`, of which onnxruntime's part still holds."""
     source = importlib.import_module(source)
     folder.mkdir(parents=True, exist_ok=True)
-    source.export(name, folder, COUNTS)
-    rows = []
+    failed, rows, small = source.export(listed[name], folder), {}, source.__name__ == "coverage_small"
     for exporter in source.EXPORTERS:
-        expected = reference(folder / f"{exporter}.onnx", np.load(given(folder, exporter, "images")))
-        for kind in QUANTIZATIONS:
-            row = {"network": name, **source.bounds(name, exporter), **one(vta, folder, exporter, kind, expected, spread)}
-            rows.append(row)
-            print(f"{name}, {exporter}, {kind}:", verdict(row) or "ok", *(f"{k} {row[k]:.6g}" for k in FIGURES if k in row), flush=True)
+        began = time.monotonic()
+        rows[exporter] = row = {"exporter": failed[exporter]} if exporter in failed else loaded(folder / exporter)
+        if "exporter" not in row:
+            peers = {kind: file for kind, file in known.get(exporter, {}).items() if kind in PEERS}
+            try:
+                row |= measured(vta, folder / exporter, SMALL if small else [], small, peers)
+            except Exception as error:
+                row["failed"] = f"{type(error).__name__}: {error}"[:400]
+            row |= source.bounds(name, exporter) if small else {}
+        row["seconds"] = time.monotonic() - began
+        (folder / "rows.json").write_text(json.dumps(rows))
     return rows
 
 
 def packages():
     """The packages that make networks and results, with their versions."""
     versions = {}
-    for name in ("torch", "torchvision", "timm", "onnx", "onnxruntime"):
-        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+    for name in ("torch", "torchvision", "torchaudio", "timm", "onnx", "onnxscript", "onnxruntime"):
+        try:
             versions[name] = importlib.metadata.version(name).split("+")[0]
+        except importlib.metadata.PackageNotFoundError:
+            continue
     return ", ".join(f"{name} {version}" for name, version in versions.items())
 
 
-def origin(rows):
-    """Which packages made the rows: those of most networks, then the others with their networks."""
-    networks = {}
-    for row in rows:
-        if "failed" not in row:
-            networks.setdefault(row.get("packages", "not recorded"), {})[row["network"]] = None
-    if not networks:
-        return "none ran"
-    most, *others = sorted(networks, key=lambda made: -len(networks[made]))
-    return "; ".join([most, *(f"{made} for {', '.join(networks[made])}" for made in others)])
+def alone(name, arguments, cpus, known):
+    """What a process of its own does for a network, on some CPUs."""
+    os.setsid()
+    os.sched_setaffinity(0, cpus)
+    into = arguments.folder / name
+    with open(into / "log", "w") as log:
+        for stream in (1, 2):
+            os.dup2(log.fileno(), stream)
+    one_thread()
+    source = "coverage_rule"
+    network(source, name, arguments.vta, into, importlib.import_module(source).networks(arguments.folder), known)
 
 
-def paragraph(text):
-    return [*textwrap.wrap(text, 110, break_long_words=False, break_on_hyphens=False), ""]
+def apart(name, arguments, limit, cpus, known):
+    """The rows of a network, made by a process of its own, since exporters may hang or take all memory."""
+    into = arguments.folder / name / "rows.json"
+    into.parent.mkdir(parents=True, exist_ok=True)
+    into.unlink(missing_ok=True)
+    context = multiprocessing.get_context("forkserver")
+    process = context.Process(target=alone, args=(name, arguments, cpus, known))
+    process.start()
+    process.join(max(limit, 1))
+    fault = {"failed": f"the process ended with status {process.exitcode}"}
+    if process.exitcode is None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.join()
+        fault = {"slow": round(limit)}
+    if not arguments.keep:
+        for path in into.parent.glob("*/*.onnx*"):
+            path.unlink()
+    rows = json.loads(into.read_text()) if into.exists() else {}
+    return {exporter: rows.get(exporter, fault) for exporter in EXPORTERS}
 
 
-def table(rows):
-    held = sum(not verdict(row) for row in rows)
-    gaps = [row["ours_to_float"] - row["peer_to_float"] for row in rows if "failed" not in row]
-    lines = [
-        "# Which networks run",
-        "",
-        *paragraph(f"`scripts/coverage` writes this page. {held} of {len(rows)} rows hold both bounds:"),
-        "- The cosine to the float network is at most 0.005 below onnxruntime's on the same file.",
-        "- The cosine to onnxruntime is at least 0.99 wherever onnxruntime's to the float network is.",
-        "",
-        *paragraph(
-            "Some networks amplify a step of one value, which moves their cosines either way: "
-            f"{sum(gap < -0.005 for gap in gaps)} rows are farther from float than onnxruntime by more than 0.005, "
-            f"{sum(gap > 0.005 for gap in gaps)} nearer ([Exactness](exactness.md))."
-        ),
-        "## Networks",
-        "",
-        *paragraph("The most operators on the host, the range of cycles, and the least cosines over the rows of each network:"),
-        "| network | host | cycles | ours to float | onnxruntime to float |",
-        "|---|---|---|---|---|",
-        *summary(rows),
-        "",
-        "## How they ran",
-        "",
-        *paragraph(
-            "The networks have random weights from a seed; BatchNormalization has the statistics of 16 images. Both exporters of "
-            "PyTorch wrote them. `vta quantize` and three ways of onnxruntime quantised them. They ran on `sim` with "
-            f"{IMAGES} images, and on `cycle`, with the same values. Packages: {origin(rows)}."
-        ),
-        "| column | has |",
-        "|---|---|",
-        "| host | how many operators the host computes |",
-        "| cycles | the cycles of an image on the device `cycle` |",
-        "| ours to float | the cosine of `vta` to the float network, the smallest over the images |",
-        "| onnxruntime to float | that of onnxruntime, without graph optimisation, on the same file |",
-        "| ours to onnxruntime | that of `vta` to onnxruntime |",
-        "",
-        "## All rows",
-        "",
-        "| network | quantisation | exporter | host | cycles | ours to float | onnxruntime to float | ours to onnxruntime | |",
-        "|---|---|---|---|---|---|---|---|---|",
-    ]
-    for row in rows:
-        fault = verdict(row).replace("|", "/").replace("\n", " ")
-        if "failed" in row:
-            lines.append(f"{head(row)} | | | | | {fault} |")
-            continue
-        cycles = f"{row['cycles']:,}" if row["cycles"] else ""
-        figures = " | ".join(f"{row[k]:.4f}" for k in ("ours_to_float", "peer_to_float", "ours_to_peer"))
-        lines.append(f"{head(row)} {row['host_ops']} | {cycles} | {figures} | {fault} |")
-    return "\n".join([*lines, "", *spread_table([row for row in rows if "spread" in row])])
+def done(network, stamp):
+    return all(network.get(key) == value for key, value in stamp.items()) and not any("slow" in row for row in network["rows"].values())
 
 
-def summary(rows):
-    """A line for each network, over the rows that ran."""
-    networks = {}
-    for row in rows:
-        networks.setdefault(row["network"], []).extend([] if "failed" in row else [row])
-    for name, ran in networks.items():
-        cycles = sorted(row["cycles"] for row in ran if row["cycles"])
-        times = " to ".join(f"{count:,}" for count in dict.fromkeys([*cycles[:1], *cycles[-1:]]))
-        least = [f"{min(row[key] for row in ran):.4f}" if ran else "" for key in ("ours_to_float", "peer_to_float")]
-        yield f"| {name} | {max((row['host_ops'] for row in ran), default='')} | {times} | {least[0]} | {least[1]} |"
+def everything(arguments, source, listed, names):
+    """Runs networks, as many at once as there are jobs, and keeps their rows as they come."""
+    kept = Path(arguments.rows or arguments.folder / "rows.json")
+    known = json.loads(kept.read_text()) if kept.exists() else {}
+    made_by = hashlib.sha256(arguments.vta.read_bytes()).hexdigest()[:16]
+    stamp = {"vta": made_by, "packages": packages()}
+    todo = [name for name in names if not done(known.get(name, {}), stamp)]
+    # Those that took longest begin first.
+    todo.sort(key=lambda name: -known.get(name, {}).get("seconds", listed[name].size))
+    ends = time.monotonic() + arguments.time
+    there, jobs, free = sorted(os.sched_getaffinity(0)), arguments.jobs or os.cpu_count(), queue.Queue()
+    for k in range(jobs):
+        free.put(there[k % len(there) :: jobs])
 
+    def work(name):
+        began = time.monotonic()
+        left = ends - began
+        if left < 5:
+            return None
+        cpus = free.get()
+        before = known.get(name, {})
+        rows = apart(name, arguments, min(arguments.limit, left), cpus, before["rows"] if before.get("packages") == stamp["packages"] else {})
+        free.put(cpus)
+        # What the end of time cut short is neither slow nor measured.
+        if left < arguments.limit and any("slow" in row for row in rows.values()):
+            return None
+        return {"family": listed[name].family, **stamp, "when": round(time.time()), "seconds": time.monotonic() - began, "rows": rows}
 
-def head(row):
-    return f"| {row['network']} | {row['quantisation']} | {row['exporter']} |"
-
-
-def spread_table(rows):
-    """How far runs of onnxruntime on one file are from each other, and ours; nothing without rows."""
-    if not rows:
-        return []
-    lines = [
-        "## onnxruntime against itself",
-        "",
-        *paragraph(
-            "Random weights amplify a step of one value to many steps in the next layers, more than trained ones do. So "
-            "onnxruntime itself gives other cosines to float for the same file, in two cases: with all its graph optimisation, "
-            "and when inputs move at random by at most a hundred-thousandth of themselves. One or two of 10,000 int8 values of "
-            "the input then become a neighbour."
-        ),
-        *paragraph(
-            "*Runs* are the least and the greatest cosine of these runs and of the table's run. *Means* are over the moved inputs, "
-            f"the same ones for both. Rows that are farther from float by more than 0.005 have {MOVED} of these; others have as "
-            "many as `scripts/coverage --spread 8 --only NAME,..` asks for."
-        ),
-        "| network | quantisation | exporter | inputs | ours less onnxruntime | onnxruntime's runs | our runs | onnxruntime's mean | our mean |",
-        "|---|---|---|---|---|---|---|---|---|",
-    ]
-    for row in rows:
-        gap = f"{row['ours_to_float'] - row['peer_to_float']:+.4f}"
-        runs = [peer_runs(row), [row["ours_to_float"], *row["spread"]["ours"]]]
-        figures = [f"{min(r):.4f} to {max(r):.4f}" for r in runs] + [f"{np.mean(row['spread'][who]):.4f}" for who in ("peer", "ours")]
-        lines.append(f"{head(row)} {len(row['spread']['ours'])} | {gap} | " + " | ".join(figures) + " |")
-    wide = [max(peer_runs(row)) - min(peer_runs(row)) for row in rows]
-    missed = [row for row in rows if farther(row)]
-    within = sum(row["ours_to_float"] >= min(peer_runs(row)) for row in missed)
-    means = [np.mean(row["spread"]["ours"]) - np.mean(row["spread"]["peer"]) for row in rows]
-    text = (
-        f"Runs of onnxruntime are up to {max(wide):.4f} apart, and by more than 0.005 in {sum(w > 0.005 for w in wide)} of these {len(rows)} rows. "
-        f"Of the {len(missed)} rows that are farther from float by more than 0.005, {within} are nearer than some run of onnxruntime. "
-        f"In the mean of all these rows ours are {abs(np.mean(means)):.4f} {'farther' if np.mean(means) < 0 else 'nearer'} "
-        f"(standard error {np.std(means, ddof=min(1, len(rows) - 1)) / len(rows) ** 0.5:.4f})."
-    )
-    return lines + ["", *paragraph(text)]
+    multiprocessing.set_forkserver_preload(LOADED)
+    with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
+        started = {pool.submit(work, name): name for name in todo}
+        for future in concurrent.futures.as_completed(started):
+            if future.result() is None:
+                continue
+            name = started[future]
+            known[name] = future.result()
+            for exporter, row in known[name]["rows"].items():
+                print(f"{name}, {exporter}:", coverage_page.line(row), f"{known[name]['seconds']:.0f} s", flush=True)
+            whole = kept.with_suffix(".new")
+            whole.write_text(json.dumps(known, indent=1))
+            whole.replace(kept)
+    return {name: known[name] for name in names if name in known}
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--vta", required=True, help="the program")
-    parser.add_argument("--folder", help="where files are kept (default: in target/coverage)")
+    parser.add_argument("--vta", required=True, type=Path, help="the program")
+    parser.add_argument("--folder", type=Path, help="where files are kept (default: in target/coverage)")
+    parser.add_argument("--rows", type=Path, help="the file of rows (default: in that folder); rows of the same program stay as they are")
     parser.add_argument("--output", default="docs/coverage.md")
-    parser.add_argument("--only", default="", help="names of networks, with commas between")
-    parser.add_argument("--jobs", type=int, help="how many networks at once; each may take 6 GiB (default: 1)")
-    parser.add_argument("--spread", type=int, default=0, metavar="TIMES",
-                        help="compare onnxruntime with itself on so many inputs in every row, not only in rows that miss")
+    parser.add_argument("--only", default="", help="names of networks, or parts of them, with commas between")
+    parser.add_argument("--jobs", type=int, help="how many networks at once (default: as many as there are CPUs)")
+    parser.add_argument("--limit", type=float, default=3600, help="seconds that a network may take")
+    parser.add_argument("--time", type=float, default=float("inf"), help="seconds after which everything is stopped")
+    parser.add_argument("--keep", action="store_true", help="keep the files of networks")
+    parser.add_argument("--page", action="store_true", help="only write the page, from the rows that there are")
     parser.add_argument("--small", action="store_true", help="CI's list; fails where a bound isn't held")
     parser.add_argument("--onnx-tests", action="store_true", help="with --small: write docs/onnx-tests.md anew")
     arguments = parser.parse_args()
-    vta = Path(arguments.vta).resolve()
-    source = "coverage_small" if arguments.small else "coverage_networks"
-    folder = Path(arguments.folder or ("target/coverage/small" if arguments.small else "target/coverage/networks"))
-    there = list(importlib.import_module(source).NETS)
-    names = [n for n in arguments.only.split(",") if n] or there
-    unknown = [n for n in names if n not in there]
-    if unknown:
-        sys.exit(f"scripts/coverage: no network {unknown[0]} (there are {', '.join(there)})")
-    kept = folder / "rows.json"
-    known = json.loads(kept.read_text()) if kept.exists() else {}
-    folder.mkdir(parents=True, exist_ok=True)
-    jobs = arguments.jobs or (os.cpu_count() if arguments.small else 1)
-    with concurrent.futures.ProcessPoolExecutor(jobs) as pool:
-        started = {pool.submit(network, vta, source, name, folder / name, arguments.spread): name for name in names}
-        for done in concurrent.futures.as_completed(started):
-            known[started[done]] = done.result()
-            kept.write_text(json.dumps(known, indent=1))
-    rows = [row for name in names for row in known[name]]
-    held = sum(not verdict(row) for row in rows)
-    failed = [f"{row['network']}, {row['exporter']}, {row['quantisation']}: {verdict(row)}" for row in rows if verdict(row)]
-    if arguments.small and not arguments.only:
-        written, wrong = importlib.import_module("coverage_written").check(vta, folder / "written")
+    arguments.vta = arguments.vta.resolve()
+    arguments.folder = (arguments.folder or Path("target/coverage") / ("small" if arguments.small else "networks")).resolve()
+    source = importlib.import_module("coverage_small" if arguments.small else "coverage_rule")
+    listed = source.networks(arguments.folder)
+    wanted = [part for part in arguments.only.split(",") if part]
+    names = [name for name in listed if not wanted or any(part in name for part in wanted)]
+    if not names:
+        sys.exit(f"scripts/coverage: no network is named like {arguments.only} (there are {', '.join(listed)})")
+    if arguments.small:
+        sys.exit(bool(small(arguments, source, listed, names)))
+    if arguments.page:
+        arguments.time = 0
+    known = everything(arguments, source, listed, names)
+    Path(arguments.output).write_text(coverage_page.page(known, listed))
+
+
+def small(arguments, source, listed, names):
+    """What is wrong in CI's list, line by line."""
+    held, failed = 0, []
+    with concurrent.futures.ProcessPoolExecutor(os.cpu_count()) as pool:
+        started = {name: pool.submit(network, source.__name__, name, arguments.vta, arguments.folder / name, listed, {}) for name in names}
+        for name, done in started.items():
+            for exporter, row in done.result().items():
+                faults = coverage_page.faults(row)
+                held += not faults
+                failed += [f"{name}, {exporter}: {fault}" for fault in faults]
+                print(f"{name}, {exporter}:", coverage_page.line(row), flush=True)
+    if not arguments.only:
+        written, wrong = importlib.import_module("coverage_written").check(arguments.vta, arguments.folder / "written")
         held, failed = held + written, failed + wrong
     print(f"{held} passed, {len(failed)} failed")
-    if arguments.small:
-        if not arguments.only:
-            failed += importlib.import_module("coverage_operators").failures(vta, folder / "operators")
-            models = [path for name in names for path in sorted((folder / name).glob("*.onnx")) if "default" in path.name or path.name.count(".") == 1]
-            failed += importlib.import_module("coverage_cut").failures(vta, models, folder / "cut")
-            failed += importlib.import_module("coverage_onnx").failures(vta, arguments.onnx_tests)
-        for line in failed:
-            print(f"failed: {line}", file=sys.stderr)
-        sys.exit(bool(failed))
-    Path(arguments.output).write_text(table([row for name in there for row in known.get(name, [])]))
+    if not arguments.only:
+        failed += importlib.import_module("coverage_operators").failures(arguments.vta, arguments.folder / "operators")
+        models = [path for name in names for path in sorted((arguments.folder / name).glob("*/*.onnx")) if path.stem in ("model", "default")]
+        failed += importlib.import_module("coverage_cut").failures(arguments.vta, models, arguments.folder / "cut")
+        failed += importlib.import_module("coverage_onnx").failures(arguments.vta, arguments.onnx_tests)
+    for line in failed:
+        print(f"failed: {line}", file=sys.stderr)
+    return failed
 
 
 if __name__ == "__main__":

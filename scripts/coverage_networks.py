@@ -1,26 +1,5 @@
-"""The networks of docs/coverage.md: seeded, with activations of a plausible size."""
-import numpy as np, torch, torch.nn as nn, torch.nn.functional as F
-
-EXPORTERS = ["classic", "dynamo"]
-
-def tv(name, **kw):
-    import torchvision
-    return lambda: torchvision.models.get_model(name, weights=None, **kw)
-
-def seg(name):
-    import torchvision
-    class Out(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.m = torchvision.models.get_model(name, weights=None, weights_backbone=None, num_classes=21)
-        def forward(self, x): return self.m(x)["out"]
-    return Out
-
-def timm_(name, **kw):
-    def make():
-        import timm
-        return timm.create_model(name, pretrained=False, **kw)
-    return make
+"""The networks of docs/coverage.md that are written in plain PyTorch: forms that registries of networks don't have."""
+import torch, torch.nn as nn, torch.nn.functional as F
 
 class ConvBN(nn.Sequential):
     def __init__(self, i, o, k=3, s=1, act=nn.ReLU):
@@ -123,55 +102,76 @@ def conv1d():
     C = lambda i, o, k, s, d=1: nn.Sequential(nn.Conv1d(i, o, k, s, d * (k // 2), dilation=d, bias=False), nn.BatchNorm1d(o), nn.ReLU())
     return nn.Sequential(C(1, 16, 9, 2), nn.MaxPool1d(2), C(16, 32, 5, 1), C(32, 32, 3, 1, 2), C(32, 64, 3, 2), nn.AdaptiveAvgPool1d(1), nn.Flatten(), nn.Linear(64, 5))
 
-I = (3, 224, 224)
+class WhisperEncoder(nn.Module):
+    """Two convolutions of a spectrogram, positions that are constants, and blocks of attention."""
+    class Block(nn.Module):
+        def __init__(self, d, heads):
+            super().__init__()
+            self.heads, self.n1, self.n2 = heads, nn.LayerNorm(d), nn.LayerNorm(d)
+            self.q, self.k, self.v, self.o = nn.Linear(d, d), nn.Linear(d, d, bias=False), nn.Linear(d, d), nn.Linear(d, d)
+            self.mlp = nn.Sequential(nn.Linear(d, 4 * d), nn.GELU(), nn.Linear(4 * d, d))
+        def forward(self, x):
+            y = self.n1(x)
+            q, k, v = (m(y).view(*y.shape[:2], self.heads, -1).transpose(1, 2) for m in (self.q, self.k, self.v))
+            scale = q.shape[-1] ** -0.25
+            w = F.softmax((q * scale) @ (k * scale).transpose(2, 3), -1)
+            x = x + self.o((w @ v).transpose(1, 2).flatten(2))
+            return x + self.mlp(self.n2(x))
+    def __init__(self, mels=80, frames=300, d=192, heads=3, layers=4):
+        super().__init__()
+        self.c1, self.c2 = nn.Conv1d(mels, d, 3, 1, 1), nn.Conv1d(d, d, 3, 2, 1)
+        rate = torch.exp(-torch.arange(d // 2) * (9.21 / (d // 2 - 1)))
+        turn = torch.arange(frames // 2)[:, None] * rate
+        self.register_buffer("positions", torch.cat([turn.sin(), turn.cos()], 1))
+        self.blocks, self.norm = nn.Sequential(*(self.Block(d, heads) for _ in range(layers))), nn.LayerNorm(d)
+    def forward(self, x):
+        x = F.gelu(self.c2(F.gelu(self.c1(x)))).transpose(1, 2)
+        return self.norm(self.blocks(x + self.positions))
+
+class QuartzNet(nn.Module):
+    """Separable convolutions of a spectrogram with residual blocks, a text's scores at the end."""
+    def __init__(self, mels=64, d=128, k=11, blocks=4, letters=29):
+        super().__init__()
+        def part(i, o, k, s=1): return nn.Sequential(nn.Conv1d(i, i, k, s, k // 2, groups=i, bias=False), nn.Conv1d(i, o, 1, bias=False), nn.BatchNorm1d(o))
+        self.first, self.last = nn.Sequential(part(mels, d, k, 2), nn.ReLU()), nn.Conv1d(d, letters, 1)
+        self.blocks = nn.ModuleList(nn.Sequential(part(d, d, k + 2 * b), nn.ReLU(), part(d, d, k + 2 * b)) for b in range(blocks))
+        self.sides = nn.ModuleList(nn.Sequential(nn.Conv1d(d, d, 1, bias=False), nn.BatchNorm1d(d)) for _ in range(blocks))
+    def forward(self, x):
+        x = self.first(x)
+        for block, side in zip(self.blocks, self.sides): x = F.relu(block(x) + side(x))
+        return F.log_softmax(self.last(x).transpose(1, 2), -1)
+
+class XVector(nn.Module):
+    """Dilated convolutions of a spectrogram, and the mean and the deviation over time."""
+    def __init__(self, mels=40, d=128):
+        super().__init__()
+        def part(i, o, k, dilation): return nn.Sequential(nn.Conv1d(i, o, k, dilation=dilation), nn.ReLU(), nn.BatchNorm1d(o))
+        self.frames = nn.Sequential(part(mels, d, 5, 1), part(d, d, 3, 2), part(d, d, 3, 3), part(d, 2 * d, 1, 1))
+        self.embed = nn.Sequential(nn.Linear(4 * d, d), nn.ReLU(), nn.Linear(d, d))
+    def forward(self, x):
+        x = self.frames(x)
+        return self.embed(torch.cat([x.mean(2), (x.var(2) + 1e-5).sqrt()], 1))
+
+class Keywords(nn.Module):
+    """A depthwise separable network for words in a spectrogram, as those of microcontrollers."""
+    def __init__(self, d=64, words=12):
+        super().__init__()
+        pairs = [nn.Sequential(nn.Conv2d(d, d, 3, 1, 1, groups=d, bias=False), nn.BatchNorm2d(d), nn.ReLU(), ConvBN(d, d, 1)) for _ in range(4)]
+        self.m = nn.Sequential(nn.Conv2d(1, d, (10, 4), 2, (5, 1), bias=False), nn.BatchNorm2d(d), nn.ReLU(), *pairs, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(d, words))
+    def forward(self, x): return self.m(x)
+
+class Crnn(nn.Module):
+    """Convolutions of a line of text, and a recurrent layer over its columns in both directions."""
+    def __init__(self, d=64, letters=37):
+        super().__init__()
+        self.planes = nn.Sequential(ConvBN(1, 32), nn.MaxPool2d(2), ConvBN(32, d), nn.MaxPool2d((2, 1)), ConvBN(d, d), nn.MaxPool2d((8, 1)))
+        self.rows, self.last = nn.LSTM(d, d, bidirectional=True, batch_first=True), nn.Linear(2 * d, letters)
+    def forward(self, x): return self.last(self.rows(self.planes(x).squeeze(2).transpose(1, 2))[0])
+
 NETS = {
     "mlp": (mlp, (40,)), "conv1d": (conv1d, (1, 512)), "autoencoder": (autoencoder, (1, 28, 28)), "espcn": (Espcn, (1, 48, 48)),
     "unet_transposed": (lambda: UNet("transposed"), (3, 64, 64)), "unet_nearest": (lambda: UNet("nearest"), (3, 64, 64)), "unet_bilinear": (lambda: UNet("bilinear"), (3, 64, 64)),
     "dcgan": (DCGAN, (100, 1, 1)), "preact": (PreAct, (3, 32, 32)), "yolo": (Yolo, (3, 128, 128)), "ssd": (Ssd, (3, 128, 128)),
-    "squeezenet1_1": (tv("squeezenet1_1"), I), "mobilenet_v2": (tv("mobilenet_v2"), I), "mobilenet_v3_small": (tv("mobilenet_v3_small"), I), "mobilenet_v3_large": (tv("mobilenet_v3_large"), I),
-    "shufflenet_v2": (tv("shufflenet_v2_x1_0"), I), "mnasnet1_0": (tv("mnasnet1_0"), I), "efficientnet_b0": (tv("efficientnet_b0"), I),
-    "regnet_x_400mf": (tv("regnet_x_400mf"), I), "regnet_y_400mf": (tv("regnet_y_400mf"), I), "resnet18": (tv("resnet18"), I),
-    "googlenet": (tv("googlenet", aux_logits=False, init_weights=False), I), "densenet121": (tv("densenet121"), I), "resnet50": (tv("resnet50"), I), "resnext50": (tv("resnext50_32x4d"), I),
-    "wide_resnet50_2": (tv("wide_resnet50_2"), I), "inception_v3": (tv("inception_v3", aux_logits=False, init_weights=False), (3, 299, 299)), "alexnet": (tv("alexnet"), I), "vgg11_bn": (tv("vgg11_bn"), I),
-    "convnext_tiny": (tv("convnext_tiny"), I), "vit_tiny": (timm_("vit_tiny_patch16_224"), I), "swin_t": (tv("swin_t"), I),
-    "fcn_resnet50": (seg("fcn_resnet50"), (3, 128, 128)), "deeplabv3_mobilenet_v3_large": (seg("deeplabv3_mobilenet_v3_large"), (3, 128, 128)),
+    "whisper_encoder": (WhisperEncoder, (80, 300)), "quartznet": (QuartzNet, (64, 200)), "xvector": (XVector, (40, 200)),
+    "keywords": (Keywords, (1, 49, 10)), "crnn": (Crnn, (1, 32, 128)),
 }
-
-def images(shape, count, seed):
-    """Smooth noise and fine noise, as photos have both."""
-    g = torch.Generator().manual_seed(seed)
-    if len(shape) == 3 and min(shape[1:]) > 8:
-        c, h, w = shape
-        coarse = torch.randn(count, c, max(2, h // 16), max(2, w // 16), generator=g)
-        return F.interpolate(coarse, size=(h, w), mode="bicubic", align_corners=False) + 0.1 * torch.randn(count, *shape, generator=g)
-    return torch.randn(count, *shape, generator=g)
-
-def build(name):
-    """The network, in evaluation mode, its statistics taken over a few images."""
-    make, shape = NETS[name]
-    torch.manual_seed(1)
-    model = make()
-    norms = [m for m in model.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)]
-    if norms:
-        for m in norms: m.momentum = None
-        model.train()
-        for m in model.modules():
-            if isinstance(m, nn.Dropout): m.eval()
-        with torch.no_grad():
-            for k in range(2): model(images(shape, 8, 100 + k))
-    return model.eval(), shape
-
-def export(name, folder, counts):
-    """The network's files of both exporters, and arrays of images by their files' names in `counts`, if they aren't there."""
-    if (folder / "dynamo.onnx").exists(): return
-    torch.set_num_threads(1)
-    model, shape = build(name)
-    for (what, count), seed in zip(counts.items(), (9, 8)):
-        np.save(folder / f"{what}.npy", images(shape, count, seed).numpy())
-    example = images(shape, 1, 7)
-    options = dict(input_names=["input"], verbose=False)
-    with torch.no_grad():
-        torch.onnx.export(model, (example,), str(folder / "classic.onnx"), dynamo=False, opset_version=17, **options)
-        torch.onnx.export(model, (example,), str(folder / "dynamo.onnx"), dynamo=True, **options)
-
-def bounds(name, exporter): return {}

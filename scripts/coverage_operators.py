@@ -340,8 +340,8 @@ def optimized(folder):
     for network in ["preact", "squeeze_excite", "conv1d", "yolo"]:
         own = folder / network
         own.mkdir(exist_ok=True)
-        coverage_small.export(network, own, {"images": 1})
-        source, values = own / "classic.onnx", np.load(own / "classic.images.npy")
+        coverage_small.export(coverage_small.NETS[network], own)
+        source, values = own / "classic/model.onnx", np.load(own / "classic/test.0.npy")[:1]
         path, session = saved(source, "EXTENDED")
         yield f"{network}, optimised", path, values
         # Two roundings of the same values, one of them by the values' own range, tell deep networks of chance apart.

@@ -315,33 +315,54 @@ def depthwise(m, x):
     return [m.linear(m.flatten(m.mean(m.sum(x, m.conv(y, 16, 1)))), 10)]
 
 
+def heads(m, x):
+    """Boxes and scores of other sizes, which a last Concat joins, and a second output."""
+    x = m.relu(m.conv(x, 32, stride=2))
+    boxes = m.conv(x, 4, 1)
+    boxes = m.product(boxes, m.constant(np.float32(40)))
+    return [m.concat(boxes, m.hard_sigmoid(m.conv(x, 12, 1))), m.linear(m.flatten(m.mean(x)), 10)]
+
+
 PLANES = (3, 16, 16)
 NETS = {
     mlp: (40,), espcn: (1, 16, 16), preact: PLANES, unet_nearest: PLANES, unet_transposed: PLANES,
     yolo: (3, 32, 32), squeeze_excite: PLANES, conv1d: (1, 64), depthwise: PLANES,
+    heads: PLANES,
 }
 NETS = {net.__name__: (net, shape) for net, shape in NETS.items()}
 
 
-# Operators of the host: the Sigmoid of each of yolo's SiLUs. In `keras` also the Transpose behind the input of planes
+# Operators of the host: the Sigmoid of each of yolo's SiLUs, the Concat of heads. In `keras` also the Transpose behind the input of planes
 # and before Flatten, and what makes planes of a sequence.
-HOST = {"yolo": 6}
+HOST = {"yolo": 6, "heads": 1}
 HOST_KERAS = {"mlp": 0, "yolo": 7, "squeeze_excite": 2, "conv1d": 9}
+# In files of `vta quantize` the products of SiLUs stay in float, too.
+MORE = {"yolo": 6}
 
 
 def bounds(name, exporter):
     """These networks are too shallow to amplify a step."""
     most = HOST_KERAS.get(name, 1) if exporter == "keras" else HOST.get(name, 0)
-    return {"host_most": most, "least_to_peer": 0.999}
+    return {"host_most": most, "host_most_of_ours": most + MORE.get(name, 0), "least_to_peer": 0.999}
 
 
-def export(name, folder, counts):
-    """The network's files, and arrays of images for each by their files' names in `counts`."""
-    write, shape = NETS[name]
+def networks(folder):
+    return NETS
+
+
+def export(network, folder):
+    """Writes a folder for each form with the network's file and its samples."""
+    write, shape = network
     for exporter, form in zip(EXPORTERS, [Classic, Dynamo, Keras]):
+        into = folder / exporter
+        into.mkdir(parents=True, exist_ok=True)
         model = form(shape, 1)
-        model.save(write(model, model.input), folder / f"{exporter}.onnx")
-        for seed, (what, count) in enumerate(counts.items(), 8):
-            values = images(shape, count, seed)
+        model.save(write(model, model.input), into / "model.onnx")
+        for what, seed in [("calibration", 8), ("test", 9)]:
+            values = images(shape, 8, seed)
             values = np.moveaxis(values, 1, -1) if exporter == "keras" and len(shape) > 1 else values
-            np.save(folder / f"{exporter}.{what}.npy", np.ascontiguousarray(values))
+            np.save(into / f"{what}.0.npy", np.ascontiguousarray(values))
+        # What an earlier run made of another file.
+        for kept in ("prepared.onnx", "ranges.json"):
+            (into / kept).unlink(missing_ok=True)
+    return {}

@@ -6,61 +6,19 @@ The networks are those of trained_networks.py, or with --small the first of trai
 import argparse
 import importlib.metadata
 import json
-import logging
-import re
 import sys
-import textwrap
 import time
-import warnings
 from pathlib import Path
 
 import numpy as np
 
 import trained_small
-from coverage import command
+from compared import Given, bullet, command, cosines, ends, escaped, ours, paragraph, quantize, reference
 from trained_sources import Missing, Sources
-
-warnings.filterwarnings("ignore")
-logging.disable(logging.WARNING)
 
 # The options of `vta quantize` whose results the table has.
 OURS = {"default": [], "min-max": ["--method", "min-max", "--no-equalize"]}
 PEERS = ["S8S8", "U8U8", "ends in float"]
-
-
-def session(path, optimization="DISABLE_ALL", threads=1):
-    import onnxruntime as ort
-
-    options = ort.SessionOptions()
-    options.graph_optimization_level = getattr(ort.GraphOptimizationLevel, f"ORT_{optimization}")
-    options.intra_op_num_threads = threads
-    options.log_severity_level = 3
-    return ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-
-
-class Given:
-    """A network's file with its inputs, as `made` wrote them."""
-
-    def __init__(self, folder):
-        self.folder, self.model = folder, folder / "model.onnx"
-        self.inputs = [(value.name, value.shape) for value in session(self.model).get_inputs()]
-        labels = folder / "test.labels.npy"
-        self.labels = np.load(labels) if labels.exists() else None
-
-    def files(self, what):
-        return [self.folder / f"{what}.{k}.npy" for k in range(len(self.inputs))]
-
-    def feeds(self, what):
-        """What onnxruntime takes, a sample after the other."""
-        arrays = [np.load(path) for path in self.files(what)]
-        for k in range(len(arrays[0])):
-            yield {name: values[k].reshape(shape) for (name, shape), values in zip(self.inputs, arrays)}
-
-    def arguments(self, option, what):
-        """The same as options of `vta`."""
-        files = self.files(what)
-        named = files if len(files) == 1 else [f"{name}={path}" for (name, _), path in zip(self.inputs, files)]
-        return [word for path in named for word in (option, path)]
 
 
 def made(name, network, sources, folder):
@@ -78,89 +36,15 @@ def made(name, network, sources, folder):
     return Given(folder)
 
 
-def sampled(values):
-    """An output of one run without its batch of one."""
-    return values[0] if values.ndim > 1 and values.shape[0] == 1 else values
-
-
-def reference(path, given):
-    """onnxruntime's outputs by their names, an entry a sample. Where int8 sums may wrap, nothing is optimised."""
-    run = session(path)
-    rows = [[sampled(np.asarray(values, np.float32)) for values in run.run(None, feed)] for feed in given.feeds("test")]
-    return {output.name: np.stack([row[k] for row in rows]) for k, output in enumerate(run.get_outputs())}
-
-
-def ours(vta, model, given, expected):
-    """The outputs of `vta run`, shaped as float's."""
-    out = given.folder / "out.npz"
-    out.unlink(missing_ok=True)
-    command([vta, "run", model, *given.arguments("--input", "test"), "--preprocess", "raw", "--allow-host", "-o", out, "--json"])
-    loaded = np.load(out)
-    names = {name: re.sub(r"^/", "", name).replace("..", "__") for name in expected}
-    return {name: loaded[names[name]].astype(np.float32).reshape(values.shape) for name, values in expected.items()}
-
-
 def cycles(vta, model, given):
-    text = command([vta, "run", model, *one(given), "--preprocess", "raw", "--allow-host", "--device", "cycle", "--timing-only", "--json"])
+    text = command([vta, "run", model, *given.arguments("--input", given.first("test")), "--preprocess", "raw", "--allow-host", "--device", "cycle", "--timing-only", "--json"])
     told = json.loads(text)
     return told.get("cycles"), told.get("host_ops", 0)
 
 
-def one(given):
-    """The first sample alone, as options."""
-    words = []
-    for k, ((name, _), path) in enumerate(zip(given.inputs, given.files("test"))):
-        first = given.folder / f"one.{k}.npy"
-        np.save(first, np.load(path)[:1])
-        words += ["--input", first if len(given.inputs) == 1 else f"{name}={first}"]
-    return words
-
-
-def ends(model):
-    """The nodes of the first layer with weights, and those of the last with all behind it."""
-    weighted = [k for k, node in enumerate(model.graph.node) if node.op_type in ("Conv", "ConvTranspose", "Gemm", "MatMul")]
-    return [model.graph.node[weighted[0]].name, *(node.name for node in model.graph.node[weighted[-1] :])]
-
-
-def quantize(kind, given, target):
-    """onnxruntime's static quantisation with weights per channel."""
-    import onnx
-    from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
-    from onnxruntime.quantization.shape_inference import quant_pre_process
-
-    class Reader(CalibrationDataReader):
-        def __init__(self):
-            self.rows = given.feeds("calibration")
-
-        def get_next(self):
-            return next(self.rows, None)
-
-    prepared = given.folder / "prepared.onnx"
-    model = onnx.load(str(given.model))
-    # DequantizeLinear has an axis from there on.
-    if max(opset.version for opset in model.opset_import if opset.domain in ("", "ai.onnx")) < 13:
-        model = onnx.version_converter.convert_version(model, 13)
-    onnx.save(model, str(prepared))
-    quant_pre_process(str(prepared), str(prepared), skip_symbolic_shape=True)
-    model = onnx.load(str(prepared))
-    for k, node in enumerate(model.graph.node):
-        node.name = node.name or f"node_{k}"
-    onnx.save(model, str(prepared))
-    form = QuantType.QUInt8 if kind == "U8U8" else QuantType.QInt8
-    exclude = ends(model) if kind == "ends in float" else []
-    quantize_static(str(prepared), str(target), Reader(), quant_format=QuantFormat.QDQ, per_channel=True,
-                    activation_type=form, weight_type=form, nodes_to_exclude=exclude)
-    prepared.unlink()
-
-
-def cosines(expected, found):
+def means(expected, found):
     """The mean cosine over samples, by outputs."""
-    told = {}
-    for name, values in expected.items():
-        a, b = (v.reshape(len(v), -1).astype(np.float64) for v in (values, found[name]))
-        norms = np.linalg.norm(a, axis=1) * np.linalg.norm(b, axis=1)
-        told[name] = float(np.where(norms == 0, 1.0, (a * b).sum(1) / np.maximum(norms, 1e-300)).mean())
-    return told
+    return {name: float(cosines(values, found[name]).mean()) for name, values in expected.items()}
 
 
 def measured(network, given, expected, find):
@@ -171,7 +55,7 @@ def measured(network, given, expected, find):
         text = (str(error).strip().splitlines() or [type(error).__name__])[-1]
         return {"failed": text.replace(f"{given.folder}/", "")[:300]}
     right, of = network.measure(expected, found, given.labels)
-    return {"right": right, "of": of, "cosines": cosines(expected, found), "seconds": seconds, **more}
+    return {"right": right, "of": of, "cosines": means(expected, found), "seconds": seconds, **more}
 
 
 def by_us(vta, given, expected, kind):
@@ -181,7 +65,7 @@ def by_us(vta, given, expected, kind):
         began = time.monotonic()
         command([vta, "quantize", given.model, *given.arguments("--calibration", "calibration"), "--preprocess", "raw", *OURS[kind], "-o", model])
         seconds = time.monotonic() - began
-        found = ours(vta, model, given, expected)
+        found, _ = ours(vta, model, given, expected)
         counted, host = cycles(vta, model, given)
         return found, seconds, {"cycles": counted, "host_ops": host}
 
@@ -193,7 +77,7 @@ def by_peer(given, kind):
 
     def find():
         began = time.monotonic()
-        quantize(kind, given, model)
+        quantize("S8S8" if kind == "ends in float" else kind, given, model, ends if kind == "ends in float" else lambda model: [])
         seconds = time.monotonic() - began
         return reference(model, given), seconds, {}
 
@@ -235,14 +119,6 @@ def verdict(told):
     if score(told["default"]) < best - noise(told["default"]):
         return f"{best - score(told['default']):.3f} below onnxruntime"
     return ""
-
-
-def paragraph(text):
-    return [*textwrap.wrap(text, 110, break_long_words=False, break_on_hyphens=False), ""]
-
-
-def bullet(text):
-    return textwrap.wrap(f"- {text}", 110, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
 
 
 def cell(row, of):
@@ -304,10 +180,6 @@ def table(networks, known, sources):
         faults += [(kind, known[name][kind]["failed"]) for kind in (*OURS, *PEERS) if kind != "default" and "failed" in known[name][kind]]
         lines += [line for kind, fault in faults if fault for line in bullet(f"{name}, {kind}: {escaped(fault)}")]
     return "\n".join([*lines, "", *how()])
-
-
-def escaped(text):
-    return text.replace("|", "/").replace("<", "&lt;")
 
 
 def origin(network, sources):

@@ -1,5 +1,7 @@
 //! Products of matrices.
 
+use std::collections::HashSet;
+
 use super::elementwise::broadcast;
 use super::fields::{Facts, field};
 use super::operator::Size::Product;
@@ -108,6 +110,7 @@ fn matrix(import: &mut Import<'_>, found: &Found<'_>) -> Result<Made, String> {
     let constant = [0, 1].map(|i| is_constant(import, found.inputs[i]));
     if let ([1, _], [_, _]) = (a, b)
         && !constant[0]
+        && !is_computed(import, found.inputs[1])
     {
         return Ok(found.made(Op::Gemm { trans_b }, shape));
     }
@@ -129,6 +132,19 @@ fn matrix(import: &mut Import<'_>, found: &Found<'_>) -> Result<Made, String> {
         inputs,
         shape,
     })
+}
+
+/// Whether a value depends on an input of the model.
+fn is_computed(import: &Import<'_>, id: ValueId) -> bool {
+    let (mut seen, mut left) = (HashSet::from([id]), vec![id]);
+    while let Some(id) = left.pop() {
+        if import.graph.inputs.contains(&id) {
+            return true;
+        }
+        let read = import.maker(id).map_or(&[][..], |node| &node.inputs);
+        left.extend(read.iter().copied().filter(|id| seen.insert(*id)));
+    }
+    false
 }
 
 /// Whether a value is an initializer, or one that is rounded and dequantised, or transposed.

@@ -136,8 +136,16 @@ fn gathered(op: &OnnxOp, data: &[usize], indices: &[usize]) -> u64 {
             let along = usize::try_from(axis).ok().and_then(|a| data.get(a));
             along.map_or(u64::MAX, |&d| count(data) / (d as u64).max(1))
         }
-        "GatherElements" => 1,
-        _ => count(data),
+        "GatherND" => {
+            // The last dimension of the indices counts dimensions behind those of a batch.
+            let &[ref places @ .., depth] = indices else {
+                return u64::MAX;
+            };
+            let batch = usize::try_from(op.int("batch_dims", 0)).ok();
+            let kept = batch.and_then(|batch| data.get(batch.saturating_add(depth)..));
+            return kept.map_or(u64::MAX, |kept| count(kept).saturating_mul(count(places)));
+        }
+        _ => 1,
     };
     slice.saturating_mul(count(indices))
 }

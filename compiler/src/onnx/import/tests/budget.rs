@@ -48,6 +48,27 @@ fn what_a_file_holds_may_be_folded() {
 }
 
 #[test]
+fn gathered_slices_count_once() {
+    // Were all of the table counted for each index, it would be 2^29 elements.
+    let rows = 1 << 13;
+    let gathers = |shape: &[i64]| {
+        Model::default()
+            .floats("table", &[rows, 8], vec![0.5; 8 * rows as usize])
+            .longs("at", &vec![1; rows as usize])
+            .longs("shape", shape)
+            .node("Reshape", &["at", "shape"], "places", &[])
+            .node("GatherND", &["table", "places"], "found", &[])
+            .node("ReduceMax", &["found"], "most", &[ints("axes", &[0, 1])])
+            .node("Mul", &["x", "most"], "y", &[])
+            .read(13)
+    };
+    assert!(gathers(&[rows, 1]).is_ok());
+    // An index of three dimensions is one too many for a table of two.
+    let error = gathers(&[1, 1, rows]).unwrap_err().to_string();
+    assert!(error.contains("(GatherND)"), "{error}");
+}
+
+#[test]
 fn equal_blocks_are_asked_for_once() {
     // Each reads as much as 5,000 of the input's elements do: all together are more than the limit.
     let mut model =

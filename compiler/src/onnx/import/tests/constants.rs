@@ -415,7 +415,7 @@ fn products_of_matrices_are_read_by_the_side_of_the_constant() {
             .read(13)
             .unwrap();
         let last = &graph.nodes[graph.nodes.len() - 1].op;
-        let is_matrix = |op: &Op| matches!(op, Op::MatMul { .. });
+        let is_matrix = |op: &Op| matches!(op, Op::MatMul { .. } | Op::Gemm { .. });
         assert!(!is_matrix(last), "{rows:?} {w:?}: {last:?}");
     }
 }
