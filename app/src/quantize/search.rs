@@ -12,10 +12,8 @@ use crate::watch::Watch;
 
 /// What loses no less than this part of what the defaults do isn't worth a difference from them: 0.7 dB.
 const WORTH: f64 = 0.85;
-/// A loss of which no part needs to be saved: 30 dB.
-const LITTLE: f64 = 1e-3;
-/// A loss from which on zero points may cost cycles: 24 dB.
-const POOR: f64 = 4e-3;
+/// A loss of which no part needs to be saved: 23 dB.
+const LITTLE: f64 = 5e-3;
 /// Methods that are tried.
 const METHODS: [Method; 3] = [Method::Mse, Method::MinMax, Method::Percentile(99.999)];
 /// Images on which layers are measured.
@@ -114,7 +112,7 @@ impl Search<'_> {
             }
             Ok::<f64, Error>(best.comparison.loss())
         };
-        if options.zero_points == ZeroPoints::Auto && least > POOR {
+        if options.zero_points == ZeroPoints::Auto && least > LITTLE {
             let zero_points = ZeroPoints::Asymmetric;
             let other = quantize::Options {
                 zero_points,

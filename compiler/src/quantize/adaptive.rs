@@ -14,7 +14,7 @@ use crate::qgraph::window::Window;
 /// The longest row of weights whose moments are taken: they need its square.
 const LONGEST: usize = 1200;
 /// The least patches of all images for a layer, where there are so many.
-const PATCHES: usize = 1024;
+const PATCHES: usize = 512;
 /// Walks over a row's weights at most.
 const WALKS: usize = 12;
 /// Steps that a weight is from its nearest at most.

@@ -7,7 +7,7 @@ use rayon::prelude::*;
 use super::calibration::{Observed, observe};
 use super::error::QuantizeError;
 use super::histogram::Histogram;
-use super::method::{Zero, mean_squared_error, within};
+use super::method::{Zero, within};
 use super::mode::{Mode, Scale, ZeroPoints};
 use super::options::Options;
 use super::rounded::{Kept, rounded};
@@ -16,9 +16,6 @@ use crate::operators::fields::Steps;
 
 /// Steps so many times apart aren't shared by what a network ends with.
 const FAR: f32 = 4.0;
-
-/// Times the squared error of its own scale that a bound may have to be one.
-const BOUND: f64 = 1.1;
 
 /// Scales of a graph's values, by index; `None` for values that need none.
 pub type Scales = Vec<Option<Scale>>;
@@ -39,11 +36,8 @@ pub fn choose(graph: &Graph, observed: &Observed, options: &Options) -> Scales {
     let scale = |index: usize| {
         let seen = observed.histogram(ValueId(index))?;
         let of = |zero: Zero| {
-            let own = options.method.scale(seen, options.mode, zero);
             let bounded = bounded(bounds[index], seen, options.mode, zero);
-            let error = |scale: &Scale| mean_squared_error(seen, *scale);
-            let is_as_good = |bounded: &Scale| error(bounded) <= BOUND * error(&own);
-            bounded.filter(is_as_good).unwrap_or(own)
+            bounded.unwrap_or_else(|| options.method.scale(seen, options.mode, zero))
         };
         let symmetric = of(Zero::Middle);
         Some(match options.zero_points {
