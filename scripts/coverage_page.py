@@ -60,7 +60,7 @@ def faults(row):
             continue
         if not file["cycle_equal"]:
             found.append(f"{kind}: cycle gives other values than sim")
-        most = row["host_most_of_ours" if kind == "vta" else "host_most"]
+        most = row["host_most"]
         if file["host_ops"] > most:
             found.append(f"{kind}: {file['host_ops']} operators on the host, more than {most}")
         for label, between in file["between"].items():

@@ -25,6 +25,8 @@ const TAKEN_BACK: usize = 64;
 struct Tried {
     quantized: Quantized,
     comparison: Comparison,
+    /// Whether the simulator computed it.
+    simulated: bool,
 }
 
 /// What networks are chosen of, and on what.
@@ -48,41 +50,52 @@ impl Search<'_> {
         } = self.split;
         let is_auto = self.quantizing.is_auto();
         let mut options = self.quantizing.options;
-        let mut quantized = None;
+        let mut chosen = None;
+        let mut chosen_too = false;
         if !choose.is_empty() || is_auto {
             let some = if choose.is_empty() { compare } else { choose };
             let trial = float.trial(self.images.read(some)?)?;
-            let best;
-            (best, options) = self.options(&trial)?;
-            quantized = Some(if is_auto {
-                self.nodes(&trial, best, &options)?
-            } else {
-                best.quantized
-            });
+            let mut best;
+            (best, options, chosen_too) = self.options(&trial)?;
+            if is_auto {
+                best = self.nodes(&trial, best, &options)?;
+            }
+            chosen_too = (chosen_too || is_auto) && (choose.is_empty() || choose == compare);
+            chosen = Some(best);
         }
-        let mut network = match quantized {
-            Some(network) => network,
-            None => self.calibrated.quantize(&options, &Kept::new())?,
-        };
         let images = (self.images, &compare[..]);
-        let (mut comparison, mut simulated) =
-            float.compare(&network.graph, images, done, self.watch)?;
-        let mut chosen_too = choose.is_empty() || choose == compare;
+        let compared =
+            |network: &Quantized| float.compare(&network.graph, images, done, self.watch);
+        let (mut network, mut comparison, mut simulated) = match chosen {
+            Some(best) if choose == compare => {
+                self.watch
+                    .progress(done + compare.len(), done + compare.len());
+                (best.quantized, best.comparison, best.simulated)
+            }
+            chosen => {
+                let network = match chosen {
+                    Some(best) => best.quantized,
+                    None => self.calibrated.quantize(&options, &Kept::new())?,
+                };
+                let (comparison, simulated) = compared(&network)?;
+                (network, comparison, simulated)
+            }
+        };
         if is_auto && !chosen_too && !comparison.reaches(self.quantizing.target) {
             // What is enough for some images isn't for others: all choose now.
             let mut all = [&choose[..], &compare[..compare.len().min(CHOOSING)]].concat();
             all.sort_unstable();
             let trial = float.trial(self.images.read(&all)?)?;
             let none = self.tried(&trial, &options, &Kept::new())?;
-            network = self.nodes(&trial, none, &options)?;
-            (comparison, simulated) = float.compare(&network.graph, images, done, self.watch)?;
+            network = self.nodes(&trial, none, &options)?.quantized;
+            (comparison, simulated) = compared(&network)?;
             chosen_too = true;
         }
         let fidelity = Fidelity {
             comparison,
             simulated,
             held_out: !choose.is_empty(),
-            chosen_too: chosen_too && (is_auto || !choose.is_empty()),
+            chosen_too,
             options,
             kept: self
                 .calibrated
@@ -95,8 +108,9 @@ impl Search<'_> {
         Ok((network, fidelity))
     }
 
-    /// The network of which the options lose least on a trial, with what is left open, and its options.
-    fn options(&self, trial: &Trial) -> Result<(Tried, quantize::Options)> {
+    /// The network of which the options lose least on a trial, with what is left open, its options, and whether others
+    /// were tried.
+    fn options(&self, trial: &Trial) -> Result<(Tried, quantize::Options, bool)> {
         let quantizing = self.quantizing;
         let may_equalize = quantizing.choose_equalize && quantizing.options.equalize;
         let mut options = quantize::Options {
@@ -105,7 +119,9 @@ impl Search<'_> {
         };
         let mut best = self.tried(trial, &options, &Kept::new())?;
         let mut least = best.comparison.loss();
+        let mut tried = false;
         let mut consider = |other: quantize::Options, options: &mut quantize::Options| {
+            tried = true;
             let found = self.tried(trial, &other, &Kept::new())?;
             if found.comparison.loss() < WORTH * best.comparison.loss() {
                 (best, *options) = (found, other);
@@ -137,7 +153,7 @@ impl Search<'_> {
                 least = consider(other, &mut options)?;
             }
         }
-        Ok((best, options))
+        Ok((best, options, tried))
     }
 
     fn tried(&self, trial: &Trial, options: &quantize::Options, kept: &Kept) -> Result<Tried> {
@@ -145,10 +161,11 @@ impl Search<'_> {
             return Err(Error::Cancelled);
         }
         let quantized = self.calibrated.quantize(options, kept)?;
-        let comparison = trial.compare(&quantized.graph, self.watch)?;
+        let (comparison, simulated) = trial.compare(&quantized.graph, self.watch)?;
         Ok(Tried {
             quantized,
             comparison,
+            simulated,
         })
     }
 
@@ -168,10 +185,10 @@ impl Search<'_> {
     /// Leaves as few nodes in float as bring all outputs to the target: those around the layers that cost the outputs
     /// most, twice as many each time until they do, then half of what was added last, and so on; then what can be
     /// taken back is. Where nothing does, what loses least.
-    fn nodes(&self, trial: &Trial, none: Tried, options: &quantize::Options) -> Result<Quantized> {
+    fn nodes(&self, trial: &Trial, none: Tried, options: &quantize::Options) -> Result<Tried> {
         let reaches = |tried: &Tried| tried.comparison.reaches(self.quantizing.target);
         if reaches(&none) {
-            return Ok(none.quantized);
+            return Ok(none);
         }
         let images = &trial.images()[..MEASURED.min(trial.images().len())];
         let progress = |_, _| !self.watch.cancelled();
@@ -195,7 +212,7 @@ impl Search<'_> {
             }
         }
         let Some(mut reached) = reached else {
-            return Ok(best.quantized);
+            return Ok(best);
         };
         while long - short > 1 {
             let middle = short.midpoint(long);
@@ -213,7 +230,7 @@ impl Search<'_> {
         trial: &Trial,
         mut reached: Tried,
         options: &quantize::Options,
-    ) -> Result<Quantized> {
+    ) -> Result<Tried> {
         let all = reached.quantized.kept.clone();
         let costs = self.calibrated.kept(&all);
         let costs = costs.map(|(_, macs, values)| macs.saturating_add(values));
@@ -228,6 +245,6 @@ impl Search<'_> {
                 reached = tried;
             }
         }
-        Ok(reached.quantized)
+        Ok(reached)
     }
 }

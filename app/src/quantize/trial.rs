@@ -78,12 +78,16 @@ impl<'a> Float<'a> {
 }
 
 impl Trial {
-    /// Compares a quantised network.
-    pub fn compare(&self, quantized: &Graph, watch: &dyn Watch) -> Result<Comparison> {
+    /// Compares a quantised network. Beside it stands whether the simulator computed it.
+    pub fn compare(&self, quantized: &Graph, watch: &dyn Watch) -> Result<(Comparison, bool)> {
         let mut comparison = self.blank.clone();
-        let found = Device::open(quantized, watch)?.run(&self.images, watch)?;
-        add(&mut comparison, &self.float, &found);
-        Ok(comparison)
+        let mut device = Device::open(quantized, watch)?;
+        add(
+            &mut comparison,
+            &self.float,
+            &device.run(&self.images, watch)?,
+        );
+        Ok((comparison, matches!(device, Device::Simulator(_))))
     }
 
     /// The images.
