@@ -387,6 +387,11 @@ impl Graph {
         open
     }
 
+    /// The node that makes each value, by its place.
+    pub(crate) fn makers(&self) -> BTreeMap<ValueId, usize> {
+        self.nodes.iter().map(|node| node.output).zip(0..).collect()
+    }
+
     /// How many nodes read each value, graph outputs counted.
     pub fn uses(&self) -> BTreeMap<ValueId, usize> {
         let mut uses = BTreeMap::new();

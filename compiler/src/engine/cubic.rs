@@ -44,8 +44,8 @@ pub(super) fn weights(op: &OnnxOp, input: usize, output: usize, scale: f64) -> O
     Some(all.into_iter().map(|w| w as f32).collect())
 }
 
-/// The weight of a value at a distance.
-fn kernel(x: f64, a: f64) -> f64 {
+/// The weight of a value at a distance: Keys' cubic function.
+pub(super) fn kernel(x: f64, a: f64) -> f64 {
     if x <= 1.0 {
         ((a + 2.0) * x - (a + 3.0)) * x * x + 1.0
     } else if x < 2.0 {

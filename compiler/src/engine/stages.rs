@@ -47,9 +47,10 @@ impl Engine {
     /// [`EngineError`], also where the library panics: such a panic goes no further, but its message has
     /// gone to the process's panic hook.
     pub fn run(&self, inputs: &[Lent<'_>], outputs: &[&str]) -> Result<Vec<Tensor>, EngineError> {
-        match &self.stages {
-            Some(stages) => stages.run(&self.library, inputs, outputs),
-            None => self.library.run(inputs, outputs),
+        let Self { library, stages } = self;
+        match stages {
+            Some(stages) => stages.run(library, inputs, outputs),
+            None => library.run(inputs, outputs),
         }
     }
 }

@@ -141,6 +141,27 @@ fn scaled(graph: &Graph, node: &Node) -> Option<ValueId> {
     constants(graph, node, by).map(|_| x)
 }
 
+/// The value that a node scales by one constant, and by what.
+pub(super) fn scaled_by_one(graph: &Graph, node: &Node) -> Option<(ValueId, f32)> {
+    let &[a, b] = &node.inputs[..] else {
+        return None;
+    };
+    let by = |x: ValueId, by: ValueId| constant(graph, by).map(|by| (x, by));
+    match node.op {
+        Op::Mul => by(a, b).or_else(|| by(b, a)),
+        Op::Div => by(a, b).map(|(x, by)| (x, by.recip())),
+        _ => None,
+    }
+}
+
+/// A constant of one value.
+fn constant(graph: &Graph, id: ValueId) -> Option<f32> {
+    match &graph.values[id.0].data {
+        Some(Data::F32(data)) if data.len() == 1 => Some(data[0]),
+        _ => None,
+    }
+}
+
 /// A constant for all channels of a node's output, or one for each. A factor of 0 would lose a channel's weights.
 fn constants<'g>(graph: &'g Graph, node: &Node, id: ValueId) -> Option<&'g [f32]> {
     let value = &graph.values[id.0];

@@ -74,8 +74,7 @@ pub(super) fn apply_as(
         source: graph,
         options: *options,
         kept: given.kept,
-        observed: given.observed.filter(|_| options.bias_correction),
-        moments: given.observed.filter(|_| options.adaptive_rounding),
+        observed: given.observed,
         constants: given.constants,
         out: Graph {
             name: graph.name.clone(),
@@ -119,7 +118,6 @@ struct Quantized<'a> {
     options: Options,
     kept: &'a Kept,
     observed: Option<&'a Observed>,
-    moments: Option<&'a Observed>,
     constants: &'a Constants<'a>,
     out: Graph,
     /// The dequantised value and its step for each source value.
@@ -325,7 +323,13 @@ impl<'a> Quantized<'a> {
     ) -> Vec<ValueId> {
         let mut bias = bias.into_owned();
         let mut int8 = slices.rounded(&weights);
-        if let Some(moments) = self.moments.and_then(|all| all.moments(index)) {
+        let Options {
+            bias_correction,
+            adaptive_rounding,
+            ..
+        } = self.options;
+        let moments = self.observed.filter(|_| adaptive_rounding);
+        if let Some(moments) = moments.and_then(|all| all.moments(index)) {
             let rows = Rows {
                 count: match slices.axis {
                     0 => shape[0],
@@ -337,9 +341,10 @@ impl<'a> Quantized<'a> {
                 },
                 step: &|row| slices.of(row),
             };
-            moments.settle(&mut int8, &weights, &rows, self.observed.is_some());
+            moments.settle(&mut int8, &weights, &rows, bias_correction);
         }
-        let channels = self.observed.and_then(|all| all.channels(node.inputs[0]));
+        let means = self.observed.filter(|_| bias_correction);
+        let channels = means.and_then(|all| all.channels(node.inputs[0]));
         if let Some(channels) = channels {
             let errors = correct::Errors {
                 count: int8.len(),

@@ -3,7 +3,7 @@
 mod islands;
 pub mod keep;
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 
 use super::error::QuantizeError;
 use crate::graph::{Element, Graph, MatMulForm, Node, Op, Value, ValueId};
@@ -33,7 +33,7 @@ pub type Kept = BTreeSet<usize>;
 pub(super) fn rounded(graph: &Graph, kept: &Kept) -> Vec<bool> {
     let mut rounded = vec![false; graph.values.len()];
     let uses = graph.uses();
-    let makers: HashMap<ValueId, usize> = graph.nodes.iter().map(|n| n.output).zip(0..).collect();
+    let makers = graph.makers();
     let islands = islands::islands(graph);
     let hosted = |index: usize| islands[index] || kept.contains(&index);
     // Whether a value's maker is on the same side as a node that alone reads it.

@@ -6,12 +6,13 @@ use rayon::prelude::*;
 
 use super::calibration::{Observed, observe};
 use super::error::QuantizeError;
+use super::fold::scaled_by_one;
 use super::histogram::Histogram;
 use super::method::{Zero, within};
 use super::mode::{Mode, Scale, ZeroPoints};
 use super::options::Options;
 use super::rounded::{Kept, rounded};
-use crate::graph::{Data, Graph, Node, Op, ValueId};
+use crate::graph::{Graph, Node, Op, ValueId};
 use crate::operators::fields::Steps;
 
 /// Steps so many times apart aren't shared by what a network ends with.
@@ -110,8 +111,9 @@ fn bounds(graph: &Graph) -> Vec<Option<[f32; 2]>> {
 /// rounds nothing.
 fn keep_steps(graph: &Graph, scales: &mut Scales) {
     for node in &graph.nodes {
-        if let Some((input, by)) = scaled(graph, node)
+        if let Some((input, by)) = scaled_by_one(graph, node)
             && let (Some(kept), Some(_)) = (scales[input.0], scales[node.output.0])
+            && by > 0.0
             && (kept.step * by).is_normal()
         {
             scales[node.output.0] = Some(Scale {
@@ -128,27 +130,6 @@ fn keep_steps(graph: &Graph, scales: &mut Scales) {
         if both || !matches!(node.op, Op::Onnx(_)) {
             scales[node.output.0] = kept;
         }
-    }
-}
-
-/// The value that a node scales by one constant above zero, and by what.
-fn scaled(graph: &Graph, node: &Node) -> Option<(ValueId, f32)> {
-    let &[a, b] = &node.inputs[..] else {
-        return None;
-    };
-    let one = |id: ValueId| match &graph.values[id.0].data {
-        Some(Data::F32(data)) => data
-            .first()
-            .copied()
-            .filter(|by| data.len() == 1 && *by > 0.0),
-        _ => None,
-    };
-    match node.op {
-        Op::Mul => one(b)
-            .map(|by| (a, by))
-            .or_else(|| one(a).map(|by| (b, by))),
-        Op::Div => one(b).map(|by| (a, by.recip())),
-        _ => None,
     }
 }
 

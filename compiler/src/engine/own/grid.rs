@@ -2,6 +2,7 @@
 
 use super::asked::Asked;
 use crate::engine::Tensor;
+use crate::engine::cubic::kernel;
 use crate::graph::Data;
 use crate::onnx::elements;
 
@@ -131,7 +132,10 @@ impl<'s> Sample<'s> {
             Mode::Cubic => {
                 let tap = |k: i8| {
                     let distance = (off - f32::from(k)).abs();
-                    (self.entry(first + f32::from(k), size), cubic(distance))
+                    (
+                        self.entry(first + f32::from(k), size),
+                        kernel(distance.into(), -0.75) as f32,
+                    )
                 };
                 (-1..=2).map(tap).collect()
             }
@@ -177,17 +181,5 @@ impl<'s> Sample<'s> {
             Outside::Reflection => self.reflected(at, size),
         };
         Some((at.max(0.0) as usize).min(last))
-    }
-}
-
-/// Keys' cubic function with a = -0.75.
-fn cubic(distance: f32) -> f32 {
-    let (d, a) = (distance, -0.75);
-    if d <= 1.0 {
-        ((a + 2.0) * d - (a + 3.0)) * d * d + 1.0
-    } else if d < 2.0 {
-        ((a * d - 5.0 * a) * d + 8.0 * a) * d - 4.0 * a
-    } else {
-        0.0
     }
 }

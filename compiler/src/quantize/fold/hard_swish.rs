@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::graph::{Data, Graph, Node, Op, ValueId};
+use super::{constant, scaled_by_one as scaled};
+use crate::graph::{Graph, Node, Op, ValueId};
 
 /// A product and a quotient of it or of a factor that are one HardSwish, by the place of the last of them.
 pub(super) struct Found {
@@ -32,14 +33,19 @@ pub(super) fn join(graph: &mut Graph) {
 
 /// Those of a graph.
 pub(super) fn found(graph: &Graph) -> Vec<Found> {
-    let makers: BTreeMap<ValueId, usize> = graph.nodes.iter().map(|n| n.output).zip(0..).collect();
+    let makers = graph.makers();
     let view = View {
         graph,
         makers: &makers,
     };
     let nodes = graph.nodes.iter().enumerate();
+    let shape = |id: ValueId| &graph.values[id.0].shape;
+    let of = |node: &Node| {
+        view.hard_swish(node)
+            .filter(|x| shape(*x) == shape(node.output))
+    };
     nodes
-        .filter_map(|(last, node)| view.hard_swish(node).map(|x| Found { last, x }))
+        .filter_map(|(last, node)| of(node).map(|x| Found { last, x }))
         .collect()
 }
 
@@ -55,7 +61,7 @@ impl<'g> View<'g> {
 
     /// What a node makes a HardSwish of.
     fn hard_swish(&self, node: &Node) -> Option<ValueId> {
-        if let Some((product, by)) = self.scaled(node)
+        if let Some((product, by)) = scaled(self.graph, node)
             && is_near(by, 1.0 / 6.0)
         {
             return self.product(self.maker(product)?, 6.0);
@@ -86,36 +92,15 @@ impl<'g> View<'g> {
             Op::Clip { min: 0.0, max: 6.0 } => {
                 let sum = self.maker(node.inputs[0]).filter(|sum| sum.op == Op::Add)?;
                 let [a, b] = [sum.inputs[0], sum.inputs[1]];
-                let moved = |x: ValueId, by: ValueId| (self.constant(by) == Some(3.0)).then_some(x);
+                let moved =
+                    |x: ValueId, by: ValueId| (constant(self.graph, by) == Some(3.0)).then_some(x);
                 moved(a, b).or_else(|| moved(b, a)).map(|x| (x, 6.0))
             }
             _ => {
-                let (gate, by) = self.scaled(node)?;
+                let (gate, by) = scaled(self.graph, node)?;
                 let (x, scale) = self.gate(gate)?;
                 Some((x, scale * by))
             }
-        }
-    }
-
-    /// A value that a node scales by a constant, and by what.
-    fn scaled(&self, node: &Node) -> Option<(ValueId, f32)> {
-        let &[a, b] = &node.inputs[..] else {
-            return None;
-        };
-        let by = |x: ValueId, by: ValueId| self.constant(by).map(|by| (x, by));
-        match node.op {
-            Op::Mul => by(a, b).or_else(|| by(b, a)),
-            Op::Div => by(a, b).map(|(x, by)| (x, by.recip())),
-            _ => None,
-        }
-    }
-
-    /// A constant of one value, by which a shape doesn't grow.
-    fn constant(&self, id: ValueId) -> Option<f32> {
-        let value = &self.graph.values[id.0];
-        match &value.data {
-            Some(Data::F32(data)) if data.len() == 1 && value.shape.len() <= 1 => Some(data[0]),
-            _ => None,
         }
     }
 }

@@ -2,7 +2,7 @@
 //! a Softmax that a file has in parts. Rounding between the parts loses what their squares and differences need, and
 //! sends tensors to the device and back.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 
 use crate::graph::{Graph, Node, Op, ValueId};
 use crate::operators::fields::Steps;
@@ -35,7 +35,7 @@ pub(super) fn islands(graph: &Graph) -> Vec<bool> {
     if !seeds.contains(&true) {
         return hosted;
     }
-    let makers: HashMap<ValueId, usize> = graph.nodes.iter().map(|n| n.output).zip(0..).collect();
+    let makers = graph.makers();
     let roots = roots(graph, &makers);
     let tensors = |node: &Node| {
         let all = node
@@ -44,7 +44,7 @@ pub(super) fn islands(graph: &Graph) -> Vec<bool> {
             .filter(|id| graph.values[id.0].data.is_none());
         all.copied().collect::<Vec<ValueId>>()
     };
-    let mut readers: HashMap<ValueId, Vec<usize>> = HashMap::new();
+    let mut readers: BTreeMap<ValueId, Vec<usize>> = BTreeMap::new();
     for (index, node) in graph.nodes.iter().enumerate() {
         node.inputs
             .iter()
@@ -95,7 +95,7 @@ fn moves(node: &Node) -> bool {
 }
 
 /// For each value, the one tensor that it is computed from by steps that have no weights, or itself.
-fn roots(graph: &Graph, makers: &HashMap<ValueId, usize>) -> Vec<ValueId> {
+fn roots(graph: &Graph, makers: &BTreeMap<ValueId, usize>) -> Vec<ValueId> {
     let uses = graph.uses();
     let mut roots: Vec<ValueId> = (0..graph.values.len()).map(ValueId).collect();
     for node in &graph.nodes {

@@ -1,7 +1,5 @@
 //! Nodes that stay in float: those that a user names, and what goes with them.
 
-use std::collections::BTreeMap;
-
 use super::super::calibration::Observed;
 use super::super::error::QuantizeError;
 use super::{Kept, rounded};
@@ -44,7 +42,7 @@ pub fn found(graph: &Graph, named: &Named) -> Kept {
 /// Adds what a kept node alone gives its values to and what needs no rounding between them.
 pub fn with_activations(graph: &Graph, kept: &mut Kept) {
     let uses = graph.uses();
-    let makers: BTreeMap<ValueId, usize> = graph.nodes.iter().map(|n| n.output).zip(0..).collect();
+    let makers = graph.makers();
     for (index, node) in graph.nodes.iter().enumerate() {
         let product = |maker: usize| {
             let form = [
