@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{constant, scaled_by_one as scaled};
+use super::constants::{constant, scaled_by_one as scaled};
 use crate::graph::{Graph, Node, Op, ValueId};
 
 /// A product and a quotient of it or of a factor that are one HardSwish, by the place of the last of them.
