@@ -2,6 +2,7 @@
 
 mod brought;
 mod budget;
+mod columns;
 mod constants;
 mod exact;
 mod kept;
