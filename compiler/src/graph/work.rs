@@ -14,7 +14,7 @@ impl Graph {
         let shape = |id: &ValueId| &self.values[id.0].shape[..];
         let x = shape(&first);
         let sizes = match node.op.facts().kind {
-            // Every weight meets every position behind the batch and the channels.
+            // Every weight meets every position but those along the channels.
             "Conv" => [self.size(second), self.positions(node.output)],
             // Here the positions are those that are read.
             "ConvTranspose" => [self.size(second), self.positions(first)],
@@ -62,7 +62,9 @@ impl Graph {
     }
 
     fn positions(&self, id: ValueId) -> u64 {
-        elements(self.values[id.0].shape.get(2..).unwrap_or(&[]))
+        let shape = &self.values[id.0].shape[..];
+        let batch = shape.first().map_or(1, |&d| d as u64);
+        batch.saturating_mul(elements(shape.get(2..).unwrap_or(&[])))
     }
 }
 

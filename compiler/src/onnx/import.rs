@@ -22,7 +22,8 @@ use prost::Message;
 
 use super::external::External;
 use super::{
-    OnnxError, ReadOptions, batch, bias, elements, interface, pads, proto, prune, shuffle,
+    OnnxError, ReadOptions, batch, bias, elements, interface, pads, proto, prune, sequences,
+    shuffle,
 };
 use crate::graph::{Element, Graph, Node, Op, ValueId};
 use crate::operators::moves::split;
@@ -104,6 +105,7 @@ pub fn load_part(bytes: Vec<u8>, options: &ReadOptions<'_>) -> Result<Partial, O
     bias::fold(&mut import.graph)?;
     pads::fold(&mut import.graph);
     shuffle::fold(&mut import.graph);
+    sequences::fold(&mut import.graph, &import.open);
     prune::prune(&mut import.graph);
     Ok(Partial {
         graph: import.graph,

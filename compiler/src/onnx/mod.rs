@@ -13,6 +13,7 @@ mod interface;
 mod pads;
 pub(crate) mod proto;
 mod prune;
+mod sequences;
 mod shuffle;
 mod wire;
 

@@ -177,7 +177,7 @@ fn fold_into(
         Some(Data::F32(weights)),
     );
     let form = match graph.nodes[found.node].op {
-        Op::MatMul { form } => Some(form),
+        Op::MatMul { form } if inputs.len() == 2 => Some(form),
         _ => None,
     };
     let shape = [vec![bias.len()], vec![1; form.map_or(0, behind)]].concat();

@@ -17,9 +17,14 @@ impl Import<'_> {
         arguments: &Arguments,
         index: usize,
     ) -> Result<bool, OnnxError> {
-        let is_theirs = node.domain == "com.microsoft";
-        let is_own = matches!(&node.op_type[..], "SimplifiedLayerNormalization" | "Col2Im");
-        if !is_theirs && !(is_own && matches!(&node.domain[..], "" | "ai.onnx")) {
+        let is_known = match &node.domain[..] {
+            "com.microsoft" => true,
+            "" | "ai.onnx" => {
+                matches!(&node.op_type[..], "SimplifiedLayerNormalization" | "Col2Im")
+            }
+            _ => false,
+        };
+        if !is_known {
             return Ok(false);
         }
         let mut parts = Parts {

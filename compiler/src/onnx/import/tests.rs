@@ -12,6 +12,7 @@ mod moves;
 mod mutated;
 mod narrow;
 mod qoperator;
+mod sequences;
 
 use super::*;
 use crate::graph::Node;

@@ -38,7 +38,10 @@ impl Producer {
             if let Some(channels) = channels {
                 let has_floats =
                     |id: &ValueId| matches!(graph.values[id.0].data, Some(Data::F32(_)));
-                let is_sound = channels == axis && node.inputs[1..].iter().all(has_floats);
+                // A product that was a Gemm has its bias, and no sum with another.
+                let has_one = sum.is_none() || node.inputs.len() == 2;
+                let is_sound =
+                    has_one && channels == axis && node.inputs[1..].iter().all(has_floats);
                 return is_sound.then_some(Self { node: index, sum });
             }
             if node.op == Op::Add {
