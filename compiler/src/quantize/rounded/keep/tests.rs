@@ -151,7 +151,7 @@ fn fork() -> Graph {
     };
     let x = graph.value("x", vec![1, 12], None);
     let weights: Vec<ValueId> = (0..4)
-        .map(|k| graph.value(&format!("w{k}"), vec![12, 12], data(31 * k)))
+        .map(|k| graph.value(format!("w{k}"), vec![12, 12], data(31 * k)))
         .collect();
     let [a, b, c, sum, y] =
         ["a", "b", "c", "d", "y"].map(|name| graph.value(name, vec![1, 12], None));
