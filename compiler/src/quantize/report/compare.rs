@@ -42,6 +42,8 @@ pub struct Part {
     /// What its values choose has no order of its own: values are compared by their size.
     is_chosen: bool,
     noise: Noise,
+    /// The squares of each image's noise, added up.
+    spread: f64,
     cosines: f64,
     /// Values that agree, of so many.
     agreed: [usize; 2],
@@ -87,6 +89,7 @@ impl Comparison {
                 kind,
                 is_chosen: open[id.0],
                 noise: Noise::default(),
+                spread: 0.0,
                 cosines: 0.0,
                 agreed: [0; 2],
                 leads: Leads::default(),
@@ -143,7 +146,8 @@ impl Comparison {
 
     /// Whether all outputs, and all parts of outputs, are as near to float's as a target asks.
     pub fn reaches(&self, target: f64) -> bool {
-        self.parts.iter().all(|part| part.nearness() >= target)
+        let mut parts = self.parts.iter();
+        parts.all(|part| part.nearness(self.images) >= target)
     }
 }
 
@@ -165,14 +169,23 @@ impl Part {
         (of > 0).then(|| agreed as f64 / of as f64)
     }
 
-    /// How near it is to float's, 1 where nothing differs: 1 less the relative error (its Euclidean norm through that
-    /// of the values); of scores of classes, but for probabilities, the part of images whose largest is expected to
-    /// stay the largest; of whole numbers the part that is equal.
-    pub fn nearness(&self) -> f64 {
+    /// How near it is to float's on images like these, of which there are so many; 1 where nothing differs: 1 less the
+    /// relative error (its Euclidean norm through that of the values); of scores of classes, but for probabilities,
+    /// the part of images whose largest is expected to stay the largest; of whole numbers the part that is equal.
+    /// Others may be worse: it is less by the standard error.
+    pub fn nearness(&self, images: usize) -> f64 {
         match self.kind {
             Kind::Whole => self.agreement().unwrap_or(1.0),
             Kind::Classes if !self.leads.images.is_empty() => self.leads.kept(),
-            Kind::Classes | Kind::Values => 1.0 - self.noise.ratio().sqrt(),
+            Kind::Classes | Kind::Values => {
+                let Noise { signal, noise } = self.noise;
+                let more = standard_error(noise, self.spread, images) * images as f64;
+                let noise = Noise {
+                    signal,
+                    noise: noise + more,
+                };
+                1.0 - noise.ratio().sqrt()
+            }
         }
     }
 
@@ -195,7 +208,9 @@ impl Part {
     }
 
     fn add(&mut self, float: &[f32], found: &[f32]) {
+        let before = self.noise.noise;
         self.noise.add(float, found);
+        self.spread += (self.noise.noise - before).powi(2);
         self.cosines += cosine(float, found);
         let [agreed, of] = &mut self.agreed;
         match self.kind {
@@ -247,12 +262,19 @@ impl Leads {
         let stays =
             |leads: &[f64; RIVALS]| leads.map(|lead| normal(lead / deviation)).iter().product();
         let each: Vec<f64> = self.images.iter().map(stays).collect();
-        let count = each.len() as f64;
-        let mean = each.iter().sum::<f64>() / count;
-        let variance =
-            each.iter().map(|kept| (kept - mean).powi(2)).sum::<f64>() / (count - 1.0).max(1.0);
-        mean - (variance / count).sqrt()
+        let (sum, squares) = (
+            each.iter().sum::<f64>(),
+            each.iter().map(|kept| kept * kept).sum(),
+        );
+        sum / each.len() as f64 - standard_error(sum, squares, each.len())
     }
+}
+
+/// The standard error of the mean of so many numbers, whose sum and the sum of whose squares these are.
+fn standard_error(sum: f64, squares: f64, count: usize) -> f64 {
+    let count = count as f64;
+    let variance = (squares / count - (sum / count).powi(2)).max(0.0);
+    (variance / (count - 1.0).max(1.0)).sqrt()
 }
 
 /// The part of a normal distribution that lies below so many standard deviations above its mean, to 1e-7

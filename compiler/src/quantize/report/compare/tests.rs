@@ -136,9 +136,9 @@ fn few_images_tell_how_many_of_others_keep_their_class() {
                 let (float, found) = image(noise);
                 some.add(&[float], &[found]);
             }
-            sum += some.parts[0].nearness();
+            sum += some.parts[0].nearness(12);
             counted += some.parts[0].agreement().unwrap();
-            above += usize::from(some.parts[0].nearness() > truth + 0.02);
+            above += usize::from(some.parts[0].nearness(12) > truth + 0.02);
         }
         // It is on the safe side, and says a wrong thing more seldom than a count.
         let expected = sum / 100.0;
@@ -157,8 +157,11 @@ fn nearness_of_values_and_probabilities_is_their_relative_error() {
         let mut found = Comparison::new(&output(Element::F32, shape));
         found.add(&[vec![0.6, 0.4]], &[vec![0.63, 0.36]]);
         let expected = 1.0 - (25e-4f64 / 0.52).sqrt();
-        assert!((found.parts[0].nearness() - expected).abs() < 1e-6);
+        assert!((found.parts[0].nearness(1) - expected).abs() < 1e-6);
         assert!(found.reaches(0.93) && !found.reaches(0.94));
+        // Of two images one has all of the noise, and so may one that follows.
+        found.add(&[vec![0.6, 0.4]], &[vec![0.6, 0.4]]);
+        assert!((found.parts[0].nearness(2) - expected).abs() < 1e-6);
     }
 }
 
