@@ -7,3 +7,4 @@ mod memory;
 pub use calls::*;
 pub(crate) use calls::{told, with_machine};
 pub(crate) use machine::{Machine, only_tokens};
+pub(crate) use memory::Place;

@@ -21,14 +21,18 @@ pub fn status(work: impl FnOnce() -> Result<(), Failure>) -> Status {
 fn kept<T>(work: impl FnOnce() -> Result<T, Failure>) -> Result<T, Status> {
     // What a panic leaves half done lies behind locks and handles that the work itself looks after.
     let done = catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| Err(of_panic(panic)));
-    done.map_err(|failure| {
-        let status = failure.status;
-        last::keep(failure);
-        status
-    })
+    done.map_err(kept_failure)
+}
+
+#[cold]
+fn kept_failure(failure: Failure) -> Status {
+    let status = failure.status;
+    last::keep(failure);
+    status
 }
 
 /// A panic in words. Letting go of what it carried may panic once more, which ends here.
+#[cold]
 fn of_panic(panic: Box<dyn Any + Send>) -> Failure {
     let told = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
     let told = told.or_else(|| panic.downcast_ref::<String>().cloned());

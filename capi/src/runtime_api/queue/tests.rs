@@ -33,7 +33,8 @@ fn dependences_ride_on_instructions_where_they_can() {
     queue.push_token(Load, Compute).unwrap();
     queue.pop(Load, Compute).unwrap();
     queue.pop(Load, Compute).unwrap();
-    queue.push_kernel(&Config::default(), &kernel(1)).unwrap();
+    let number = queue.hold(kernel(1));
+    queue.push_kernel(&Config::default(), number).unwrap();
     queue.push_token(Compute, Store).unwrap();
     queue.pop(Compute, Store).unwrap();
     let store = vta_isa::Store {
@@ -60,10 +61,10 @@ finish";
 fn micro_ops_stay_until_the_scratchpad_is_full() {
     let config = Config::default();
     let depth = config.depth(MemType::Uop);
-    let (small, large) = (kernel(1), kernel(depth));
     let mut queue = Queue::default();
-    for kernel in [&small, &small, &large, &small] {
-        queue.push_kernel(&config, kernel).unwrap();
+    let (small, large) = (queue.hold(kernel(1)), queue.hold(kernel(depth)));
+    for number in [small, small, large, small] {
+        queue.push_kernel(&config, number).unwrap();
     }
     let run = queue.finish(false).unwrap().unwrap();
     assert_eq!(run.uops.len(), depth + 1);
@@ -75,7 +76,14 @@ fn micro_ops_stay_until_the_scratchpad_is_full() {
     });
     let loads: Vec<_> = loads.collect();
     assert_eq!(loads, [(0, 1), (1, depth), (0, 1)]);
-    let error = queue.push_kernel(&config, &kernel(depth + 1)).unwrap_err();
+    // Nothing is resident, or waits, in the next run.
+    queue.reuse(run);
+    queue.push_kernel(&config, small).unwrap();
+    let run = queue.finish(false).unwrap().unwrap();
+    assert_eq!(run.uops.len(), 1);
+    assert!(matches!(run.insns[..2], [Insn::Load(_), Insn::Gemm(_)]));
+    let number = queue.hold(kernel(depth + 1));
+    let error = queue.push_kernel(&config, number).unwrap_err();
     assert!(
         error.text.contains("micro-ops; the scratchpad has"),
         "{}",

@@ -1,0 +1,289 @@
+//! A thread's queue with what it needs to run.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::ffi::{c_int, c_void};
+use std::io::{Write, stderr};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use rustc_hash::FxHashMap;
+use vta_isa::{Config, Insn, MemType};
+
+use super::kernel::Kernel;
+use super::known::{self, Key};
+use super::queue::{Queue, Run};
+use crate::driver_api::{Machine, Place, with_machine};
+use crate::error::Failure;
+
+const DUMP_INSN: c_int = 1 << 1;
+const DUMP_UOP: c_int = 1 << 2;
+const FORCE_SERIAL: c_int = 1 << 5;
+
+/// The queue, and the buffers and kernels that it was given.
+#[derive(Default)]
+pub struct Thread {
+    config: Config,
+    pub queue: Queue,
+    pub debug: c_int,
+    /// Why an instruction is missing: what stands in the queue isn't run.
+    failed: Option<String>,
+    uops: Staging,
+    /// The buffers that were found last, by memory type.
+    near: [Place; 6],
+    /// What the queue calls kernels while they are those of `epoch`.
+    kernels: FxHashMap<Key, usize>,
+    epoch: usize,
+}
+
+/// A buffer for what is run, as large as the largest so far.
+#[derive(Default)]
+struct Staging {
+    at: usize,
+    bytes: usize,
+}
+static THREADS: Mutex<BTreeMap<usize, Arc<Mutex<Thread>>>> = Mutex::new(BTreeMap::new());
+/// A thread's own queue and its handle, which go when the thread does.
+struct Own(usize, Arc<Mutex<Thread>>);
+
+impl Drop for Own {
+    fn drop(&mut self) {
+        lock(&THREADS).remove(&self.0);
+        lock(&self.1).free();
+    }
+}
+thread_local! {
+    static OWN: RefCell<Option<Own>> = const { RefCell::new(None) };
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Queues, kernels and buffers are whole between calls.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Works with the queue of a handle: this thread's own, nearly always.
+#[inline]
+pub fn of_handle<T>(
+    cmd: *mut c_void,
+    work: impl FnOnce(&mut Thread) -> Result<T, Failure>,
+) -> Result<T, Failure> {
+    OWN.with_borrow(|own| match own {
+        Some(Own(handle, thread)) if *handle == cmd.addr() => work(&mut lock(thread)),
+        _ => work(&mut lock(&*another(cmd)?)),
+    })
+}
+
+/// The queue of another thread, while that lives.
+#[cold]
+fn another(cmd: *mut c_void) -> Result<Arc<Mutex<Thread>>, Failure> {
+    let found = lock(&THREADS).get(&cmd.addr()).map(Arc::clone);
+    found.ok_or_else(|| {
+        Failure::usage(format!(
+            "{cmd:p} is no handle of VTATLSCommandHandle, or its thread has ended"
+        ))
+    })
+}
+
+/// Works with this thread's queue, if it has one.
+#[inline]
+pub fn with_own<T>(
+    work: impl FnOnce(&mut Thread) -> Result<T, Failure>,
+) -> Result<Option<T>, Failure> {
+    OWN.with_borrow(|own| {
+        let done = own.as_ref().map(|Own(_, thread)| work(&mut lock(thread)));
+        done.transpose()
+    })
+}
+
+/// Ends this thread's queue.
+pub fn end() {
+    drop(OWN.take());
+}
+
+/// The handle of this thread's queue.
+pub fn own() -> Result<usize, Failure> {
+    static HANDLES: AtomicUsize = AtomicUsize::new(0);
+    OWN.with_borrow_mut(|own| {
+        if let Some(Own(handle, _)) = own {
+            return Ok(*handle);
+        }
+        let config = with_machine(|machine| Ok(machine.config().clone()))?;
+        let handle = 1 + HANDLES.fetch_add(1, Ordering::Relaxed);
+        let thread = Arc::new(Mutex::new(Thread {
+            config,
+            ..Thread::default()
+        }));
+        lock(&THREADS).insert(handle, Arc::clone(&thread));
+        *own = Some(Own(handle, thread));
+        Ok(handle)
+    })
+}
+
+impl Thread {
+    /// Does something to the queue. What fails is missing, so that nothing is run until the next synchronisation
+    /// has said so.
+    pub fn change<T>(
+        &mut self,
+        work: impl FnOnce(&mut Self) -> Result<T, Failure>,
+    ) -> Result<T, Failure> {
+        if self.queue.is_full() {
+            self.synchronize()?;
+        }
+        work(self).map_err(|failure| self.misses(failure))
+    }
+
+    /// Notes why an instruction is missing.
+    #[cold]
+    fn misses(&mut self, failure: Failure) -> Failure {
+        self.failed.get_or_insert_with(|| failure.text.clone());
+        failure
+    }
+
+    /// Runs what is queued.
+    pub fn synchronize(&mut self) -> Result<(), Failure> {
+        let run = self.queue.finish(self.debug & FORCE_SERIAL != 0);
+        if let Some(why) = self.failed.take() {
+            return Err(Failure::usage(format!(
+                "nothing is run, since an instruction is missing: {why}"
+            )));
+        }
+        let Some(mut run) = run? else {
+            return Ok(());
+        };
+        let ran = with_machine(|machine| self.run(machine, &mut run));
+        self.queue.reuse(run);
+        ran
+    }
+
+    fn run(&mut self, machine: &mut Machine, run: &mut Run) -> Result<(), Failure> {
+        let mut uops = Vec::new();
+        for uop in &run.uops {
+            uops.extend(uop.encode()?.to_le_bytes());
+        }
+        let first =
+            self.uops.put(machine, &uops)? / machine.config().elem_bytes(MemType::Uop) as u32;
+        for insn in &mut run.insns {
+            if let Insn::Load(load) = insn
+                && load.mem == MemType::Uop
+                && !load.is_sync()
+            {
+                load.dram_base += first;
+            }
+        }
+        self.dump(run);
+        machine.run_insns(&mut run.insns)
+    }
+
+    /// Writes what the debug mode asks for to standard error.
+    fn dump(&self, run: &Run) {
+        // Nobody may read it, or its disk be full.
+        let mut err = stderr();
+        if self.debug & DUMP_UOP != 0 {
+            for (index, uop) in run.uops.iter().enumerate() {
+                let vta_isa::Uop { dst, src, wgt } = uop;
+                let _ = writeln!(err, "uop {index}: dst={dst} src={src} wgt={wgt}");
+            }
+        }
+        if self.debug & DUMP_INSN != 0 {
+            for (index, insn) in run.insns.iter().enumerate() {
+                let _ = writeln!(err, "insn {index}: {insn}");
+            }
+        }
+    }
+
+    /// Gives its buffers back.
+    fn free(&mut self) {
+        let Staging { at, bytes } = std::mem::take(&mut self.uops);
+        if bytes > 0 {
+            // The device was open when they were made; one that is gone has no buffers.
+            let _ = with_machine(|machine| machine.memory.free(at));
+        }
+    }
+}
+
+impl Staging {
+    /// Puts bytes into the buffer; its address on the device.
+    fn put(&mut self, machine: &mut Machine, bytes: &[u8]) -> Result<u32, Failure> {
+        if self.bytes < bytes.len().max(1) {
+            let size = bytes.len().max(1).next_power_of_two();
+            let at = machine.alloc(size)?.addr();
+            let old = std::mem::replace(self, Self { at, bytes: size });
+            if old.bytes > 0 {
+                machine.memory.free(old.at)?;
+            }
+        }
+        machine.memory.write(self.at, bytes)?;
+        machine.memory.phys(self.at)
+    }
+}
+
+impl Thread {
+    /// The index of an element of a buffer, as instructions have it.
+    pub fn dram_base(
+        &mut self,
+        buffer: *const c_void,
+        offset: u32,
+        mem: MemType,
+    ) -> Result<u32, Failure> {
+        let near = &mut self.near[mem.code() as usize];
+        let phys = match near.phys(buffer.addr()) {
+            Some(phys) => phys,
+            None => moved(near, buffer)?,
+        };
+        let elem = self.config.elem_bytes(mem) as u32;
+        let base = (phys / elem).checked_add(offset);
+        match base {
+            Some(base) if phys.is_multiple_of(elem) => Ok(base),
+            _ => Err(no_element(buffer, phys, offset, elem)),
+        }
+    }
+}
+
+/// The address of a byte of another buffer than before on the device.
+#[cold]
+fn moved(near: &mut Place, buffer: *const c_void) -> Result<u32, Failure> {
+    with_machine(|machine| {
+        *near = machine.memory.place(buffer.addr())?;
+        machine.memory.phys(buffer.addr())
+    })
+}
+
+#[cold]
+fn no_element(buffer: *const c_void, phys: u32, offset: u32, elem: u32) -> Failure {
+    Failure::usage(if phys.is_multiple_of(elem) {
+        format!("element {offset} lies behind 32 bits")
+    } else {
+        format!("{buffer:p} is no multiple of the {elem} bytes of an element")
+    })
+}
+impl Thread {
+    /// Queues a kernel that this thread has queued before; whether it has.
+    pub fn push_known(&mut self, key: &Key) -> Result<bool, Failure> {
+        let epoch = known::epoch();
+        if self.epoch != epoch {
+            self.epoch = epoch;
+            self.kernels.clear();
+            self.queue.forget_kernels();
+        }
+        let Some(&number) = self.kernels.get(key) else {
+            return Ok(false);
+        };
+        self.change(|thread| thread.queue.push_kernel(&thread.config, number))?;
+        Ok(true)
+    }
+
+    /// Queues a kernel that this thread hasn't queued before, if it could be had.
+    pub fn push_new(&mut self, kernel: Result<(Key, Arc<Kernel>), Failure>) -> Result<(), Failure> {
+        self.change(|thread| {
+            let (key, kernel) = kernel?;
+            let number = thread.queue.hold(kernel);
+            thread.kernels.insert(key, number);
+            thread.queue.push_kernel(&thread.config, number)
+        })
+    }
+
+    /// The most micro-ops of a kernel.
+    pub fn most_uops(&self) -> usize {
+        self.config.depth(MemType::Uop)
+    }
+}
