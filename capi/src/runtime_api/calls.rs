@@ -16,7 +16,7 @@ use vta_isa::{AluOp, AluOperand, Load, MemType, Module, Store};
 
 use super::kernel::{Kernel, Kind, Loop, Recording};
 use super::known::{self, Key};
-use super::thread::{Thread, end, of_handle, own, with_own};
+use super::thread::{Thread, end, of_handle, with_own};
 use crate::driver_api::{told, with_machine};
 use crate::error::Failure;
 use crate::raw;
@@ -111,7 +111,8 @@ pub unsafe extern "C" fn VTABufferCopy(
 pub extern "C" fn VTATLSCommandHandle() -> *mut c_void {
     told("VTATLSCommandHandle", ptr::null_mut(), || {
         // A number: nothing lies there.
-        Ok(ptr::without_provenance_mut(own()?))
+        let handle = with_own(|thread| Ok(thread.handle()))?;
+        Ok(ptr::without_provenance_mut(handle))
     })
 }
 
@@ -324,7 +325,7 @@ unsafe fn push(
     // SAFETY: the caller's promise.
     let key = unsafe { key(uop_handle, signature, nbytes) };
     if let Ok(key) = &key
-        && with_own(|thread| thread.push_known(key))?.unwrap_or(false)
+        && with_own(|thread| thread.push_known(key))?
     {
         return Ok(0);
     }
@@ -346,8 +347,7 @@ unsafe fn push_new(
     signature: *mut c_void,
     is_gemm: bool,
 ) -> Result<c_int, Failure> {
-    let cmd = ptr::without_provenance_mut(own()?);
-    let most = of_handle(cmd, |thread| Ok(thread.most_uops()))?;
+    let most = with_own(|thread| Ok(thread.most_uops()))?;
     let kernel = key.and_then(|key| {
         let kernel = match known::find(&key) {
             Some(kernel) => kernel,
@@ -358,7 +358,7 @@ unsafe fn push_new(
         };
         Ok((key, kernel))
     });
-    of_handle(cmd, |thread| thread.push_new(kernel))?;
+    with_own(|thread| thread.push_new(kernel))?;
     Ok(0)
 }
 

@@ -1,11 +1,10 @@
 //! A thread's queue with what it needs to run.
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
 use std::ffi::{c_int, c_void};
 use std::io::{Write, stderr};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustc_hash::FxHashMap;
 use vta_isa::{Config, Insn, MemType};
@@ -21,8 +20,8 @@ const DUMP_UOP: c_int = 1 << 2;
 const FORCE_SERIAL: c_int = 1 << 5;
 
 /// The queue, and the buffers and kernels that it was given.
-#[derive(Default)]
 pub struct Thread {
+    handle: usize,
     config: Config,
     pub queue: Queue,
     pub debug: c_int,
@@ -42,56 +41,36 @@ struct Staging {
     at: usize,
     bytes: usize,
 }
-static THREADS: Mutex<BTreeMap<usize, Arc<Mutex<Thread>>>> = Mutex::new(BTreeMap::new());
-/// A thread's own queue and its handle, which go when the thread does.
-struct Own(usize, Arc<Mutex<Thread>>);
 
-impl Drop for Own {
-    fn drop(&mut self) {
-        lock(&THREADS).remove(&self.0);
-        lock(&self.1).free();
-    }
-}
 thread_local! {
-    static OWN: RefCell<Option<Own>> = const { RefCell::new(None) };
+    static OWN: RefCell<Option<Thread>> = const { RefCell::new(None) };
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Queues, kernels and buffers are whole between calls.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Works with the queue of a handle: this thread's own, nearly always.
+/// Works with the queue of a handle, which is this thread's.
 #[inline]
 pub fn of_handle<T>(
     cmd: *mut c_void,
     work: impl FnOnce(&mut Thread) -> Result<T, Failure>,
 ) -> Result<T, Failure> {
-    OWN.with_borrow(|own| match own {
-        Some(Own(handle, thread)) if *handle == cmd.addr() => work(&mut lock(thread)),
-        _ => work(&mut lock(&*another(cmd)?)),
+    OWN.with_borrow_mut(|own| match own {
+        Some(thread) if thread.handle == cmd.addr() => work(thread),
+        _ => Err(no_handle(cmd)),
     })
 }
 
-/// The queue of another thread, while that lives.
 #[cold]
-fn another(cmd: *mut c_void) -> Result<Arc<Mutex<Thread>>, Failure> {
-    let found = lock(&THREADS).get(&cmd.addr()).map(Arc::clone);
-    found.ok_or_else(|| {
-        Failure::usage(format!(
-            "{cmd:p} is no handle of VTATLSCommandHandle, or its thread has ended"
-        ))
-    })
+fn no_handle(cmd: *mut c_void) -> Failure {
+    Failure::usage(format!(
+        "{cmd:p} is no handle of VTATLSCommandHandle in this thread, or was shut down"
+    ))
 }
 
-/// Works with this thread's queue, if it has one.
+/// Works with this thread's queue, which it gets if it has none.
 #[inline]
-pub fn with_own<T>(
-    work: impl FnOnce(&mut Thread) -> Result<T, Failure>,
-) -> Result<Option<T>, Failure> {
-    OWN.with_borrow(|own| {
-        let done = own.as_ref().map(|Own(_, thread)| work(&mut lock(thread)));
-        done.transpose()
+pub fn with_own<T>(work: impl FnOnce(&mut Thread) -> Result<T, Failure>) -> Result<T, Failure> {
+    OWN.with_borrow_mut(|own| match own {
+        Some(thread) => work(thread),
+        None => work(own.insert(Thread::new()?)),
     })
 }
 
@@ -100,26 +79,38 @@ pub fn end() {
     drop(OWN.take());
 }
 
-/// The handle of this thread's queue.
-pub fn own() -> Result<usize, Failure> {
-    static HANDLES: AtomicUsize = AtomicUsize::new(0);
-    OWN.with_borrow_mut(|own| {
-        if let Some(Own(handle, _)) = own {
-            return Ok(*handle);
+impl Drop for Thread {
+    fn drop(&mut self) {
+        let Staging { at, bytes } = std::mem::take(&mut self.uops);
+        if bytes > 0 {
+            // The device was open when they were made; one that is gone has no buffers.
+            let _ = with_machine(|machine| machine.memory.free(at));
         }
-        let config = with_machine(|machine| Ok(machine.config().clone()))?;
-        let handle = 1 + HANDLES.fetch_add(1, Ordering::Relaxed);
-        let thread = Arc::new(Mutex::new(Thread {
-            config,
-            ..Thread::default()
-        }));
-        lock(&THREADS).insert(handle, Arc::clone(&thread));
-        *own = Some(Own(handle, thread));
-        Ok(handle)
-    })
+    }
 }
 
 impl Thread {
+    fn new() -> Result<Self, Failure> {
+        static HANDLES: AtomicUsize = AtomicUsize::new(0);
+        let config = with_machine(|machine| Ok(machine.config().clone()))?;
+        Ok(Self {
+            handle: 1 + HANDLES.fetch_add(1, Ordering::Relaxed),
+            config,
+            queue: Queue::default(),
+            debug: 0,
+            failed: None,
+            uops: Staging::default(),
+            near: Default::default(),
+            kernels: FxHashMap::default(),
+            epoch: known::epoch(),
+        })
+    }
+
+    /// What names it.
+    pub fn handle(&self) -> usize {
+        self.handle
+    }
+
     /// Does something to the queue. What fails is missing, so that nothing is run until the next synchronisation
     /// has said so.
     pub fn change<T>(
@@ -188,15 +179,6 @@ impl Thread {
             for (index, insn) in run.insns.iter().enumerate() {
                 let _ = writeln!(err, "insn {index}: {insn}");
             }
-        }
-    }
-
-    /// Gives its buffers back.
-    fn free(&mut self) {
-        let Staging { at, bytes } = std::mem::take(&mut self.uops);
-        if bytes > 0 {
-            // The device was open when they were made; one that is gone has no buffers.
-            let _ = with_machine(|machine| machine.memory.free(at));
         }
     }
 }
