@@ -20,7 +20,7 @@ from trained_sources import Missing, Sources
 OURS = {
     "default": [],
     "min-max": ["--method", "min-max", "--no-equalize"],
-    "AUTO": ["--keep-float", "AUTO", "--target", "0.999"],
+    "AUTO": ["--keep-float", "AUTO"],
 }
 PEERS = ["S8S8", "U8U8", "ends in float"]
 
@@ -164,7 +164,7 @@ def table(networks, known, sources):
         "|---|---|",
         "| ours, default | `vta quantize` without options, run by `vta run` on `sim` with `--allow-host` |",
         "| ours, min-max | `vta quantize --method min-max --no-equalize`, run likewise |",
-        "| ours, AUTO | `vta quantize --keep-float AUTO --target 0.999`, run likewise |",
+        "| ours, AUTO | `vta quantize --keep-float AUTO`, run likewise |",
         "| S8S8, U8U8 | onnxruntime's `quantize_static`, QDQ, weights per channel, run by onnxruntime without optimisation |",
         "| ends in float | S8S8 with `nodes_to_exclude`: the first layer with weights, the last, and all behind it |",
         "",

@@ -30,6 +30,7 @@ use thiserror::Error;
 
 use crate::graph::{Data, Element};
 
+pub use library::add_product;
 pub use model::model;
 pub use stages::Engine;
 

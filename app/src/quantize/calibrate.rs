@@ -14,6 +14,8 @@ const FEW: usize = 5;
 pub const CHOOSING: usize = 16;
 /// Calibration images that are compared at most, where no others are.
 const COMPARED: usize = 16;
+/// Where fewer are kept out, so many are compared, the others of the calibration: one image says too little.
+const LEAST: usize = 4;
 
 /// Images to calibrate with.
 pub trait Calibration: Sync {
@@ -32,6 +34,8 @@ pub struct Split {
     pub choose: Vec<usize>,
     /// Kept out, to be compared with float. The same ones if they are few.
     pub compare: Vec<usize>,
+    /// How many of those of the calibration are chosen on and compared, too.
+    pub again: usize,
 }
 
 impl Split {
@@ -56,6 +60,12 @@ impl Split {
         split.calibrate = calibrate.collect();
         if out.is_empty() {
             split.compare = (0..count.min(COMPARED)).collect();
+            split.again = split.compare.len();
+        } else if out.len() < LEAST {
+            split.again = (LEAST - out.len()).min(split.calibrate.len());
+            split.compare.extend(&split.calibrate[..split.again]);
+            split.compare.sort_unstable();
+            split.choose.clone_from(&split.compare);
         }
         Ok(split)
     }
@@ -73,6 +83,7 @@ impl Split {
             calibrate: Vec::new(),
             choose: some(true),
             compare: some(false),
+            again: 0,
         }
     }
 }

@@ -19,8 +19,8 @@ pub struct Fidelity {
     pub(super) comparison: Comparison,
     /// Whether the simulator computed them. What can't be lowered the host computes, in floats.
     pub(super) simulated: bool,
-    /// Whether the images were kept out of the calibration.
-    pub(super) held_out: bool,
+    /// How many of the images were kept out of the calibration.
+    pub(super) held_out: usize,
     /// Whether options or nodes were chosen on these images.
     pub(super) chosen_too: bool,
     /// How it was quantised.
@@ -64,10 +64,10 @@ impl Fidelity {
             .iter()
             .map(|part| self.line(part))
             .collect();
-        let of = if self.held_out {
-            "kept out of the calibration"
-        } else {
-            "of the calibration: no others were kept out"
+        let of = match self.held_out {
+            0 => "of the calibration: no others were kept out".to_owned(),
+            all if all == images => "kept out of the calibration".to_owned(),
+            some => format!("of which {some} were kept out of the calibration"),
         };
         let by = if self.simulated {
             ""

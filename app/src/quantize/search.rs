@@ -19,7 +19,7 @@ const METHODS: [Method; 3] = [Method::Mse, Method::MinMax, Method::Percentile(99
 /// Images on which layers are measured.
 const MEASURED: usize = 2;
 /// Nodes that are tried to be taken back, one after the other.
-const TAKEN_BACK: usize = 64;
+const TAKEN_BACK: usize = 24;
 
 /// A network, and how near its outputs are to the float one's.
 struct Tried {
@@ -92,9 +92,9 @@ impl Search<'_> {
             chosen_too = true;
         }
         let fidelity = Fidelity {
+            held_out: comparison.images - self.split.again,
             comparison,
             simulated,
-            held_out: !choose.is_empty(),
             chosen_too,
             options,
             kept: self
@@ -177,14 +177,15 @@ impl Search<'_> {
         kept: &Kept,
     ) -> Result<Option<Tried>> {
         let tried = self.tried(trial, options, kept)?;
-        Ok(passes::quantized(&tried.quantized.graph)
-            .is_ok()
-            .then_some(tried))
+        let lowered = passes::quantized(&tried.quantized.graph);
+        let any =
+            lowered.is_ok_and(|graph| graph.nodes.iter().any(|node| node.op.kind() != "host"));
+        Ok(any.then_some(tried))
     }
 
     /// Leaves as few nodes in float as bring all outputs to the target: those around the layers that cost the outputs
-    /// most, twice as many each time until they do, then half of what was added last, and so on; then what can be
-    /// taken back is. Where nothing does, what loses least.
+    /// most, twice as many each time until they do or nothing is left for a device, then half of what was added last,
+    /// and so on; then what can be taken back is. Where nothing does, what loses least.
     fn nodes(&self, trial: &Trial, none: Tried, options: &quantize::Options) -> Result<Tried> {
         let reaches = |tried: &Tried| tried.comparison.reaches(self.quantizing.target);
         if reaches(&none) {
@@ -194,33 +195,32 @@ impl Search<'_> {
         let progress = |_, _| !self.watch.cancelled();
         let report = quantize::report(&none.quantized, images, &progress)?;
         let groups = none.quantized.groups(&report.ok_or(Error::Cancelled)?);
-        let first = |n: usize| groups[..n].iter().flatten().copied().collect::<Kept>();
-        let (mut short, mut long, mut best) = (0, 1, none);
-        let mut reached = None;
-        while short < groups.len() && reached.is_none() {
+        let first = |n: usize| groups[..n].iter().flatten().copied().collect();
+        let kept: Vec<Kept> = (0..=groups.len())
+            .map(|n| none.quantized.with_inputs(first(n)))
+            .collect();
+        let (mut short, mut long, mut best, mut reached) = (0, 1, none, None);
+        let mut doubles = true;
+        while short < long.min(groups.len()) && (doubles || long - short > 1) {
             long = long.min(groups.len());
-            let Some(tried) = self.attempt(trial, options, &first(long))? else {
-                break;
-            };
-            if reaches(&tried) {
-                reached = Some(tried);
-            } else {
-                if tried.comparison.loss() < best.comparison.loss() {
-                    best = tried;
+            let some = if doubles { long } else { short.midpoint(long) };
+            match self.attempt(trial, options, &kept[some])? {
+                Some(tried) if !reaches(&tried) => {
+                    if tried.comparison.loss() < best.comparison.loss() {
+                        best = tried;
+                    }
+                    short = some;
+                    long = if doubles { 2 * some } else { long };
                 }
-                (short, long) = (long, 2 * long);
+                enough => {
+                    reached = enough.or(reached);
+                    (long, doubles) = (some, false);
+                }
             }
         }
-        let Some(mut reached) = reached else {
+        let Some(reached) = reached else {
             return Ok(best);
         };
-        while long - short > 1 {
-            let middle = short.midpoint(long);
-            match self.attempt(trial, options, &first(middle))? {
-                Some(tried) if reaches(&tried) => (reached, long) = (tried, middle),
-                _ => short = middle,
-            }
-        }
         self.taken_back(trial, reached, options)
     }
 

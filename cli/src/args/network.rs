@@ -265,8 +265,8 @@ pub struct KeepArgs {
     /// between; or AUTO, for as few as bring the outputs to --target on images kept out
     #[arg(long, value_name = "NODES|AUTO", value_delimiter = ',')]
     pub keep_float: Vec<String>,
-    /// What `--keep-float AUTO` brings each output's mean cosine with float to, and where it is of classes their
-    /// agreement
+    /// What `--keep-float AUTO` brings each output to: 0.99 is a relative error of 0.01, or where it has scores of
+    /// classes, that 99 % of images are expected to keep the largest
     #[arg(
         long,
         value_name = "PART",

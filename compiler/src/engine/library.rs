@@ -5,8 +5,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use rten::{Model, ModelOptions, NodeId, RunOptions, ThreadPool, Value, ValueOrView, ValueView};
-use rten_tensor::TensorView;
+use rten_gemm::{GemmExecutor, GemmInputA, GemmInputB, GemmOptions};
 use rten_tensor::prelude::*;
+use rten_tensor::{NdTensorView, TensorView};
 
 use super::{EngineError, Lent, Tensor};
 use crate::graph::Data;
@@ -101,6 +102,33 @@ impl std::fmt::Debug for Library {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         self.model.fmt(f)
     }
+}
+
+/// Adds a product of matrices `[rows, inner]` and `[inner, columns]` to `sums`, all of them row by row; of the
+/// transpose of a first one `[inner, rows]` where it is `turned`. The sums don't depend on how many threads there are.
+///
+/// # Panics
+/// Values of other sizes.
+pub fn add_product(
+    sums: &mut [f32],
+    [left, right]: [&[f32]; 2],
+    [rows, inner, columns]: [usize; 3],
+    turned: bool,
+) {
+    let left = if turned {
+        NdTensorView::from_data([inner, rows], left).transposed()
+    } else {
+        NdTensorView::from_data([rows, inner], left)
+    };
+    let right = NdTensorView::from_data([inner, columns], right);
+    let options = GemmOptions {
+        beta: 1.0,
+        ..GemmOptions::default()
+    };
+    let gemm = GemmExecutor::<f32>::new();
+    let inputs = (GemmInputA::Unpacked(left), GemmInputB::Unpacked(right));
+    let done = gemm.gemm(sums, inputs.0, inputs.1, options);
+    assert!(done.is_ok(), "sizes that don't agree: {done:?}");
 }
 
 /// Does work with a pool of one thread, on that thread; the words of a panic are an error.

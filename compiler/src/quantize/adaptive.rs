@@ -8,6 +8,7 @@
 
 use rayon::prelude::*;
 
+use crate::engine;
 use crate::graph::{Graph, MatMulForm, Node, Op, ValueId};
 use crate::qgraph::window::Window;
 
@@ -19,10 +20,6 @@ const PATCHES: usize = 512;
 const WALKS: usize = 12;
 /// Steps that a weight is from its nearest at most.
 const AWAY: f32 = 1.5;
-/// Rows of moments that are added up at a time.
-const ROWS: usize = 4;
-/// Products added up side by side.
-const LANES: usize = 8;
 
 /// What the weights of a layer meet: patches of its input, each as long as a row of weights.
 #[derive(Clone, Copy, Debug)]
@@ -88,11 +85,6 @@ fn layer(graph: &Graph, at: usize, node: &Node) -> Option<Layer> {
 }
 
 impl Layer {
-    /// Weights of a row with room up to whole blocks.
-    fn stride(&self) -> usize {
-        self.row.next_multiple_of(LANES)
-    }
-
     /// So many patches of an image's input, group by group: the values that the weights of a row meet, one patch
     /// behind the other. `image` moves the positions, so that not all images show the same.
     pub fn patches(&self, values: &[f32], images: usize, image: usize) -> Vec<f32> {
@@ -103,14 +95,12 @@ impl Layer {
             let first = image.wrapping_mul(7919) % (all / count.max(1)).max(1);
             (0..count).map(move |k| (k * all / count + first).min(all - 1))
         };
-        let stride = self.stride();
         match self.reads {
             Reads::Rows => {
                 let mut patches = Vec::new();
                 for place in places(values.len() / self.row) {
                     let row = &values[place * self.row..][..self.row];
                     patches.extend(row.iter().map(|v| finite(*v)));
-                    patches.resize(patches.len().next_multiple_of(stride), 0.0);
                 }
                 patches
             }
@@ -125,7 +115,7 @@ impl Layer {
                     .collect();
                 let before = window.pads.before();
                 let taps = window.kernel[0] * window.kernel[1];
-                let each = at.len() * stride;
+                let each = at.len() * self.row;
                 let mut patches = vec![0.0; self.groups * each];
                 let channels = values.chunks_exact((height * width).max(1));
                 for (channel, values) in channels.enumerate() {
@@ -141,7 +131,7 @@ impl Layer {
                                 && y < height
                                 && x < width
                             {
-                                patches[group * each + patch * stride + first + tap] =
+                                patches[group * each + patch * self.row + first + tap] =
                                     finite(values[y * width + x]);
                             }
                         }
@@ -157,7 +147,7 @@ impl Layer {
 #[derive(Clone, Debug)]
 pub(super) struct Moments {
     layer: Layer,
-    /// Lower triangles are whole, group by group.
+    /// Sums of products, group by group.
     sums: Vec<f32>,
     firsts: Vec<f32>,
     count: usize,
@@ -165,42 +155,34 @@ pub(super) struct Moments {
 
 impl Moments {
     pub fn new(layer: &Layer) -> Self {
-        let stride = layer.stride();
+        let Layer { groups, row, .. } = *layer;
         Self {
             layer: *layer,
-            sums: vec![0.0; layer.groups * stride * stride],
-            firsts: vec![0.0; layer.groups * stride],
+            sums: vec![0.0; groups * row * row],
+            firsts: vec![0.0; groups * row],
             count: 0,
         }
     }
 
     /// Adds the patches of an image.
     pub fn add(&mut self, patches: &[f32]) {
-        let stride = self.layer.stride();
+        let row = self.layer.row;
         let count = patches.len() / self.firsts.len().max(1);
         if count == 0 {
             return;
         }
         self.count += count;
-        let firsts = self.firsts.chunks_exact_mut(stride);
-        let sums = self.sums.chunks_exact_mut(stride * stride);
-        let groups = patches.chunks_exact(count * stride);
+        let firsts = self.firsts.chunks_exact_mut(row);
+        let sums = self.sums.chunks_exact_mut(row * row);
+        let groups = patches.chunks_exact(count * row);
         for ((sums, firsts), patches) in sums.zip(firsts).zip(groups) {
-            for patch in patches.chunks_exact(stride) {
+            for patch in patches.chunks_exact(row) {
                 firsts
                     .iter_mut()
                     .zip(patch)
                     .for_each(|(first, v)| *first += v);
             }
-            for (block, sums) in sums.chunks_exact_mut(ROWS * stride).enumerate() {
-                for other in (0..(block + 1) * ROWS).step_by(LANES) {
-                    let block = products(patches, stride, block * ROWS, other);
-                    for (sums, block) in sums.chunks_exact_mut(stride).zip(block) {
-                        let sums = sums[other..][..LANES].iter_mut();
-                        sums.zip(block).for_each(|(sum, product)| *sum += product);
-                    }
-                }
-            }
+            engine::add_product(sums, [patches, patches], [row, count, row], true);
         }
     }
 
@@ -213,14 +195,23 @@ impl Moments {
             return;
         }
         let each = rows.count / groups;
+        let nearest = &*rounded;
         let moved: Vec<Vec<i8>> = (0..groups)
             .into_par_iter()
             .flat_map(|group| {
                 let form = self.form(group, centred);
-                let own = (0..each)
-                    .into_par_iter()
-                    .map(|k| rows.settled(group * each + k, rounded, weights, &form));
-                own.collect::<Vec<_>>()
+                let own = group * each..(group + 1) * each;
+                let errors: Vec<f32> = own
+                    .clone()
+                    .flat_map(|at| (0..row).map(move |k| rows.error(at, k, nearest, weights)))
+                    .collect();
+                // Half of how the form changes with each error.
+                let mut slopes = vec![0.0; errors.len()];
+                engine::add_product(&mut slopes, [&errors, &form], [each, row, row], false);
+                own.into_par_iter()
+                    .zip(errors.par_chunks(row).zip(slopes.par_chunks_mut(row)))
+                    .map(|(at, (errors, slope))| rows.settled(at, nearest, (errors, slope), &form))
+                    .collect::<Vec<_>>()
             })
             .collect();
         for (at, row) in moved.into_iter().enumerate() {
@@ -233,18 +224,18 @@ impl Moments {
     /// The quadratic form of a group: what differs by chance from zero between two weights counts less with fewer
     /// patches.
     fn form(&self, group: usize, centred: bool) -> Vec<f32> {
-        let (row, stride) = (self.layer.row, self.layer.stride());
+        let row = self.layer.row;
         let count = self.count as f64;
-        let sums = &self.sums[group * stride * stride..][..stride * stride];
-        let firsts = self.firsts[group * stride..][..row].iter();
+        let sums = &self.sums[group * row * row..][..row * row];
+        let firsts = self.firsts[group * row..][..row].iter();
         let means: Vec<f64> = firsts.map(|sum| f64::from(*sum) / count).collect();
         let sure = count / (count + row as f64);
         let mut form = vec![0.0; row * row];
         for i in 0..row {
             for k in 0..=i {
                 let mean = if centred { means[i] * means[k] } else { 0.0 };
-                let moment = (f64::from(sums[i * stride + k]) / count - mean)
-                    * if i == k { 1.0 } else { sure };
+                let moment =
+                    (f64::from(sums[i * row + k]) / count - mean) * if i == k { 1.0 } else { sure };
                 form[i * row + k] = moment as f32;
                 form[k * row + i] = moment as f32;
             }
@@ -266,30 +257,38 @@ impl Rows<'_> {
         row * self.strides[1] + k * self.strides[0]
     }
 
-    /// A row's weights in steps.
-    fn settled(&self, row: usize, rounded: &[i8], weights: &[f32], form: &[f32]) -> Vec<i8> {
-        let len = weights.len() / self.count;
-        let step = (self.step)(row);
-        let wanted: Vec<f32> = (0..len)
-            .map(|k| weights[self.place(row, k)] / step)
-            .collect();
-        let mut steps: Vec<f32> = (0..len)
-            .map(|k| f32::from(rounded[self.place(row, k)]))
-            .collect();
-        // Half of how the form changes with each error.
-        let mut slope = vec![0.0f32; len];
-        for (k, (q, w)) in steps.iter().zip(&wanted).enumerate() {
-            move_by(&mut slope, &form[k * len..][..len], q - w);
-        }
+    /// How far a weight's step is from it, in steps.
+    fn error(&self, row: usize, k: usize, rounded: &[i8], weights: &[f32]) -> f32 {
+        let place = self.place(row, k);
+        f32::from(rounded[place]) - weights[place] / (self.step)(row)
+    }
+
+    /// A row's weights in steps, of the steps that they have and their errors, and of how the form changes with these.
+    fn settled(
+        &self,
+        row: usize,
+        rounded: &[i8],
+        (errors, slope): (&[f32], &mut [f32]),
+        form: &[f32],
+    ) -> Vec<i8> {
+        let len = errors.len();
+        let step = |k: usize| f32::from(rounded[self.place(row, k)]);
+        let mut moves = vec![0.0f32; len];
         for _ in 0..WALKS {
             let mut moved = false;
             for k in 0..len {
                 let by = -slope[k].signum();
-                let q = steps[k] + by;
                 let less = slope[k].abs() > form[k * len + k] * 0.5001;
-                if less && q.abs() <= 127.0 && (q - wanted[k]).abs() <= AWAY {
-                    steps[k] = q;
-                    move_by(&mut slope, &form[k * len..][..len], by);
+                if less
+                    && (errors[k] + moves[k] + by).abs() <= AWAY
+                    && (step(k) + moves[k] + by).abs() <= 127.0
+                {
+                    moves[k] += by;
+                    let form = &form[k * len..][..len];
+                    slope
+                        .iter_mut()
+                        .zip(form)
+                        .for_each(|(slope, form)| *slope += by * form);
                     moved = true;
                 }
             }
@@ -297,29 +296,8 @@ impl Rows<'_> {
                 break;
             }
         }
-        steps.into_iter().map(|q| q as i8).collect()
+        (0..len).map(|k| (step(k) + moves[k]) as i8).collect()
     }
-}
-
-fn move_by(slope: &mut [f32], form: &[f32], by: f32) {
-    slope
-        .iter_mut()
-        .zip(form)
-        .for_each(|(slope, form)| *slope += by * form);
-}
-
-/// The products of some values of patches with others, added up.
-fn products(patches: &[f32], stride: usize, first: usize, other: usize) -> [[f32; LANES]; ROWS] {
-    let mut sums = [[0f32; LANES]; ROWS];
-    for patch in patches.chunks_exact(stride) {
-        let (own, others) = (&patch[first..][..ROWS], &patch[other..][..LANES]);
-        for (sums, own) in sums.iter_mut().zip(own) {
-            for (sum, other) in sums.iter_mut().zip(others) {
-                *sum += own * other;
-            }
-        }
-    }
-    sums
 }
 
 #[cfg(test)]

@@ -30,7 +30,7 @@ pub type Kept = BTreeSet<usize>;
 
 /// Which values are rounded to int8: the input, and what an operator gives after its
 /// activation function; but for those that only nodes in `kept` make and read.
-pub(super) fn rounded(graph: &Graph, kept: &Kept) -> Vec<bool> {
+fn with_inputs(graph: &Graph, kept: &Kept) -> Vec<bool> {
     let mut rounded = vec![false; graph.values.len()];
     let uses = graph.uses();
     let makers = graph.makers();
@@ -81,45 +81,97 @@ pub(super) fn rounded(graph: &Graph, kept: &Kept) -> Vec<bool> {
     for id in &graph.inputs {
         rounded[id.0] = graph.values[id.0].element == Element::F32;
     }
-    raw_inputs(graph, kept, &mut rounded);
     rounded
 }
 
-/// Leaves inputs as they are that only kept nodes read, where the host can begin with them: before the first
-/// rounding it reads either inputs or int8 tensors, and an output needs an int8 tensor.
-fn raw_inputs(graph: &Graph, kept: &Kept, rounded: &mut [bool]) {
+/// Which values are rounded, as [`with_inputs`] says, but for inputs that only kept nodes read, where the host can
+/// begin with them: before the first rounding it reads either inputs or int8 tensors, and an output needs an int8
+/// tensor.
+pub(super) fn rounded(graph: &Graph, kept: &Kept) -> Vec<bool> {
+    let mut rounded = with_inputs(graph, kept);
+    let raw = raw_inputs(graph, kept, &rounded);
+    let sources = Sources::new(graph, &rounded, &raw);
+    let possible = graph.outputs.iter().all(|id| sources.of[id.0][1]) && sources.mixed.is_empty();
+    if possible && sources.any_rounded {
+        raw.iter().for_each(|id| rounded[id.0] = false);
+    }
+    rounded
+}
+
+/// Inputs that only kept nodes read.
+fn raw_inputs(graph: &Graph, kept: &Kept, rounded: &[bool]) -> Vec<ValueId> {
     let reads = |id: &ValueId, index: usize| graph.nodes[index].inputs.contains(id);
     let only_kept = |id: &&ValueId| {
         let mut readers = (0..graph.nodes.len()).filter(|index| reads(id, *index));
         rounded[id.0] && readers.all(|index| kept.contains(&index))
     };
-    let raw: Vec<ValueId> = graph.inputs.iter().filter(only_kept).copied().collect();
-    if kept.is_empty() || raw.is_empty() {
-        return;
-    }
-    // What each value comes from since it was last rounded: inputs as they are, int8 tensors.
-    let mut from = vec![[false; 2]; graph.values.len()];
-    raw.iter().for_each(|id| from[id.0] = [true, false]);
-    let (mut possible, mut any) = (true, false);
-    for id in graph.inputs.iter().filter(|id| !raw.contains(id)) {
-        // Whole numbers are inputs as they are, too.
-        from[id.0] = [!rounded[id.0], rounded[id.0]];
-    }
-    for node in &graph.nodes {
-        let of = |which: usize| node.inputs.iter().any(|id| from[id.0][which]);
-        let sources = [of(0), of(1)];
-        let output = node.output.0;
-        from[output] = sources;
-        if rounded[output] {
-            possible &= sources != [true, true];
-            any = true;
-            from[output] = [false, true];
+    let raw = graph.inputs.iter().filter(only_kept).copied();
+    raw.filter(|_| !kept.is_empty()).collect()
+}
+
+/// What values come from since they were last rounded, if some inputs stay as they are.
+struct Sources {
+    /// Inputs as they are, int8 tensors.
+    of: Vec<[bool; 2]>,
+    /// Rounded values that come from both.
+    mixed: Vec<ValueId>,
+    any_rounded: bool,
+}
+
+impl Sources {
+    fn new(graph: &Graph, rounded: &[bool], raw: &[ValueId]) -> Self {
+        let mut of = vec![[false; 2]; graph.values.len()];
+        for id in &graph.inputs {
+            // Whole numbers are inputs as they are, too.
+            let is_int8 = rounded[id.0] && !raw.contains(id);
+            of[id.0] = [!is_int8, is_int8];
+        }
+        let (mut mixed, mut any_rounded) = (Vec::new(), false);
+        for node in &graph.nodes {
+            let any = |which: usize| node.inputs.iter().any(|id| of[id.0][which]);
+            let output = node.output;
+            of[output.0] = [any(0), any(1)];
+            if rounded[output.0] {
+                any_rounded = true;
+                if of[output.0] == [true, true] {
+                    mixed.push(output);
+                }
+                of[output.0] = [false, true];
+            }
+        }
+        Self {
+            of,
+            mixed,
+            any_rounded,
         }
     }
-    possible &= graph.outputs.iter().all(|id| from[id.0][1]);
-    if possible && any {
-        raw.iter().for_each(|id| rounded[id.0] = false);
+}
+
+/// Rounded values that would have to stay floats for inputs that only kept nodes read to do so: beside these inputs
+/// they make another rounded value.
+pub(super) fn beside_inputs(graph: &Graph, kept: &Kept) -> Vec<ValueId> {
+    let rounded = with_inputs(graph, kept);
+    let raw = raw_inputs(graph, kept, &rounded);
+    let makers = graph.makers();
+    let mut open = Sources::new(graph, &rounded, &raw).mixed;
+    let (mut seen, mut beside) = (BTreeSet::new(), Vec::new());
+    while let Some(id) = open.pop() {
+        let Some(maker) = makers.get(&id) else {
+            continue;
+        };
+        for input in graph.nodes[*maker]
+            .inputs
+            .iter()
+            .filter(|id| !raw.contains(id))
+        {
+            match rounded[input.0] {
+                _ if !seen.insert(*input) => {}
+                true => beside.push(*input),
+                false => open.push(*input),
+            }
+        }
     }
+    beside
 }
 
 /// Whether a constant has one value for each channel of a product of matrices, or one for all: others are sums of

@@ -22,6 +22,14 @@ proptest! {
             [&split.calibrate, &split.choose, &split.compare].map(|of| set(of));
         let wanted = held.unwrap_or(count / 5);
         prop_assert_eq!(calibrate.len(), count - wanted);
+        // Few images are compared with some of the calibration beside them.
+        let again = compare.intersection(&calibrate).count();
+        prop_assert_eq!(again, split.again);
+        if (1..4).contains(&wanted) {
+            prop_assert_eq!(compare.len(), count.min(4));
+            prop_assert_eq!(choose, compare);
+            return Ok(());
+        }
         prop_assert!(choose.is_disjoint(&calibrate));
         prop_assert!(choose.len() <= CHOOSING);
         prop_assert!([&split.calibrate, &split.choose, &split.compare]

@@ -270,3 +270,40 @@ fn engines_are_shared_by_threads() {
     fn shared<T: Send + Sync>() {}
     shared::<Engine>();
 }
+
+#[test]
+fn products_are_those_of_loops_and_the_same_on_any_number_of_threads() {
+    for ([rows, inner, columns], turned) in [
+        ([1, 1, 1], false),
+        ([1, 300, 70], false),
+        ([33, 257, 129], false),
+        ([16, 900, 16], true),
+        ([130, 75, 130], true),
+    ] {
+        let value = |i: usize| (i * 7919 % 211) as f32 / 211.0 - 0.4;
+        let left: Vec<f32> = (0..rows * inner).map(value).collect();
+        let right: Vec<f32> = (0..inner * columns).map(|i| value(i + 3)).collect();
+        let product = |threads: usize| {
+            let pool = rayon::ThreadPoolBuilder::new().num_threads(threads);
+            let mut sums: Vec<f32> = (0..rows * columns).map(value).collect();
+            let add = || add_product(&mut sums, [&left, &right], [rows, inner, columns], turned);
+            pool.build().unwrap().install(add);
+            sums
+        };
+        let found = product(1);
+        assert_eq!(found, product(3));
+        for (at, found) in found.into_iter().enumerate() {
+            let of = |k: usize| {
+                let row = at / columns;
+                let left = left[if turned {
+                    k * rows + row
+                } else {
+                    row * inner + k
+                }];
+                f64::from(left) * f64::from(right[k * columns + at % columns])
+            };
+            let expected = f64::from(value(at)) + (0..inner).map(of).sum::<f64>();
+            assert!((f64::from(found) - expected).abs() < 1e-4 * inner as f64);
+        }
+    }
+}

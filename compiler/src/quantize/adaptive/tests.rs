@@ -75,13 +75,12 @@ proptest! {
             }
         }
         for (channel, square) in squares.into_iter().enumerate() {
-            let stride = moments.layer.stride();
-            let sums = &moments.sums[channel / outputs * stride * stride..][..stride * stride];
+            let sums = &moments.sums[channel / outputs * row * row..][..row * row];
             let errors = &weights[channel * row..][..row];
             let mut found = 0.0;
             for i in 0..row {
                 for k in 0..row {
-                    let sum = sums[i.max(k) * stride + i.min(k)];
+                    let sum = sums[i * row + k];
                     found += f64::from(sum) * f64::from(errors[i]) * f64::from(errors[k]);
                 }
             }

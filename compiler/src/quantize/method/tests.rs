@@ -174,7 +174,7 @@ proptest! {
             }
         }
         let expected = sum / histogram.count() as f64;
-        let found = mean_squared_error(&histogram, scale);
+        let found = Errors::new(&histogram).mean(scale);
         prop_assert!((found / expected - 1.0).abs() < 1e-3, "{found} {expected}");
     }
 

@@ -13,6 +13,8 @@ pub const LEAST_AGREEMENT: f64 = 0.9;
 
 /// Inputs of a Concat beyond which they aren't looked at one by one.
 const MOST_PARTS: usize = 32;
+/// The next classes after the largest whose scores may overtake it.
+const RIVALS: usize = 4;
 /// The most that a part adds to a loss.
 const MOST_NOISE: f64 = 100.0;
 
@@ -43,6 +45,16 @@ pub struct Part {
     cosines: f64,
     /// Values that agree, of so many.
     agreed: [usize; 2],
+    leads: Leads,
+}
+
+/// By how much the largest class of each image leads, in float, and how far quantising moves such leads.
+#[derive(Clone, Debug, Default)]
+struct Leads {
+    /// Before the next ones, of each image.
+    images: Vec<[f64; RIVALS]>,
+    /// The squared change of all of them.
+    moved: f64,
 }
 
 /// What is compared beside values.
@@ -77,6 +89,7 @@ impl Comparison {
                 noise: Noise::default(),
                 cosines: 0.0,
                 agreed: [0; 2],
+                leads: Leads::default(),
             };
             let several = joined(graph, *id).into_iter().map(|(concat, slice)| Part {
                 concat: Some(concat),
@@ -128,13 +141,9 @@ impl Comparison {
         losses.iter().sum::<f64>() / losses.len().max(1) as f64
     }
 
-    /// Whether all have at least some cosine, and what agrees does so in at least such a part of all images.
+    /// Whether all outputs, and all parts of outputs, are as near to float's as a target asks.
     pub fn reaches(&self, target: f64) -> bool {
-        self.parts.iter().all(|part| {
-            let whole = part.kind == Kind::Whole;
-            (whole || part.cosine(self.images) >= target)
-                && part.agreement().is_none_or(|agreement| agreement >= target)
-        })
+        self.parts.iter().all(|part| part.nearness() >= target)
     }
 }
 
@@ -154,6 +163,17 @@ impl Part {
     pub fn agreement(&self) -> Option<f64> {
         let [agreed, of] = self.agreed;
         (of > 0).then(|| agreed as f64 / of as f64)
+    }
+
+    /// How near it is to float's, 1 where nothing differs: 1 less the relative error (its Euclidean norm through that
+    /// of the values); of scores of classes, but for probabilities, the part of images whose largest is expected to
+    /// stay the largest; of whole numbers the part that is equal.
+    pub fn nearness(&self) -> f64 {
+        match self.kind {
+            Kind::Whole => self.agreement().unwrap_or(1.0),
+            Kind::Classes if !self.leads.images.is_empty() => self.leads.kept(),
+            Kind::Classes | Kind::Values => 1.0 - self.noise.ratio().sqrt(),
+        }
     }
 
     /// Whether it has lost its meaning.
@@ -183,6 +203,7 @@ impl Part {
             Kind::Classes => {
                 *agreed += usize::from(largest(float) == largest(found));
                 *of += 1;
+                self.leads.add(float, found);
             }
             Kind::Whole => {
                 *agreed += float.iter().zip(found).filter(|(a, b)| a == b).count();
@@ -190,6 +211,64 @@ impl Part {
             }
         }
     }
+}
+
+impl Leads {
+    /// Probabilities aren't counted: they say themselves how sure they are.
+    fn add(&mut self, float: &[f32], found: &[f32]) {
+        let all_probable = float.iter().all(|v| (0.0..=1.0).contains(v));
+        if all_probable && (float.iter().sum::<f32>() - 1.0).abs() < 1e-2 {
+            return;
+        }
+        let mut order: Vec<usize> = (0..float.len()).collect();
+        order.sort_by(|a, b| float[*b].total_cmp(&float[*a]));
+        let mut leads = [f64::INFINITY; RIVALS];
+        for (lead, rival) in leads.iter_mut().zip(&order[1..]) {
+            let difference = |all: &[f32]| f64::from(all[order[0]]) - f64::from(all[*rival]);
+            let [own, other] = [float, found].map(difference);
+            if own.is_finite() && other.is_finite() {
+                *lead = own;
+                self.moved += (other - own).powi(2);
+            }
+        }
+        self.images.push(leads);
+    }
+
+    /// The part of images whose largest class stays so, if each lead moves by chance as far as all of them did: a
+    /// count of the images at hand knows no difference between a narrow lead and a wide one. From few images the
+    /// standard error is taken off.
+    fn kept(&self) -> f64 {
+        let leads = self.images.iter().flatten();
+        let known = leads.filter(|lead| lead.is_finite()).count();
+        let deviation = (self.moved / known.max(1) as f64).sqrt();
+        if deviation == 0.0 {
+            return 1.0;
+        }
+        let stays =
+            |leads: &[f64; RIVALS]| leads.map(|lead| normal(lead / deviation)).iter().product();
+        let each: Vec<f64> = self.images.iter().map(stays).collect();
+        let count = each.len() as f64;
+        let mean = each.iter().sum::<f64>() / count;
+        let variance =
+            each.iter().map(|kept| (kept - mean).powi(2)).sum::<f64>() / (count - 1.0).max(1.0);
+        mean - (variance / count).sqrt()
+    }
+}
+
+/// The part of a normal distribution that lies below so many standard deviations above its mean, to 1e-7
+/// (Abramowitz and Stegun, 26.2.17).
+fn normal(x: f64) -> f64 {
+    let t = 1.0 / (1.0 + 0.231_641_9 * x.abs());
+    let series = [
+        1.330_274_429,
+        -1.821_255_978,
+        1.781_477_937,
+        -0.356_563_782,
+        0.319_381_530,
+    ];
+    let sum = series.iter().fold(0.0, |sum, c| (sum + c) * t);
+    let above = sum * (-0.5 * x * x).exp() / std::f64::consts::TAU.sqrt();
+    if x < 0.0 { above } else { 1.0 - above }
 }
 
 /// The cosine of the angle between two vectors: 1 where both are zero, 0 where one is.

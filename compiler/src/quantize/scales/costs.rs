@@ -6,7 +6,7 @@
 //! product of two tensors has one operation of the ALU more, of ten, and so has a mean that gets one.
 
 use super::super::histogram::Histogram;
-use super::super::method::mean_squared_error;
+use super::super::method::Errors;
 use super::super::mode::Scale;
 use crate::graph::{Graph, Node, Op};
 use crate::operators::fields::Steps;
@@ -44,7 +44,8 @@ pub(super) fn costly(graph: &Graph) -> Vec<bool> {
 
 /// Whether a zero point is worth what it costs.
 pub(super) fn is_worth(seen: &Histogram, [free, symmetric]: [Scale; 2], costly: bool) -> bool {
-    let [with, without] = [free, symmetric].map(|scale| mean_squared_error(seen, scale));
+    let errors = Errors::new(seen);
+    let [with, without] = [free, symmetric].map(|scale| errors.mean(scale));
     if costly {
         with * COSTLY_GAIN < without && without * GOOD > seen.mean_square()
     } else {

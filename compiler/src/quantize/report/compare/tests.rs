@@ -98,7 +98,68 @@ fn figures_are_those_of_their_definitions() {
     assert!((part.db() - 10.0 * (50f64 / 2.0).log10()).abs() < 1e-9);
     assert_eq!(part.agreement(), Some(0.5));
     assert!((found.loss() - 2.0 / 50.0).abs() < 1e-12);
-    assert!(part.is_lost(2) && !found.reaches(0.9) && found.reaches(0.5));
+    assert!(part.is_lost(2));
+}
+
+/// Numbers between 0 and 1 that look like chance.
+fn chances() -> impl FnMut() -> f64 {
+    let mut state = 1u64;
+    move || {
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        (state >> 11) as f64 / (1u64 << 53) as f64
+    }
+}
+
+#[test]
+fn few_images_tell_how_many_of_others_keep_their_class() {
+    let mut chance = chances();
+    let mut image = |noise: f64| {
+        let float: Vec<f32> = (0..20).map(|_| (chance() * 10.0) as f32).collect();
+        // A sum of twelve is normal enough.
+        let mut moved = || (0..12).map(|_| chance()).sum::<f64>() - 6.0;
+        let found: Vec<f32> = float.iter().map(|v| v + (noise * moved()) as f32).collect();
+        (float, found)
+    };
+    for noise in [0.01, 0.05, 0.2, 0.5] {
+        let mut agreed = 0;
+        for _ in 0..5000 {
+            let (float, found) = image(noise);
+            agreed += usize::from(largest(&float) == largest(&found));
+        }
+        let truth = agreed as f64 / 5000.0;
+        let (mut sum, mut counted, mut above) = (0.0, 0.0, 0);
+        for _ in 0..100 {
+            let mut some = Comparison::new(&output(Element::F32, &[1, 20]));
+            for _ in 0..12 {
+                let (float, found) = image(noise);
+                some.add(&[float], &[found]);
+            }
+            sum += some.parts[0].nearness();
+            counted += some.parts[0].agreement().unwrap();
+            above += usize::from(some.parts[0].nearness() > truth + 0.02);
+        }
+        // It is on the safe side, and says a wrong thing more seldom than a count.
+        let expected = sum / 100.0;
+        assert!(
+            expected <= truth && expected > truth - 0.15,
+            "{noise}: {expected}, {truth}"
+        );
+        assert!(above <= 25, "{noise}: {above} of 100 are too sure");
+        assert!((counted / 100.0 - truth).abs() < 0.03);
+    }
+}
+
+#[test]
+fn nearness_of_values_and_probabilities_is_their_relative_error() {
+    for shape in [&[1, 2][..], &[1, 2, 1]] {
+        let mut found = Comparison::new(&output(Element::F32, shape));
+        found.add(&[vec![0.6, 0.4]], &[vec![0.63, 0.36]]);
+        let expected = 1.0 - (25e-4f64 / 0.52).sqrt();
+        assert!((found.parts[0].nearness() - expected).abs() < 1e-6);
+        assert!(found.reaches(0.93) && !found.reaches(0.94));
+    }
 }
 
 #[test]

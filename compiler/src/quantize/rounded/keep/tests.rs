@@ -141,3 +141,66 @@ fn groups_hold_what_makes_a_layer_and_what_reads_it() {
         assert!(group.iter().eq(expected), "{}", layer.name);
     }
 }
+
+/// Two layers of the input that meet in a sum, one of them with another layer behind it, and a last layer.
+fn fork() -> Graph {
+    let mut graph = Graph::default();
+    let data = |from: usize| {
+        let one = |i: usize| ((i + from) * 7919 % 211) as f32 / 211.0 - 0.45;
+        Some(Data::F32((0..144).map(one).collect()))
+    };
+    let x = graph.value("x", vec![1, 12], None);
+    let weights: Vec<ValueId> = (0..4)
+        .map(|k| graph.value(format!("w{k}"), vec![12, 12], data(31 * k)))
+        .collect();
+    let [a, b, c, sum, y] =
+        ["a", "b", "c", "d", "y"].map(|name| graph.value(name, vec![1, 12], None));
+    let gemm = || Op::Gemm { trans_b: true };
+    for (name, op, inputs, output) in [
+        ("short", gemm(), vec![x, weights[0]], a),
+        ("long", gemm(), vec![x, weights[1]], b),
+        ("longer", gemm(), vec![b, weights[2]], c),
+        ("sum", Op::Add, vec![a, c], sum),
+        ("last", gemm(), vec![sum, weights[3]], y),
+    ] {
+        graph.push(name, op, inputs, output);
+    }
+    (graph.inputs, graph.outputs) = (vec![x], vec![y]);
+    graph
+}
+
+#[test]
+fn what_meets_an_input_stays_a_float_for_it_to_stay_one() {
+    let images: Vec<Vec<f32>> = (0..5).map(image).collect();
+    let options = Options::new(Mode::Multiply);
+    let calibrated = Calibrated::new(fork(), &images.as_slice(), &options, &[]).unwrap();
+    let none = calibrated.quantize(&options, &Kept::new()).unwrap();
+    for choice in 0..32usize {
+        let chosen: Kept = (0..5).filter(|node| choice >> node & 1 == 1).collect();
+        let kept = none.with_inputs(chosen.clone());
+        assert!(chosen.is_subset(&kept));
+        let reads_input = [0, 1].iter().all(|node| chosen.contains(node));
+        // The sum would be computed of the input's floats and of an int8 tensor, and rounded.
+        let meets = reads_input && chosen.contains(&3) && !chosen.contains(&4);
+        assert_eq!(
+            kept.contains(&2),
+            chosen.contains(&2) || meets,
+            "{chosen:?}"
+        );
+        let quantized = calibrated.quantize(&options, &kept).unwrap();
+        let is_int8 = |quantized: &Quantized| {
+            let mut values = quantized.graph.values.iter();
+            values.any(|value| value.name == "x.int8")
+        };
+        let any_left = kept.len() < 5;
+        assert_eq!(
+            is_int8(&quantized),
+            !(reads_input && any_left),
+            "{chosen:?}"
+        );
+        passes::quantized(&quantized.graph).unwrap();
+        if meets && !chosen.contains(&2) {
+            assert!(is_int8(&calibrated.quantize(&options, &chosen).unwrap()));
+        }
+    }
+}
