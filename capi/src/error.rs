@@ -13,6 +13,26 @@ pub fn caught<T>(otherwise: T, work: impl FnOnce() -> Result<T, Failure>) -> T {
     kept(work).unwrap_or(otherwise)
 }
 
+/// [`caught`] for functions that are called for each instruction: nothing that the work names is moved, and `tell` sees
+/// the failure first.
+pub fn caught_each<T>(
+    otherwise: T,
+    work: &impl Fn() -> Result<T, Failure>,
+    tell: impl FnOnce(Failure) -> Failure,
+) -> T {
+    match catch_unwind(AssertUnwindSafe(work)) {
+        Ok(Ok(done)) => done,
+        Ok(Err(failure)) => {
+            kept_failure(tell(failure));
+            otherwise
+        }
+        Err(panic) => {
+            kept_failure(tell(of_panic(panic)));
+            otherwise
+        }
+    }
+}
+
 /// [`caught`] for functions that give a status.
 pub fn status(work: impl FnOnce() -> Result<(), Failure>) -> Status {
     kept(work).err().unwrap_or(Status::Ok)

@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::machine::{Machine, Stats};
-use crate::error::{Failure, caught};
+use crate::error::{Failure, caught, caught_each};
 use crate::raw;
 
 /// Failures that standard error is told of; `vta_last_error` is told of all.
@@ -75,6 +75,16 @@ pub(crate) fn told<T>(
     caught(otherwise, || {
         work().map_err(|failure| tell(function, failure))
     })
+}
+
+/// [`told`] for functions that are called for each instruction.
+#[inline]
+pub(crate) fn told_each<T>(
+    function: &str,
+    otherwise: T,
+    work: &impl Fn() -> Result<T, Failure>,
+) -> T {
+    caught_each(otherwise, work, |failure| tell(function, failure))
 }
 
 /// Tells standard error; the failure with the function's name.

@@ -12,12 +12,12 @@ use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
-use vta_isa::{AluOp, AluOperand, Load, MemType, Module, Store};
+use vta_isa::{AluOp, AluOperand, Insn, Load, MemType, Module, Store};
 
 use super::kernel::{Kernel, Kind, Loop, Recording};
 use super::known::{self, Key};
 use super::thread::{Thread, end, of_handle, with_own};
-use crate::driver_api::{told, with_machine};
+use crate::driver_api::{told, told_each, with_machine};
 use crate::error::Failure;
 use crate::raw;
 
@@ -144,13 +144,14 @@ pub extern "C" fn VTAWriteBarrier(_: *mut c_void, _: *mut c_void, _: u32, _: u32
 pub extern "C" fn VTAReadBarrier(_: *mut c_void, _: *mut c_void, _: u32, _: u32, _: u32) {}
 
 /// Changes the queue of a handle: 0, or 1 for what can't be queued.
+#[inline]
 fn queued(
     function: &str,
     cmd: *mut c_void,
-    work: impl FnOnce(&mut Thread) -> Result<(), Failure>,
+    work: impl Fn(&mut Thread) -> Result<(), Failure>,
 ) -> c_int {
-    told(function, 1, || {
-        of_handle(cmd, |thread| thread.change(work))?;
+    told_each(function, 1, &|| {
+        of_handle(cmd, |thread| thread.change(&work))?;
         Ok(0)
     })
 }
@@ -172,20 +173,27 @@ pub extern "C" fn VTALoadBuffer2D(
 ) {
     queued("VTALoadBuffer2D", cmd, |thread| {
         let mem = memory_type(dst_memory_type)?;
-        let load = Load {
-            mem,
-            sram_base: narrow("dst_sram_index", dst_sram_index)?,
-            dram_base: thread.dram_base(src_dram_addr, src_elem_offset, mem)?,
-            y_size: narrow("y_size", y_size)?,
-            x_size: narrow("x_size", x_size)?,
-            x_stride: narrow("x_stride", x_stride)?,
-            y_pad_0: narrow("y_pad_before", y_pad_before)?,
-            y_pad_1: narrow("y_pad_after", y_pad_after)?,
-            x_pad_0: narrow("x_pad_before", x_pad_before)?,
-            x_pad_1: narrow("x_pad_after", x_pad_after)?,
-            ..Load::default()
-        };
-        thread.queue.push(load.into())
+        let sram_base = narrow("dst_sram_index", dst_sram_index)?;
+        let dram_base = thread.dram_base(src_dram_addr, src_elem_offset, mem)?;
+        let [y_size, x_size, x_stride] = [
+            narrow("y_size", y_size)?,
+            narrow("x_size", x_size)?,
+            narrow("x_stride", x_stride)?,
+        ];
+        let [y_pad_0, y_pad_1, x_pad_0, x_pad_1] = [
+            narrow("y_pad_before", y_pad_before)?,
+            narrow("y_pad_after", y_pad_after)?,
+            narrow("x_pad_before", x_pad_before)?,
+            narrow("x_pad_after", x_pad_after)?,
+        ];
+        thread.queue.push(Load::default().into(), |insn| {
+            if let Insn::Load(load) = insn {
+                (load.mem, load.sram_base, load.dram_base) = (mem, sram_base, dram_base);
+                (load.y_size, load.x_size, load.x_stride) = (y_size, x_size, x_stride);
+                (load.y_pad_0, load.y_pad_1) = (y_pad_0, y_pad_1);
+                (load.x_pad_0, load.x_pad_1) = (x_pad_0, x_pad_1);
+            }
+        })
     });
 }
 
@@ -214,7 +222,7 @@ pub extern "C" fn VTAStoreBuffer2D(
             x_stride: narrow("x_stride", x_stride)?,
             ..Store::default()
         };
-        thread.queue.push(store.into())
+        thread.queue.push(store.into(), |_| ())
     });
 }
 
@@ -290,7 +298,7 @@ pub unsafe extern "C" fn VTAPushGEMMOp(
     nbytes: c_int,
 ) -> c_int {
     // SAFETY: the header's contract is this function's.
-    told("VTAPushGEMMOp", 1, || unsafe {
+    told_each("VTAPushGEMMOp", 1, &|| unsafe {
         push(uop_handle, finit, signature, nbytes, true)
     })
 }
@@ -303,7 +311,7 @@ pub unsafe extern "C" fn VTAPushALUOp(
     nbytes: c_int,
 ) -> c_int {
     // SAFETY: the header's contract is this function's.
-    told("VTAPushALUOp", 1, || unsafe {
+    told_each("VTAPushALUOp", 1, &|| unsafe {
         push(uop_handle, finit, signature, nbytes, false)
     })
 }

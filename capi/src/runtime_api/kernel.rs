@@ -29,7 +29,7 @@ pub struct Loop {
 #[derive(Clone, Debug)]
 pub struct Kernel {
     /// Runs the micro-ops from the first of the scratchpad on.
-    insn: Insn,
+    pub insn: Insn,
     pub uops: Vec<Uop>,
 }
 
@@ -137,17 +137,14 @@ impl Recording {
     }
 }
 
-impl Kernel {
-    /// The instruction that runs its micro-ops, which lie in the scratchpad from an index on.
-    pub fn insn(&self, first: u16) -> Insn {
-        let end = first + self.uops.len() as u16;
-        let mut insn = self.insn;
-        match &mut insn {
-            Insn::Gemm(gemm) => (gemm.uop_bgn, gemm.uop_end) = (first, end),
-            Insn::Alu(alu) => (alu.uop_bgn, alu.uop_end) = (first, end),
-            Insn::Load(_) | Insn::Store(_) | Insn::Finish(_) => {}
-        }
-        insn
+/// Has an instruction run so many micro-ops from one of the scratchpad on.
+#[inline]
+pub fn set_uops(insn: &mut Insn, first: u16, count: usize) {
+    let end = first + count as u16;
+    match insn {
+        Insn::Gemm(gemm) => (gemm.uop_bgn, gemm.uop_end) = (first, end),
+        Insn::Alu(alu) => (alu.uop_bgn, alu.uop_end) = (first, end),
+        Insn::Load(_) | Insn::Store(_) | Insn::Finish(_) => {}
     }
 }
 

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use vta_app::device::in_a_row;
 use vta_isa::tokens::Edge;
-use vta_isa::{Config, Deps, Finish, Insn, Load, MemType, Module, Uop};
+use vta_isa::{Config, Deps, FieldError, Finish, Insn, Load, MemType, Module, Uop};
 
-use super::kernel::Kernel;
+use super::kernel::{Kernel, set_uops};
 use crate::driver_api::only_tokens;
 use crate::error::Failure;
 
@@ -53,22 +53,35 @@ impl Queue {
         self.waiting.insns.len() >= MOST_INSNS || self.waiting.uops.len() >= MOST_UOPS
     }
 
-    /// Adds a transfer, with the tokens that its module takes next.
+    /// Adds a transfer that `fill` completes, with the tokens that its module takes next.
     ///
     /// # Errors
     /// A number that its field can't hold.
-    pub fn push(&mut self, insn: Insn) -> Result<(), Failure> {
-        insn.encode()?;
-        self.add(insn);
-        Ok(())
+    #[inline]
+    pub fn push(&mut self, empty: Insn, fill: impl FnOnce(&mut Insn)) -> Result<(), Failure> {
+        let at = self.waiting.insns.len();
+        self.add(empty, fill);
+        let encoded = self.waiting.insns[at].encode();
+        encoded.map(drop).map_err(|error| self.refuse(error))
     }
 
-    /// Adds an instruction that can be encoded.
-    fn add(&mut self, mut insn: Insn) {
-        let pops = std::mem::take(&mut self.pops[insn.module() as usize]);
-        let deps = insn.deps_mut();
-        (deps.pop_prev, deps.pop_next) = (pops.pop_prev, pops.pop_next);
-        self.waiting.insns.push(insn);
+    #[cold]
+    fn refuse(&mut self, error: FieldError) -> Failure {
+        self.waiting.insns.pop();
+        error.into()
+    }
+
+    /// Adds an instruction that can be encoded once it is complete. It is written where it stays: a copy would wait for
+    /// its fields.
+    #[inline]
+    fn add(&mut self, empty: Insn, fill: impl FnOnce(&mut Insn)) {
+        self.waiting.insns.push(empty);
+        if let Some(insn) = self.waiting.insns.last_mut() {
+            fill(insn);
+            let pops = std::mem::take(&mut self.pops[insn.module() as usize]);
+            let deps = insn.deps_mut();
+            (deps.pop_prev, deps.pop_next) = (pops.pop_prev, pops.pop_next);
+        }
     }
 
     /// Holds a kernel, which has that number from now on.
@@ -96,8 +109,8 @@ impl Queue {
         if let Some((emptied, first)) = held.resident
             && emptied == self.emptied
         {
-            let insn = held.kernel.insn(first);
-            self.add(insn);
+            let (insn, count) = (held.kernel.insn, held.kernel.uops.len());
+            self.add(insn, |insn| set_uops(insn, first, count));
             return Ok(());
         }
         let (depth, count) = (config.depth(MemType::Uop), held.kernel.uops.len());
@@ -121,7 +134,7 @@ impl Queue {
         let first = self.free as u16;
         self.free += count;
         held.resident = Some((self.emptied, first));
-        let insn = held.kernel.insn(first);
+        let insn = held.kernel.insn;
         let load = Load {
             mem: MemType::Uop,
             sram_base: first,
@@ -131,8 +144,8 @@ impl Queue {
             x_stride: count as u16,
             ..Load::default()
         };
-        self.add(load.into());
-        self.add(insn);
+        self.add(load.into(), |_| ());
+        self.add(insn, |insn| set_uops(insn, first, count));
         Ok(())
     }
 
@@ -205,9 +218,10 @@ impl Queue {
         Ok(Some(std::mem::take(&mut self.waiting)))
     }
 
-    /// Takes back the memory of what ran.
-    pub fn reuse(&mut self, mut run: Run) {
+    /// Takes back the memory of what ran: `insns` instructions, as many as are expected to come.
+    pub fn reuse(&mut self, mut run: Run, insns: usize) {
         run.insns.clear();
+        run.insns.reserve(insns);
         run.uops.clear();
         self.waiting = run;
     }

@@ -141,8 +141,9 @@ impl Thread {
         let Some(mut run) = run? else {
             return Ok(());
         };
+        let insns = run.insns.len();
         let ran = with_machine(|machine| self.run(machine, &mut run));
-        self.queue.reuse(run);
+        self.queue.reuse(run, insns);
         ran
     }
 
