@@ -18,9 +18,9 @@ mod library;
 mod library;
 
 mod composed;
-mod cubic;
 mod exact;
 mod gaps;
+pub(crate) mod interpolate;
 mod model;
 mod own;
 mod parts;

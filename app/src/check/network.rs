@@ -1,6 +1,6 @@
 //! What becomes of each node of a network: the device computes it, the host, or nothing does.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::error::Error as StdError;
 
 use serde_json::{Map, Value, json};
@@ -296,18 +296,30 @@ fn not_quantized(graph: &Graph, error: QuantizeError) -> Result<NetworkVerdict> 
 }
 
 /// The verdicts of a float graph's nodes, of those of its quantised form: this has the same nodes in
-/// the same order, but for roundings and for normalisations that joined a convolution.
+/// the same order, but for roundings, for normalisations and parts that joined others, and for biases of products.
 fn own(graph: &Graph, quantized: &Graph, verdicts: &[Verdict]) -> Vec<Verdict> {
+    let named = |node: &Node| (node.name.clone(), node.op.kind());
+    let names: HashSet<(String, &str)> = graph.nodes.iter().map(named).collect();
     let all = quantized.nodes.iter().zip(verdicts);
-    let mut judged = all.filter(|(node, _)| !is_rounding(node)).peekable();
+    let all = all.filter(|(node, _)| !is_rounding(node));
+    // What others were joined to is of another kind.
+    let (same, joined): (Vec<_>, Vec<_>) = all.partition(|(node, _)| names.contains(&named(node)));
+    let joined: HashMap<&str, &Verdict> = joined
+        .into_iter()
+        .map(|(node, v)| (&node.name[..], v))
+        .collect();
+    let mut judged = same.into_iter().peekable();
     let mut makers: HashMap<ValueId, usize> = HashMap::new();
     let mut own: Vec<Verdict> = Vec::with_capacity(graph.nodes.len());
     for node in &graph.nodes {
         let same = judged
             .next_if(|(other, _)| other.name == node.name && other.op.kind() == node.op.kind());
-        let before = || Some(own.get(*makers.get(node.inputs.first()?)?)?.clone());
-        let verdict = same.map(|(_, verdict)| verdict.clone());
-        let verdict = verdict.or_else(before).unwrap_or(Verdict::Device);
+        let same = same.map(|(_, verdict)| verdict);
+        let before = || own.get(*makers.get(node.inputs.first()?)?);
+        let verdict = same
+            .or_else(|| joined.get(&node.name[..]).copied())
+            .or_else(before);
+        let verdict = verdict.cloned().unwrap_or(Verdict::Device);
         makers.insert(node.output, own.len());
         own.push(verdict);
     }

@@ -16,6 +16,8 @@ const WORTH: f64 = 0.85;
 const LITTLE: f64 = 5e-3;
 /// Methods that are tried.
 const METHODS: [Method; 3] = [Method::Mse, Method::MinMax, Method::Percentile(99.999)];
+/// Zero points, the method, and whether to equalise.
+const CHOICES: usize = 3;
 /// Images on which layers are measured.
 const MEASURED: usize = 2;
 /// Nodes that are tried to be taken back, one after the other.
@@ -118,42 +120,45 @@ impl Search<'_> {
             ..quantizing.options
         };
         let mut best = self.tried(trial, &options, &Kept::new())?;
-        let mut least = best.comparison.loss();
         let mut tried = false;
-        let mut consider = |other: quantize::Options, options: &mut quantize::Options| {
-            tried = true;
-            let found = self.tried(trial, &other, &Kept::new())?;
-            if found.comparison.loss() < WORTH * best.comparison.loss() {
-                (best, *options) = (found, other);
-            }
-            Ok::<f64, Error>(best.comparison.loss())
-        };
-        if options.zero_points == ZeroPoints::Auto && least > LITTLE {
-            let zero_points = ZeroPoints::Asymmetric;
-            let other = quantize::Options {
-                zero_points,
-                ..options
-            };
-            least = consider(other, &mut options)?;
-        }
-        if may_equalize && least > LITTLE && self.calibrated.equalizes() {
-            self.calibrated
-                .equalize(self.calibration, &quantizing.options)?;
-            let other = quantize::Options {
-                equalize: true,
-                ..options
-            };
-            least = consider(other, &mut options)?;
-        }
-        let own = options.method;
-        let methods = METHODS.into_iter().filter(|method| *method != own);
-        for method in methods.filter(|_| quantizing.choose_method) {
-            if least > LITTLE {
-                let other = quantize::Options { method, ..options };
-                least = consider(other, &mut options)?;
+        // Whether equalised channels gain anything hangs on the method more than the other way round.
+        for choice in 0..CHOICES {
+            for other in self.others(choice, options) {
+                if best.comparison.loss() <= LITTLE || other == options {
+                    continue;
+                }
+                if other.equalize {
+                    self.calibrated
+                        .equalize(self.calibration, &quantizing.options)?;
+                }
+                tried = true;
+                let found = self.tried(trial, &other, &Kept::new())?;
+                if found.comparison.loss() < WORTH * best.comparison.loss() {
+                    (best, options) = (found, other);
+                }
             }
         }
         Ok((best, options, tried))
+    }
+
+    /// What there is of one of the choices, if it is left open, with options for all others.
+    fn others(&self, choice: usize, options: quantize::Options) -> Vec<quantize::Options> {
+        let given = self.quantizing;
+        let may_equalize = given.choose_equalize && given.options.equalize;
+        match choice {
+            0 if options.zero_points == ZeroPoints::Auto => vec![quantize::Options {
+                zero_points: ZeroPoints::Asymmetric,
+                ..options
+            }],
+            1 if given.choose_method => METHODS
+                .map(|method| quantize::Options { method, ..options })
+                .to_vec(),
+            2 if may_equalize && self.calibrated.equalizes() => vec![quantize::Options {
+                equalize: true,
+                ..options
+            }],
+            _ => Vec::new(),
+        }
     }
 
     fn tried(&self, trial: &Trial, options: &quantize::Options, kept: &Kept) -> Result<Tried> {

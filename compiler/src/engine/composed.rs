@@ -1,7 +1,7 @@
 //! Operators that the library lacks, written by others.
 
 use super::parts::{Parts, onnx};
-use super::{cubic, exact};
+use super::{exact, interpolate};
 use crate::graph::{Data, Graph, Node, OnnxAttribute, OnnxOp, Op, ValueId};
 use crate::qgraph::window::{Pads, Window};
 
@@ -12,8 +12,7 @@ const MAX_WINDOW: usize = 1024;
 pub(super) fn is_composed(graph: &Graph, node: &Node, op: &OnnxOp) -> bool {
     match op.kind {
         "Celu" | "GroupNormalization" | "LRN" | "Mish" | "Selu" => true,
-        // The library would interpolate linearly.
-        "Resize" => op.text("mode") == Some("cubic"),
+        "Resize" => interpolate::is_own(op),
         "BatchNormalization" => op.int("training_mode", 0) != 0,
         _ => exact::is_inexact(graph, node, op),
     }
@@ -38,7 +37,7 @@ pub(super) fn compose(graph: &mut Graph, node: &Node, op: &OnnxOp) -> Option<()>
         }
         "LRN" => parts.across_channels(x, op),
         "GroupNormalization" => parts.by_groups(x, op),
-        "Resize" => parts.cubic(x, op),
+        "Resize" => parts.interpolated(x, op),
         "BatchNormalization" if op.output == 0 => parts.by_channels(x, op),
         "BatchNormalization" => None,
         _ => exact::compose(&mut parts, x, op),
@@ -112,7 +111,7 @@ impl Parts<'_> {
     }
 
     /// Rows and columns by matrices of weights.
-    fn cubic(&mut self, x: ValueId, op: &OnnxOp) -> Option<()> {
+    fn interpolated(&mut self, x: ValueId, op: &OnnxOp) -> Option<()> {
         let &[batch, channels, h, w] = &self.shape[..] else {
             return None;
         };
@@ -137,11 +136,15 @@ impl Parts<'_> {
             }
             _ => return None,
         };
-        let across = cubic::weights(op, w, columns, right)?;
+        let across = interpolate::weights(op, w, columns, right)?;
         // A product with it from the right: `[input][output]`.
         let turned = (0..w * columns).map(|i| across[i % columns * w + i / columns]);
         let across = self.constant("across", &[w, columns], turned.collect());
-        let along = self.constant("along", &[rows, h], cubic::weights(op, h, rows, down)?);
+        let along = self.constant(
+            "along",
+            &[rows, h],
+            interpolate::weights(op, h, rows, down)?,
+        );
         let wide = vec![batch, channels, h, columns];
         let wide = self.shaped(onnx("MatMul", 2, vec![]), &[x, across], "wide", wide);
         self.last(onnx("MatMul", 2, vec![]), &[along, wide])

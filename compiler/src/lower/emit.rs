@@ -9,7 +9,7 @@ use vta_isa::{
 use vta_program::{Command, Kernel, KernelId, Layer, Symbol};
 
 use super::tokens::{Done, Tokens};
-use super::transfer::Transfer;
+use super::transfer::{Transfer, between};
 use super::{Fault, LowerError, Lowering};
 use crate::qgraph::lane::{LaneKind, LaneOp, LaneOperand};
 
@@ -211,7 +211,7 @@ impl<'l, 'a> Emitter<'l, 'a> {
                 dram_base: (from.base.tiles + dram) as u32,
                 y_size: size[0] as u16,
                 x_size: size[1] as u16,
-                x_stride: stride as u16,
+                x_stride: between(size, stride),
                 ..Load::default()
             };
             self.push(load.into(), Symbol::Buffer(from.base.buffer))?;
@@ -226,7 +226,7 @@ impl<'l, 'a> Emitter<'l, 'a> {
             dram_base: (to.base.tiles + to.dram) as u32,
             y_size: to.size[0] as u16,
             x_size: to.size[1] as u16,
-            x_stride: to.stride as u16,
+            x_stride: between(to.size, to.stride),
             ..Store::default()
         };
         self.push(store.into(), Symbol::Buffer(to.base.buffer))

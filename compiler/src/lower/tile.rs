@@ -21,6 +21,7 @@ use vta_isa::{Config, Gemm, Load, MemType};
 use vta_program::listing::ResidualBy;
 
 use super::groups::Groups;
+use super::transfer::strides;
 use crate::qgraph::window::Window;
 
 /// Bytes that the bus moves in a cycle, in estimates.
@@ -294,15 +295,11 @@ const PARTS: [[usize; 2]; 4] = [[2, 2], [2, 1], [1, 2], [1, 1]];
 
 /// Limits of instruction fields that no tile can avoid.
 fn check_limits(shape: &ConvShape) -> Result<(), String> {
-    for (name, value) in [
-        ("input columns", shape.input[1]),
-        ("output columns", shape.output[1]),
+    for (name, sides) in [
+        ("input columns", shape.input),
+        ("output columns", shape.output),
     ] {
-        let field = Load::FIELDS.x_stride;
-        if !field.fits(value) {
-            let most = field.max();
-            return Err(format!("{value} {name}; x_stride holds at most {most}"));
-        }
+        strides(sides, name)?;
     }
     Ok(())
 }

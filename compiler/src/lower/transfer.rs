@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use vta_isa::Load;
 use vta_program::BufferId;
 
 /// Where a tensor or a constant begins in memory: a buffer, and tiles of it in front.
@@ -105,6 +106,25 @@ impl Transfer {
     pub const fn at(self, sram: usize) -> Self {
         Self { sram, ..self }
     }
+}
+
+/// What an instruction steps by between rows, which fits where [`strides`] lets it. A row alone has no next one.
+pub(super) const fn between([rows, columns]: [usize; 2], stride: usize) -> u16 {
+    let is_far = rows == 1 && !Load::FIELDS.x_stride.fits(stride);
+    (if is_far { columns } else { stride }) as u16
+}
+
+/// Whether instructions can step from row to row of a tensor of rows and columns.
+///
+/// # Errors
+/// Columns that are more than the field holds, in words.
+pub(super) fn strides([rows, columns]: [usize; 2], what: &str) -> Result<(), String> {
+    let field = Load::FIELDS.x_stride;
+    if rows == 1 || field.fits(columns) {
+        return Ok(());
+    }
+    let most = field.max();
+    Err(format!("{columns} {what}; x_stride holds at most {most}"))
 }
 
 /// The fewest transfers for a box of tiles out of `[blocks][h][w]`. In the scratchpad they begin at `sram`, blocks

@@ -208,13 +208,8 @@ impl Import<'_> {
         if self.fused(node, &arguments, index)? {
             return Ok(());
         }
-        let condition = arguments.first().copied().flatten();
-        let condition = condition.and_then(|id| self.graph.values[id.0].data.as_ref());
-        if own && let Some(taken) = branch::taken(node, condition) {
-            return self.branch(node, taken);
-        }
-        if own && let Some(body) = branch::body(node) {
-            return self.unrolled(node, body, &arguments);
+        if own && self.structured(node, &arguments)? {
+            return Ok(());
         }
         let constant =
             |id: &Option<ValueId>| id.is_none_or(|id| self.graph.values[id.0].data.is_some());

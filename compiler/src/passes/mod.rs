@@ -26,9 +26,12 @@ pub use verdict::{Judged, Verdict, judged};
 /// A rewriting pass.
 pub type Pass = fn(&mut Net);
 
+/// The pass that gives the host what the device could compute.
+const TABLES: &str = "join-tables";
+
 /// The passes in order. `import` before them and `plan` after them change the representation.
 pub const PASSES: [(&str, Pass); 6] = [
-    ("join-tables", tables::join_tables),
+    (TABLES, tables::join_tables),
     ("join-channels", fuse::join_channels),
     ("merge-clamps", fuse::merge_clamps),
     ("fuse-residuals", fuse::fuse_residuals),
@@ -60,7 +63,10 @@ pub fn quantized_with(
     graph: &Graph,
     observe: &mut dyn FnMut(&str, &dyn Fn() -> String),
 ) -> Result<QGraph, PassError> {
-    planned(import::import(graph).net?, observe)
+    let net = import::import(graph).net?;
+    let planned = planned(net, &mut |name, net| observe(name, &|| net.to_string()))?;
+    observe("plan", &|| planned.to_string());
+    Ok(planned)
 }
 
 /// A network as its model says it, without fusions: what the values of one with them are compared with.
@@ -91,18 +97,13 @@ pub fn unfused(graph: &Graph) -> Result<Unfused, PassError> {
     })
 }
 
-/// The passes over a net, and the plan.
-fn planned(
-    mut net: Net,
-    observe: &mut dyn FnMut(&str, &dyn Fn() -> String),
-) -> Result<QGraph, PassError> {
-    observe("import", &|| net.to_string());
+/// The passes over a net, each of which `each` sees with its name, and the plan.
+fn planned(mut net: Net, each: &mut dyn FnMut(&str, &Net)) -> Result<QGraph, PassError> {
+    each("import", &net);
     for (name, pass) in PASSES {
         pass(&mut net);
         net.verify()?;
-        observe(name, &|| net.to_string());
+        each(name, &net);
     }
-    let planned = plan::plan(&net)?;
-    observe("plan", &|| planned.to_string());
-    Ok(planned)
+    plan::plan(&net)
 }

@@ -3,9 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::error::PassError;
-use super::net::NetOp;
-use super::{import, planned};
-use crate::graph::Graph;
+use super::net::{Net, NetOp};
+use super::{TABLES, import, planned};
+use crate::graph::{Graph, ValueId};
+use crate::operators::fields::Steps;
 use crate::qgraph::QGraph;
 
 /// What becomes of a node.
@@ -37,6 +38,8 @@ pub struct Judged {
 
 /// Why the host computes what the device could.
 const BETWEEN: &str = "operators of the host read it as floats";
+/// Why, where it is quicker.
+const TABLE: &str = "with what it reads it is a table of the host";
 
 /// Says of each node of a QDQ graph what becomes of it. The verdicts are those of
 /// [`quantized`](super::quantized), which reads the graph in the same way.
@@ -66,13 +69,56 @@ pub fn judged(graph: &Graph) -> Judged {
     for &index in &read.behind {
         verdicts[index] = Verdict::Behind;
     }
-    let network = read.net.and_then(|net| planned(net, &mut |_, _| {}));
+    let mut tables = BTreeSet::new();
+    let network = read.net.and_then(|net| {
+        planned(net, &mut |name, net| {
+            if name == TABLES {
+                tables = of_host(net)
+                    .filter(|name| on_device.contains(name))
+                    .collect();
+            }
+        })
+    });
+    give(graph, &tables, &on_device, &mut verdicts);
     if let Err(error) = &network {
         refuse(graph, error, &mut verdicts);
     }
     Judged {
         nodes: verdicts,
         network,
+    }
+}
+
+/// The names of all nodes that the host computes.
+fn of_host(net: &Net) -> impl Iterator<Item = String> {
+    let names = net.nodes.iter().filter_map(|node| match &node.op {
+        NetOp::Host { part, .. } => {
+            let inside = part.nodes.iter().map(|node| &node.name);
+            Some(inside.chain([&node.name]).cloned().collect::<Vec<_>>())
+        }
+        _ => None,
+    });
+    names.flatten()
+}
+
+/// Marks nodes in tables, and the activation functions that belong to them.
+fn give(
+    graph: &Graph,
+    tables: &BTreeSet<String>,
+    on_device: &BTreeSet<String>,
+    verdicts: &mut [Verdict],
+) {
+    let mut given: BTreeSet<ValueId> = BTreeSet::new();
+    for (node, verdict) in graph.nodes.iter().zip(verdicts) {
+        let of_given = || node.inputs.first().is_some_and(|id| given.contains(id));
+        let belongs = node.op.facts().steps == Steps::Activation
+            && !on_device.contains(&node.name)
+            && of_given();
+        if *verdict == Verdict::Device && (tables.contains(&node.name) || belongs) {
+            let reason = TABLE.to_owned();
+            *verdict = Verdict::Host { reason };
+            given.insert(node.output);
+        }
     }
 }
 

@@ -176,7 +176,7 @@ pub(super) fn beside_inputs(graph: &Graph, kept: &Kept) -> Vec<ValueId> {
 
 /// Whether a constant has one value for each channel of a product of matrices, or one for all: others are sums of
 /// their own.
-fn is_bias(constant: &Value, form: MatMulForm) -> bool {
+pub(super) fn is_bias(constant: &Value, form: MatMulForm) -> bool {
     let behind = match form {
         MatMulForm::Left => 1,
         MatMulForm::Right | MatMulForm::RightTransposed => 0,

@@ -4,7 +4,9 @@ use crate::common::{Rng, check, clamp, config, push, tensor, window, zero};
 use crate::parts::parts;
 use proptest::prelude::*;
 use vta_compiler::lower::{self, LowerOptions};
-use vta_compiler::qgraph::{LaneOp, QConv, QGraph, QOp, QPair, Window};
+use vta_compiler::qgraph::{
+    ChannelOf, LaneOp, QConv, QGraph, QOp, QPair, Spread, TensorId, Window,
+};
 use vta_compiler::reflect::Network;
 use vta_driver::{Layer, Program};
 use vta_isa::Config;
@@ -42,6 +44,53 @@ fn shape() -> impl Strategy<Value = Shape> {
                 })
             },
         )
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(5))]
+
+    /// More columns than an instruction can step by, where there is one row and none follows it: of a convolution with
+    /// and without a residual, a pool, and channels that become positions.
+    #[test]
+    fn rows_alone_may_be_longer_than_a_stride(
+        (wide, channels) in (1usize..3000, [1usize..10, 1usize..10]), (kernel, stride, pad) in (1usize..4, 1usize..3, 0usize..2),
+        kind in 0usize..4, c in 0usize..6, seed in any::<u64>(),
+    ) {
+        let (mut graph, mut rng) = (QGraph::default(), Rng(seed));
+        let ([ci, co], wide) = (channels, 65535 + wide);
+        let input = tensor(&mut graph, [ci, 1, wide]);
+        graph.inputs = vec![input];
+        let mut conv = |graph: &mut QGraph, input: TensorId, window: Window, residual| {
+            let [ci, _, w] = graph.tensors[input.0].chw;
+            let weights = rng.int8(co * ci * window.area()).into();
+            let epilogue = [vec![LaneOp::add((0..co as i32).collect::<Vec<_>>()), LaneOp::shr(6)], clamp()].concat();
+            let op = QOp::Conv(QConv { input, window, weights, residual, epilogue, dense: false, group: 1 });
+            let [h, w] = window.output(1, w).unwrap();
+            push(graph, op, [co, h, w])
+        };
+        let pads = [0, pad.min(kernel - 1), 0, 0].into();
+        let window = Window { kernel: [1, kernel], stride: [1, stride], dilation: [1, 1], pads };
+        let one = Window { kernel: [1, 1], stride: [1, 1], ..Window::whole([1, 1]) };
+        let first = conv(&mut graph, input, one, None);
+        let last = match kind {
+            0 => conv(&mut graph, first, window, None),
+            1 => conv(&mut graph, first, one, Some((first, vec![LaneOp::shl(3)]))),
+            2 => {
+                let [h, w] = window.output(1, wide).unwrap();
+                push(&mut graph, QOp::MaxPool { input: first, window, ops: vec![] }, [co, h, w])
+            }
+            _ => {
+                let of = |channel| Some(ChannelOf { input: 0, channel });
+                let spread = Spread { up: [1, 2], ..Spread::NONE };
+                let map = (0..co).chain((0..co).rev()).map(of).collect();
+                let op = QOp::Channels { inputs: vec![first], map, spread, gain: 1, ops: vec![] };
+                push(&mut graph, op, [co, 1, 2 * wide])
+            }
+        };
+        graph.outputs = vec![last];
+        check(&graph, &config(c), seed)?;
+        lower::compile(&graph, &config(c), &LowerOptions::default()).unwrap();
+    }
 }
 
 proptest! {
@@ -394,4 +443,42 @@ fn layers_describe_the_nodes_that_they_compute_and_so_do_bundles() {
     assert_eq!(program.layers[0].described(), joined);
     let bundle = Program::from_bytes(&program.to_bytes().unwrap()).unwrap();
     assert_eq!(bundle, program);
+}
+
+/// Two rows that long are refused, by whatever would step from one to the other.
+#[test]
+fn rows_that_are_longer_than_a_stride_are_refused_where_others_follow() {
+    for rows in [1, 2] {
+        let mut graph = QGraph::default();
+        let input = tensor(&mut graph, [1, rows, 65_536]);
+        graph.inputs = vec![input];
+        let window = Window::whole([1, 1]);
+        let ops = vec![];
+        let last = push(
+            &mut graph,
+            QOp::MaxPool { input, window, ops },
+            [1, rows, 65_536],
+        );
+        let conv = QOp::Conv(QConv {
+            input: last,
+            window,
+            weights: vec![1].into(),
+            residual: None,
+            epilogue: clamp(),
+            dense: false,
+            group: 1,
+        });
+        let last = push(&mut graph, conv, [1, rows, 65_536]);
+        graph.outputs = vec![last];
+        let made = lower::compile(&graph, &config(0), &LowerOptions::default());
+        let error = made
+            .err()
+            .map(|error| error.to_string())
+            .unwrap_or_default();
+        let refused = error
+            .matches("65536 columns; x_stride holds at most 65535")
+            .count()
+            + error.matches("65536 input columns; x_stride").count();
+        assert_eq!(refused, if rows == 1 { 0 } else { 2 }, "{error}");
+    }
 }

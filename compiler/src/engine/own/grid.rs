@@ -2,7 +2,7 @@
 
 use super::asked::Asked;
 use crate::engine::Tensor;
-use crate::engine::cubic::kernel;
+use crate::engine::interpolate::kernel;
 use crate::graph::Data;
 use crate::onnx::elements;
 

@@ -4,11 +4,11 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use vta_isa::{Gemm, Load};
+use vta_isa::Gemm;
 
 use super::super::emit::{Loops, Rect, uop};
 use super::super::stage::Sums;
-use super::super::transfer::{Area, Transfer};
+use super::super::transfer::{Area, Transfer, strides};
 use super::super::vector::lanes::Piece;
 use super::super::{Fault, LowerError};
 use super::Channels;
@@ -25,11 +25,9 @@ impl Channels<'_, '_> {
             [h, w]
         });
         let [input, [oh, ow]] = sizes;
-        let widest = (input[1] * spread.step[0]).max(ow);
-        if !Load::FIELDS.x_stride.fits(widest) {
-            let limit = Load::FIELDS.x_stride.max();
-            let reason = format!("{widest} columns; x_stride holds at most {limit}");
-            return Err(self.halves.e.fault(Fault::NoTile(reason)));
+        for sides in [[input[0], input[1] * spread.step[0]], [oh, ow]] {
+            let fits = strides(sides, "columns");
+            fits.map_err(|reason| self.halves.e.fault(Fault::NoTile(reason)))?;
         }
         let c = ow.min(most);
         // Rows of one phase lie as many tiles apart as an instruction can step.

@@ -3,12 +3,12 @@
 mod fold;
 mod window;
 
-use vta_isa::{Alu, AluOp, Load, MemType};
+use vta_isa::{Alu, AluOp, MemType};
 
 use super::super::emit::{Emitter, Rect};
 use super::super::lowering::Lowering;
 use super::super::stage::Stage;
-use super::super::transfer::{Area, Transfer, parts};
+use super::super::transfer::{Area, Transfer, parts, strides};
 use super::super::{Fault, LowerError};
 use super::tiles::{HALVES, Halves};
 use crate::qgraph::lane::LaneOp;
@@ -60,10 +60,9 @@ impl<'a> Lowering<'a> {
         if window.output(h, w) != Some([oh, ow]) || blocks != out_blocks {
             return Err(self.inconsistent(id, "the window doesn't fit"));
         }
-        let (field, columns) = (Load::FIELDS.x_stride, w.max(ow));
-        if !field.fits(columns) {
-            let reason = format!("{columns} columns; x_stride holds at most {}", field.max());
-            return Err(Fault::NoTile(reason).of(&node.name));
+        for sides in [[h, w], [oh, ow]] {
+            let fits = strides(sides, "columns");
+            fits.map_err(|reason| Fault::NoTile(reason).of(&node.name))?;
         }
         let half = self.config.depth(MemType::Acc) / HALVES;
         let multiplies = match &op {

@@ -1,5 +1,6 @@
 //! The most elements that operators give whose sizes stand in constants or attributes.
 
+use crate::engine::interpolate;
 use crate::graph::{Data, OnnxOp, Value};
 use crate::operators::elementwise::broadcast;
 use crate::operators::operator::{Bound, Given};
@@ -96,8 +97,10 @@ fn padded(x: &Value, pads: &[i64]) -> u64 {
 /// The elements of a Resize, by its sizes or factors.
 fn resized(given: &Given<'_>) -> Result<u64, String> {
     let x = given.value(0)?;
-    if !is_cubic_known(given.op, x) {
-        return Err("a cubic Resize of these attributes".to_owned());
+    if interpolate::is_own(given.op) && !is_known(given.op, x) {
+        return Err(
+            "a cubic Resize, or one over all that becomes a value, of these attributes".to_owned(),
+        );
     }
     let unknown = |what: &str| format!("its {what} isn't known before it runs");
     match (given.get(3), given.get(2)) {
@@ -160,16 +163,13 @@ pub(super) fn count(shape: &[usize]) -> u64 {
     shape.iter().fold(1u64, |n, &d| n.saturating_mul(d as u64))
 }
 
-/// Whether a Resize isn't cubic, or one that is known: over all rows and columns of a value with channels.
-fn is_cubic_known(op: &OnnxOp, x: &Value) -> bool {
-    let place = op.text("coordinate_transformation_mode");
+/// Whether a Resize is one by matrices: over all rows and columns of a value with channels.
+fn is_known(op: &OnnxOp, x: &Value) -> bool {
     let policy = op.text("keep_aspect_ratio_policy");
-    op.text("mode") != Some("cubic")
-        || x.shape.len() == 4
-            && place != Some("tf_crop_and_resize")
-            && policy.is_none_or(|policy| policy == "stretch")
-            && op.int("antialias", 0) == 0
-            && op.attribute("axes").is_none()
+    x.shape.len() == 4
+        && op.text("coordinate_transformation_mode") != Some("tf_crop_and_resize")
+        && policy.is_none_or(|policy| policy == "stretch")
+        && op.attribute("axes").is_none()
 }
 
 /// How many numbers a range has.

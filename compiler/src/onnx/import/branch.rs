@@ -1,46 +1,148 @@
-//! An If whose condition is a constant is the nodes of one of its branches; a Loop whose trips are known, those of its
-//! body as often as it runs.
+//! An If whose condition is a constant is the nodes of one of its branches, and another one those of both, of which a
+//! Where takes; a Loop whose trips are known, those of its body as often as it runs.
+
+mod scan;
 
 use super::order::{graphs, inner, node_error, read, sorted};
 use super::state::{Arguments, Import};
 use super::tensor::read_tensor;
-use crate::graph::{Data, ValueId};
+use crate::graph::{Data, Element, Node, Op, ValueId};
 use crate::onnx::{OnnxError, proto};
 
-/// The branch that a node takes; `None` for one that isn't known before it runs.
-pub(super) fn taken<'n>(
-    node: &'n proto::Node,
-    condition: Option<&Data>,
-) -> Option<&'n proto::Graph> {
-    let name = match condition? {
-        Data::Bool(values) if node.op_type == "If" && values.len() == 1 => {
-            if values[0] {
-                "then_branch"
-            } else {
-                "else_branch"
-            }
-        }
-        _ => return None,
-    };
-    part(node, name)
-}
-
-/// The body of a Loop.
-pub(super) fn body(node: &proto::Node) -> Option<&proto::Graph> {
-    part(node, "body").filter(|_| node.op_type == "Loop")
-}
+/// An If's branches: the one that is taken where its condition is true, and the other one.
+const BRANCHES: [&str; 2] = ["then_branch", "else_branch"];
 
 fn part<'n>(node: &'n proto::Node, name: &str) -> Option<&'n proto::Graph> {
     node.find(name)?.g.as_ref()
 }
 
+/// Nodes that some values make fail, so that they aren't computed where no one asks for them.
+fn may_fail(import: &Import<'_>, node: &Node) -> bool {
+    let computed = |id: &ValueId| import.graph.values[id.0].data.is_none();
+    let Op::Onnx(op) = &node.op else {
+        return false;
+    };
+    let by = op.place(1).and_then(|at| node.inputs.get(at));
+    by.is_some_and(computed)
+        && match op.kind {
+            "Gather" | "GatherElements" | "GatherND" | "ScatterElements" | "ScatterND" => true,
+            "Div" | "Mod" => import.graph.values[node.output.0].element != Element::F32,
+            _ => false,
+        }
+}
+
 impl Import<'_> {
-    /// Reads a branch in the place of its node, whose outputs' names its outputs get.
-    pub(super) fn branch(
+    /// Reads a node that has branches or a body, if it is one of those. Whether it was.
+    ///
+    /// # Errors
+    /// What isn't known before it runs, and errors of the nodes inside.
+    pub(super) fn structured(
         &mut self,
         node: &proto::Node,
-        branch: &proto::Graph,
-    ) -> Result<(), OnnxError> {
+        arguments: &Arguments,
+    ) -> Result<bool, OnnxError> {
+        match &node.op_type[..] {
+            "If" => {
+                let [Some(yes), Some(no)] = BRANCHES.map(|name| part(node, name)) else {
+                    return Err(node_error(node, "it lacks a branch".to_owned()));
+                };
+                let condition = arguments.first().copied().flatten();
+                let data = condition.and_then(|id| self.graph.values[id.0].data.as_ref());
+                match data {
+                    Some(Data::Bool(values)) if values.len() == 1 => {
+                        let taken = if values[0] { yes } else { no };
+                        self.branch(node, taken)?;
+                    }
+                    _ => self.both(node, [yes, no])?,
+                }
+            }
+            "Loop" | "Scan" => {
+                let body = part(node, "body");
+                let body = body.ok_or_else(|| node_error(node, "it has no body".to_owned()))?;
+                if node.op_type == "Loop" {
+                    self.unrolled(node, body, arguments)?;
+                } else {
+                    self.scanned(node, body, arguments)?;
+                }
+            }
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    /// Reads both branches, each of whose outputs is chosen as a run says.
+    ///
+    /// # Errors
+    /// Branches whose outputs differ in shape or type, and such as may fail where they aren't taken.
+    fn both(&mut self, node: &proto::Node, branches: [&proto::Graph; 2]) -> Result<(), OnnxError> {
+        let fail = |text: &str| {
+            let text = format!("which branch it takes depends on its input, and {text}");
+            node_error(node, text)
+        };
+        // What both read isn't dropped behind one of them.
+        self.keep(node);
+        let mut made = Vec::with_capacity(2);
+        for (branch, which) in branches.into_iter().zip(["then", "else"]) {
+            let nodes = self.graph.nodes.len();
+            made.push(self.inside(node, branch, which, |_| Ok(()))?);
+            let own = &self.graph.nodes[nodes..];
+            if let Some(own) = own.iter().find(|node| may_fail(self, node)) {
+                return Err(fail(&format!(
+                    "{} may fail in the one that it doesn't take",
+                    own.name
+                )));
+            }
+        }
+        for (at, output) in node
+            .output
+            .iter()
+            .enumerate()
+            .filter(|(_, name)| !name.is_empty())
+        {
+            let [Some(&yes), Some(&no)] = [0, 1].map(|which: usize| made[which].get(at)) else {
+                return Err(fail(&format!("no branch makes {output}")));
+            };
+            let [one, other] = [yes, no].map(|id| &self.graph.values[id.0]);
+            let is_open = [yes, no].iter().any(|id| self.open.contains(id));
+            if (&one.shape, one.element) != (&other.shape, other.element) || is_open {
+                return Err(fail(&format!(
+                    "its branches give {output} other shapes or types"
+                )));
+            }
+            let shape = one.shape.clone();
+            let mut input = vec![node.input[0].clone()];
+            for (id, which) in [(yes, "then"), (no, "else")] {
+                input.push(format!("{output}/{which}"));
+                self.alias(&input[input.len() - 1], id)?;
+            }
+            let choice = proto::Node {
+                input,
+                name: format!("{output}/Where"),
+                output: vec![output.clone()],
+                op_type: "Where".to_owned(),
+                ..proto::Node::default()
+            };
+            self.node(&choice, 0)?;
+            if self
+                .names
+                .get(output)
+                .is_none_or(|id| self.graph.values[id.0].shape != shape)
+            {
+                return Err(fail("its condition isn't one value"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Keeps what a node and its branches or body read, however often they do.
+    fn keep(&mut self, node: &proto::Node) {
+        for id in read(node).filter_map(|name| self.names.get(name)) {
+            self.budget.folded.remove(id);
+        }
+    }
+
+    /// Reads a branch in the place of its node, whose outputs' names its outputs get.
+    fn branch(&mut self, node: &proto::Node, branch: &proto::Graph) -> Result<(), OnnxError> {
         let first = self.graph.values.len();
         let made = self.enter(node, branch)?;
         for (output, id) in node.output.iter().zip(made) {
@@ -86,7 +188,7 @@ impl Import<'_> {
     ///
     /// # Errors
     /// Trips that aren't known before it runs, or too many.
-    pub(super) fn unrolled(
+    fn unrolled(
         &mut self,
         node: &proto::Node,
         body: &proto::Graph,
@@ -102,32 +204,54 @@ impl Import<'_> {
             return Err(fail("its body has other inputs or outputs".to_owned()));
         }
         // What trips share isn't dropped behind one of them.
-        for id in read(node).filter_map(|name| self.names.get(name)) {
-            self.budget.folded.remove(id);
-        }
+        self.keep(node);
         let stacks = node.output.get(count..).unwrap_or_default();
         let mut stacked = vec![Vec::new(); stacks.len()];
         let first = self.graph.values.len();
         let mut trip = 0;
         while on && trip < trips {
             self.budget.unroll(nodes).map_err(fail)?;
-            let made = self.trip(node, body, trip, &carried)?;
+            let made = self.inside(node, body, &trip.to_string(), |import| {
+                let own = Some(Data::I64(vec![trip]));
+                import.define(&body.input[0].name, vec![], own)?;
+                let own = Some(Data::Bool(vec![true]));
+                import.define(&body.input[1].name, vec![], own)?;
+                import.carry(&body.input[2..], &carried)
+            })?;
             on = self.known(node, made[0])? != 0;
             carried.copy_from_slice(&made[1..=count]);
-            for ((all, id), stack) in stacked.iter_mut().zip(&made[count + 1..]).zip(stacks) {
-                if !stack.is_empty() {
-                    let name = format!("{stack}.{trip}");
-                    self.alias(&name, *id)?;
-                    all.push(name);
-                }
-            }
+            self.gather(&mut stacked, &made[count + 1..], stacks, trip)?;
             trip += 1;
         }
         for (output, id) in node.output.iter().zip(carried) {
             self.give(output, id, first)?;
         }
         for (output, all) in stacks.iter().zip(stacked) {
-            self.stack(node, output, all)?;
+            self.stack(node, output, all, 0)?;
+        }
+        Ok(())
+    }
+
+    /// Gives values the names that a body has for them.
+    fn carry(&mut self, inputs: &[proto::ValueInfo], values: &[ValueId]) -> Result<(), OnnxError> {
+        let mut all = inputs.iter().zip(values);
+        all.try_for_each(|(input, id)| self.alias(&input.name, *id))
+    }
+
+    /// Adds what a trip makes to what others made, by names of their own.
+    fn gather(
+        &mut self,
+        stacked: &mut [Vec<String>],
+        made: &[ValueId],
+        stacks: &[String],
+        trip: i64,
+    ) -> Result<(), OnnxError> {
+        for ((all, id), stack) in stacked.iter_mut().zip(made).zip(stacks) {
+            if !stack.is_empty() {
+                let name = format!("{stack}.{trip}");
+                self.alias(&name, *id)?;
+                all.push(name);
+            }
         }
         Ok(())
     }
@@ -145,23 +269,18 @@ impl Import<'_> {
         })
     }
 
-    /// Reads a body once. Its names are forgotten, for the next time.
-    fn trip(
+    /// Reads a branch or body once, with what `given` defines. Its names are forgotten, for the next time; those of its
+    /// values and nodes end in `which`.
+    fn inside(
         &mut self,
         node: &proto::Node,
-        body: &proto::Graph,
-        trip: i64,
-        carried: &[ValueId],
+        part: &proto::Graph,
+        which: &str,
+        given: impl FnOnce(&mut Self) -> Result<(), OnnxError>,
     ) -> Result<Vec<ValueId>, OnnxError> {
         let (values, nodes) = (self.graph.values.len(), self.graph.nodes.len());
-        let own = Some(Data::I64(vec![trip]));
-        self.define(&body.input[0].name, vec![], own)?;
-        let own = Some(Data::Bool(vec![true]));
-        self.define(&body.input[1].name, vec![], own)?;
-        for (input, id) in body.input[2..].iter().zip(carried) {
-            self.alias(&input.name, *id)?;
-        }
-        let made = self.enter(node, body)?;
+        given(self)?;
+        let made = self.enter(node, part)?;
         for id in &made {
             self.budget.folded.remove(id);
         }
@@ -176,20 +295,21 @@ impl Import<'_> {
         }
         for value in &mut self.graph.values[values..] {
             self.names.remove(&value.name);
-            value.name = format!("{}.{trip}", value.name);
+            value.name = format!("{}.{which}", value.name);
         }
         for node in &mut self.graph.nodes[nodes..] {
-            node.name = format!("{}.{trip}", node.name);
+            node.name = format!("{}.{which}", node.name);
         }
         Ok(made)
     }
 
-    /// What each trip gave, one behind the other along a new first dimension.
+    /// What each trip gave, one behind the other along a new dimension.
     fn stack(
         &mut self,
         node: &proto::Node,
         output: &str,
         all: Vec<String>,
+        at: i64,
     ) -> Result<(), OnnxError> {
         if output.is_empty() {
             return Ok(());
@@ -197,10 +317,11 @@ impl Import<'_> {
         if all.is_empty() {
             return Err(node_error(node, "it never runs, and gives nothing".into()));
         }
-        let axis = |name: &str, kind, ints| proto::Attribute {
+        let axis = |name: &str, kind| proto::Attribute {
             name: name.to_owned(),
             kind,
-            ints,
+            i: at,
+            ints: vec![at],
             ..proto::Attribute::default()
         };
         let made = |kind: &str, input: Vec<String>, output: String, attribute| proto::Node {
@@ -214,11 +335,11 @@ impl Import<'_> {
         let mut rows = Vec::with_capacity(all.len());
         for name in all {
             let row = format!("{name}.row");
-            let axes = axis("axes", proto::ATTRIBUTE_INTS, vec![0]);
+            let axes = axis("axes", proto::ATTRIBUTE_INTS);
             self.node(&made("Unsqueeze", vec![name], row.clone(), axes), 0)?;
             rows.push(row);
         }
-        let along = axis("axis", proto::ATTRIBUTE_INT, vec![]);
+        let along = axis("axis", proto::ATTRIBUTE_INT);
         self.node(&made("Concat", rows, output.to_owned(), along), 0)
     }
 }

@@ -1,5 +1,7 @@
-//! Operators that onnxruntime's optimisation joins, written by those that they were made of.
+//! Operators that onnxruntime's optimisation joins, written by those that they were made of, and operators of ONNX
+//! that are others with some of their inputs constant.
 
+mod columns;
 mod weights;
 
 use super::state::{Arguments, Import};
@@ -15,8 +17,9 @@ impl Import<'_> {
         arguments: &Arguments,
         index: usize,
     ) -> Result<bool, OnnxError> {
-        let own = node.domain == "com.microsoft";
-        if !own && node.op_type != "SimplifiedLayerNormalization" {
+        let is_theirs = node.domain == "com.microsoft";
+        let is_own = matches!(&node.op_type[..], "SimplifiedLayerNormalization" | "Col2Im");
+        if !is_theirs && !(is_own && matches!(&node.domain[..], "" | "ai.onnx")) {
             return Ok(false);
         }
         let mut parts = Parts {
@@ -39,6 +42,7 @@ impl Import<'_> {
             "SimplifiedLayerNormalization" => parts.by_root_of_squares(0, 1, 0),
             "MatMulIntegerToFloat" => parts.integers(),
             "DynamicQuantizeMatMul" => parts.dynamic(),
+            "Col2Im" => self.columns(&mut parts, arguments)?,
             "MatMulNBits" => match self.unpacked(node, arguments)? {
                 Some(weights) => parts.with_weights(weights),
                 None => None,

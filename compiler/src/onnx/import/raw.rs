@@ -146,8 +146,9 @@ impl Import<'_> {
         mut arguments: Arguments,
     ) -> Result<Found<'n>, String> {
         let kind = match &node.op_type[..] {
-            // Before opset 10.
+            // Before opset 10 and 11.
             "Upsample" => "Resize",
+            "Scatter" => "ScatterElements",
             kind => kind,
         };
         let operator = find(&node.domain, kind).ok_or_else(|| refused::unknown(node))?;

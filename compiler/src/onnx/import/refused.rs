@@ -136,7 +136,6 @@ pub(super) fn unknown(node: &proto::Node) -> String {
             let domain = &node.domain;
             return format!("{UNKNOWN} (of {domain}): save the model with ONNX's own operators");
         }
-        "If" | "Scan" => "export the model with fixed shapes, so that no branch or loop is left",
         "Unique" => FOUND,
         _ => "cut the model before it",
     };

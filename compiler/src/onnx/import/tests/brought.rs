@@ -78,8 +78,34 @@ fn a_cubic_resize_is_cubic() {
     let all = (0..2).flat_map(|c| (0..10).flat_map(move |y| (0..12).map(move |x| (c, y, x))));
     let expected: Vec<f32> = all.map(|(c, y, x)| one(c, y, x)).collect();
     near(&run(&graph), &expected);
-    let error = resize(&[int("antialias", 1)]).unwrap_err().to_string();
-    assert!(error.contains("cubic"), "{error}");
+    let place = "coordinate_transformation_mode";
+    let error = resize(&[text(place, "tf_crop_and_resize")]).unwrap_err();
+    assert!(error.to_string().contains("cubic"), "{error}");
+}
+
+#[test]
+fn a_resize_that_counts_all_that_becomes_one_value_has_their_mean() {
+    let graph = Model::default()
+        .longs("to", &[1, 2, 5, 2])
+        .node(
+            "Resize",
+            &["x", "", "", "to"],
+            "y",
+            &[text("mode", "linear"), int("antialias", 1)],
+        )
+        .read(18)
+        .unwrap();
+    // Triangles of three columns on both sides of 1 and 4, cut off by the border value.
+    let one = |c: usize, y: usize, x: usize| {
+        let weight = |tap: i32| (1.0 - (tap as f32 - (1 + 3 * x) as f32).abs() / 3.0).max(0.0);
+        let value = |tap: i32| at(c, y, tap.clamp(0, 5) as usize);
+        (-3..9).map(|tap| weight(tap) * value(tap)).sum::<f32>() / 3.0
+    };
+    let rows = (0..2).flat_map(|c| (0..5).map(move |y| (c, y)));
+    let expected: Vec<f32> = rows
+        .flat_map(|(c, y)| [0, 1].map(|x| one(c, y, x)))
+        .collect();
+    near(&run(&graph), &expected);
 }
 
 #[test]
@@ -306,94 +332,6 @@ fn an_operator_may_leave_its_first_output_out() {
         row.iter().position(|v| *v == largest).unwrap() as f32
     });
     assert_eq!(run(&model.read(17).unwrap()), rows.collect::<Vec<_>>());
-}
-
-/// `a` of a body is taken times two and less the trip's number, and stacked before that.
-fn body(condition: &str) -> proto::Attribute {
-    let node = |op: &str, input: &[&str], output: &str| proto::Node {
-        input: input.iter().map(|name| (*name).to_owned()).collect(),
-        output: vec![output.to_owned()],
-        op_type: op.to_owned(),
-        name: output.to_owned(),
-        ..Default::default()
-    };
-    let to = proto::Attribute {
-        kind: proto::ATTRIBUTE_INT,
-        name: "to".to_owned(),
-        i: 1,
-        ..Default::default()
-    };
-    let cast = proto::Node {
-        attribute: vec![to],
-        ..node("Cast", &["trip"], "number")
-    };
-    let named = |name: &str| proto::ValueInfo {
-        name: name.to_owned(),
-        ..Default::default()
-    };
-    let graph = proto::Graph {
-        node: vec![
-            node("Less", &["trip", "last"], "below"),
-            node("Abs", &["x"], "some"),
-            node("Greater", &["some", "x"], "unknown"),
-            cast,
-            node("Mul", &["a", "doubled"], "more"),
-            node("Sub", &["more", "number"], "b"),
-            node("Identity", &["a"], "each"),
-        ],
-        input: ["trip", "on", "a"].map(named).into(),
-        output: [condition, "b", "each"].map(named).into(),
-        ..Default::default()
-    };
-    proto::Attribute {
-        name: "body".to_owned(),
-        g: Some(graph),
-        kind: 5,
-        ..Default::default()
-    }
-}
-
-fn looped(trips: &str, condition: &str) -> Model {
-    let mut model = Model::default()
-        .long("three", 3)
-        .long("many", i64::MAX)
-        .long("last", 4)
-        .floats("doubled", &[], vec![2.0])
-        .node("Relu", &["x"], "start", &[])
-        .node("Loop", &[trips, "", "start"], "end", &[body(condition)])
-        .node("ReduceSum", &["rows"], "sum", &[int("keepdims", 0)])
-        .node("Add", &["end", "sum"], "y", &[]);
-    model.0.node[1].output.push("rows".to_owned());
-    model
-}
-
-#[test]
-fn a_loop_whose_trips_are_known_is_its_body_as_often() {
-    for (trips, condition, count) in [("three", "on", 3), ("many", "below", 5), ("", "below", 5)] {
-        let graph = looped(trips, condition).read(17).unwrap();
-        let mut values: Vec<f32> = image().iter().map(|v| v.max(0.0)).collect();
-        let mut sum = 0.0;
-        for trip in 0..count {
-            sum += values.iter().sum::<f32>();
-            values.iter_mut().for_each(|v| *v = *v * 2.0 - trip as f32);
-        }
-        let expected: Vec<f32> = values.iter().map(|v| v + sum).collect();
-        let scale = expected.iter().fold(0f32, |m, v| m.max(v.abs()));
-        let ones = |all: &[f32]| all.iter().map(|v| v / scale).collect::<Vec<f32>>();
-        near(&ones(&run(&graph)), &ones(&expected));
-    }
-}
-
-#[test]
-fn loops_are_refused_with_the_reason() {
-    for (trips, condition, says) in [
-        ("many", "on", "unrolled, the model's loops have more than"),
-        ("three", "unknown", "depends on its input"),
-    ] {
-        let error = looped(trips, condition).read(17).unwrap_err().to_string();
-        assert!(error.contains("Loop"), "{error}");
-        assert!(error.contains(says), "{error}");
-    }
 }
 
 #[test]
