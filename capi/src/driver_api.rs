@@ -5,5 +5,6 @@ mod machine;
 mod memory;
 
 pub use calls::*;
-pub(crate) use calls::{told, with_machine};
+pub(crate) use calls::{told, told_each, with_machine};
 pub(crate) use machine::{Machine, only_tokens};
+pub(crate) use memory::Place;

@@ -13,6 +13,26 @@ pub fn caught<T>(otherwise: T, work: impl FnOnce() -> Result<T, Failure>) -> T {
     kept(work).unwrap_or(otherwise)
 }
 
+/// [`caught`] for functions that are called for each instruction: nothing that the work names is moved, and `tell` sees
+/// the failure first.
+pub fn caught_each<T>(
+    otherwise: T,
+    work: &impl Fn() -> Result<T, Failure>,
+    tell: impl FnOnce(Failure) -> Failure,
+) -> T {
+    match catch_unwind(AssertUnwindSafe(work)) {
+        Ok(Ok(done)) => done,
+        Ok(Err(failure)) => {
+            kept_failure(tell(failure));
+            otherwise
+        }
+        Err(panic) => {
+            kept_failure(tell(of_panic(panic)));
+            otherwise
+        }
+    }
+}
+
 /// [`caught`] for functions that give a status.
 pub fn status(work: impl FnOnce() -> Result<(), Failure>) -> Status {
     kept(work).err().unwrap_or(Status::Ok)
@@ -21,14 +41,18 @@ pub fn status(work: impl FnOnce() -> Result<(), Failure>) -> Status {
 fn kept<T>(work: impl FnOnce() -> Result<T, Failure>) -> Result<T, Status> {
     // What a panic leaves half done lies behind locks and handles that the work itself looks after.
     let done = catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| Err(of_panic(panic)));
-    done.map_err(|failure| {
-        let status = failure.status;
-        last::keep(failure);
-        status
-    })
+    done.map_err(kept_failure)
+}
+
+#[cold]
+fn kept_failure(failure: Failure) -> Status {
+    let status = failure.status;
+    last::keep(failure);
+    status
 }
 
 /// A panic in words. Letting go of what it carried may panic once more, which ends here.
+#[cold]
 fn of_panic(panic: Box<dyn Any + Send>) -> Failure {
     let told = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
     let told = told.or_else(|| panic.downcast_ref::<String>().cloned());

@@ -2,6 +2,8 @@
 
 mod calls;
 mod kernel;
+mod known;
 mod queue;
+mod thread;
 
 pub use calls::*;

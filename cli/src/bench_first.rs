@@ -39,7 +39,7 @@ struct Row {
     insns: u64,
     macs: u64,
     first: Vec<f64>,
-    /// The second run: a short program is planned before it, a long one meanwhile.
+    /// The second run: of programs whose plan is worth it by then a short one is planned before it, a long one meanwhile.
     second: Vec<f64>,
     known: Vec<f64>,
     /// The device alone, the first time.

@@ -58,7 +58,7 @@ pub struct LayerMark {
 /// Resolved instructions, ready to run: FINISH is the last.
 #[derive(Clone, Debug)]
 pub struct Batch {
-    /// The encoded words as they lie in DRAM.
+    /// The encoded words as they lie in DRAM; none may be given to a device that doesn't fetch them.
     pub words: Vec<u128>,
     /// The same, decoded.
     pub insns: Vec<Insn>,
@@ -133,9 +133,14 @@ impl RunReport {
             traffic: Traffic::of(insns.get(mark.first_insn..end).unwrap_or(&[]), config),
             ..MarkReport::default()
         };
+        let reports: Vec<_> = marks.iter().zip(ends).map(report).collect();
+        // Marks follow each other, so that what precedes the first is all that they leave out.
+        let before = marks.first().map_or(insns.len(), |mark| mark.first_insn);
+        let mut traffic = Traffic::of(insns.get(..before).unwrap_or(insns), config);
+        reports.iter().for_each(|mark| traffic.add(&mark.traffic));
         Self {
-            traffic: Traffic::of(insns, config),
-            marks: marks.iter().zip(ends).map(report).collect(),
+            traffic,
+            marks: reports,
             ..Self::default()
         }
     }
@@ -256,6 +261,11 @@ pub trait Device: Send + Sync {
             // with it.
             Lane::Compute | Lane::Copy => self.submit(work),
         }
+    }
+
+    /// Whether it reads a batch's words: from its memory, where they must lie, or from the batch itself.
+    fn fetches(&self) -> bool {
+        true
     }
 
     /// What the device counted since it was opened; `None` from devices that launch nothing.

@@ -44,7 +44,7 @@ pub use error::{DriverError, TimelineError};
 pub use flat::{FLAT_MAGIC, FLAT_VERSION, FlatCut, FlatError, flat_image};
 pub use memory::{
     AllocError, Allocations, Allocator, DeviceMemory, Footprints, Lent, MemoryError, OtherBytes,
-    Span,
+    Span, pages,
 };
 pub use queue::{CommandQueue, QueueLimits, RecordedBatch, Recording};
 pub use session::{MultiSession, Pipeline, RunOutput, Session};

@@ -16,7 +16,7 @@ pub use self::allocations::Allocations;
 pub use self::error::MemoryError;
 pub(crate) use self::host_bytes::HostBytes;
 pub use self::lending::{Lent, OtherBytes};
-pub use self::regions::Footprints;
+pub use self::regions::{Footprints, pages};
 
 /// Bytes of a device's DRAM. Regions are zero when mapped and accesses never cross them.
 ///

@@ -82,6 +82,7 @@ impl Field {
     ///
     /// # Errors
     /// [`FieldError`] when the field is too narrow for them.
+    #[inline]
     pub const fn put(&self, bits: u64) -> Result<u128, FieldError> {
         if bits > self.max() {
             return Err(FieldError {
@@ -194,11 +195,10 @@ macro_rules! layout {
             ///
             /// # Errors
             /// [`FieldError`](crate::FieldError) for the first whose value doesn't fit.
+            #[inline]
             pub(crate) fn pack(&self) -> Result<u128, $crate::FieldError> {
-                let mut word = 0;
-                for (field, value) in self.values() {
-                    word |= field.put(value)?;
-                }
+                let word = 0;
+                $( let word = word | Self::FIELDS.$field.put(self.$field as u64)?; )*
                 Ok(word)
             }
 

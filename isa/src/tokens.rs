@@ -188,6 +188,24 @@ const fn neighbours(module: Module) -> [Option<(Edge, Edge)>; 2] {
     }
 }
 
+/// By module, left and right: where it pops and where it pushes. Without a neighbour there is no flag, and any queue
+/// will do.
+const QUEUES: [[[usize; 2]; 2]; 3] = {
+    let (mut queues, mut at) = ([[[0; 2]; 2]; 3], 0);
+    while at < Module::ALL.len() {
+        let module = Module::ALL[at];
+        let mut side = 0;
+        while side < 2 {
+            if let Some((pop, push)) = neighbours(module)[side] {
+                queues[module as usize][side] = [pop as usize, push as usize];
+            }
+            side += 1;
+        }
+        at += 1;
+    }
+    queues
+};
+
 /// The queues that an instruction of a module pops, `pop_prev` first.
 pub fn pops(module: Module, deps: Deps) -> impl Iterator<Item = Edge> {
     let [prev, next] = neighbours(module);
@@ -237,9 +255,7 @@ pub fn run_in_token_order<E: From<TokenError>>(
     while left > 0 {
         let before = left;
         for module in Module::ALL {
-            // Without a neighbour there is no flag, and any queue will do.
-            let [[pop_prev, push_prev], [pop_next, push_next]] = neighbours(module)
-                .map(|edges| edges.map_or([0; 2], |(pop, push)| [pop as usize, push as usize]));
+            let [[pop_prev, push_prev], [pop_next, push_next]] = QUEUES[module as usize];
             while let Some(index) = queues.head(module) {
                 let insn = &insns[index];
                 let deps = insn.deps();
@@ -285,7 +301,12 @@ impl Queues {
         for (index, insn) in insns.iter().enumerate() {
             let module = insn.module();
             let ends = matches!(insn, Insn::Finish(_));
-            sound &= stray_flag(module, insn.deps()).is_none();
+            let deps = insn.deps();
+            sound &= match module {
+                Module::Load => !(deps.pop_prev || deps.push_prev),
+                Module::Compute => true,
+                Module::Store => !(deps.pop_next || deps.push_next),
+            };
             sound &= ends == (index + 1 == insns.len());
             let tail = std::mem::replace(&mut tails[module as usize], index as u32);
             match next.get_mut(tail as usize) {

@@ -100,5 +100,6 @@ impl SimDevice {
             },
             runner,
         )
+        .without_words()
     }
 }

@@ -46,7 +46,7 @@ void VTABufferFree(void *buffer);
 void VTABufferCopy(const void *from, size_t from_offset, void *to, size_t to_offset, size_t size,
                    int kind_mask);
 
-/* The handle of this thread, valid until the thread ends; NULL if the device can't be opened. */
+/* The handle of this thread, valid in it alone, until it ends; NULL if the device can't be opened. */
 VTACommandHandle VTATLSCommandHandle(void);
 
 /* Where the host finds a buffer; NULL if it is none. */

@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::machine::{Machine, Stats};
-use crate::error::{Failure, caught};
+use crate::error::{Failure, caught, caught_each};
 use crate::raw;
 
 /// Failures that standard error is told of; `vta_last_error` is told of all.
@@ -72,21 +72,35 @@ pub(crate) fn told<T>(
     otherwise: T,
     work: impl FnOnce() -> Result<T, Failure>,
 ) -> T {
-    static TOLD: AtomicU32 = AtomicU32::new(0);
     caught(otherwise, || {
-        work().map_err(|failure| {
-            let text = format!("{function}: {}", failure.text);
-            let number = TOLD.fetch_add(1, Ordering::Relaxed);
-            if number < MOST_TOLD {
-                // Nobody may read it, or its disk be full.
-                let _ = writeln!(stderr(), "libvta: {text}");
-            } else if number == MOST_TOLD {
-                let more = "libvta: further failures are told by vta_last_error alone";
-                let _ = writeln!(stderr(), "{more}");
-            }
-            Failure { text, ..failure }
-        })
+        work().map_err(|failure| tell(function, failure))
     })
+}
+
+/// [`told`] for functions that are called for each instruction.
+#[inline]
+pub(crate) fn told_each<T>(
+    function: &str,
+    otherwise: T,
+    work: &impl Fn() -> Result<T, Failure>,
+) -> T {
+    caught_each(otherwise, work, |failure| tell(function, failure))
+}
+
+/// Tells standard error; the failure with the function's name.
+#[cold]
+fn tell(function: &str, failure: Failure) -> Failure {
+    static TOLD: AtomicU32 = AtomicU32::new(0);
+    let text = format!("{function}: {}", failure.text);
+    let number = TOLD.fetch_add(1, Ordering::Relaxed);
+    if number < MOST_TOLD {
+        // Nobody may read it, or its disk be full.
+        let _ = writeln!(stderr(), "libvta: {text}");
+    } else if number == MOST_TOLD {
+        let more = "libvta: further failures are told by vta_last_error alone";
+        let _ = writeln!(stderr(), "{more}");
+    }
+    Failure { text, ..failure }
 }
 
 #[unsafe(no_mangle)]

@@ -10,9 +10,8 @@ use vta_app::Target;
 use vta_app::device::Setup;
 use vta_app::options::ConfigSource;
 use vta_driver::{
-    Allocations, Batch, Device, Footprints, LayerMark, PhysAddr, Traffic, Work, WorkDone,
+    Allocations, Batch, Device, Footprints, LayerMark, PhysAddr, Traffic, Work, WorkDone, pages,
 };
-use vta_isa::resolve::merge;
 use vta_isa::tokens::{Edge, TokenError, pops, pushes, run_in_token_order};
 use vta_isa::{Config, Deps, INSN_BYTES, Insn, Load, MemType, Module, Store};
 
@@ -49,15 +48,16 @@ impl Stats {
 
 /// A stream that ran, which is recognised when it comes again.
 struct Stream {
-    /// The words as the caller wrote them.
+    /// The words as the caller wrote them; none of a stream that came as instructions.
     words: Vec<u128>,
     addr: u32,
     /// Tokens that stand before it.
     tokens: [u32; 4],
+    /// How many instructions of the batch give them.
+    before: usize,
     batch: Arc<Batch>,
-    /// What it writes.
+    /// The pages that it writes to.
     stores: Vec<Range<u64>>,
-    traffic: Traffic,
     /// Keeps the batch's words in device memory, where they aren't the caller's.
     _staged: Option<Allocations>,
 }
@@ -160,27 +160,34 @@ impl Machine {
     /// Instructions that aren't there or aren't any, and what the device refuses: the token queues are empty
     /// afterwards.
     pub fn run(&mut self, addr: u32, count: u32) -> Result<(), Failure> {
-        let ran = self.try_run(addr, count);
-        if ran.is_err() {
-            self.tokens = [0; 4];
-        }
-        ran
+        let stream = self.stream(addr, count);
+        self.run_found(stream)
     }
 
-    fn try_run(&mut self, addr: u32, count: u32) -> Result<(), Failure> {
-        if count > MOST_INSNS {
-            let text = format!("{count} instructions are more than the {MOST_INSNS} of one run");
-            return Err(Failure::input(text));
+    /// Runs instructions, whose words needn't lie anywhere. They are left to the caller if they ran before.
+    ///
+    /// # Errors
+    /// As [`Self::run`].
+    pub fn run_insns(&mut self, insns: &mut Vec<Insn>) -> Result<(), Failure> {
+        let kept =
+            self.kept(|s| s.words.is_empty() && s.batch.insns.get(s.before..) == Some(&*insns));
+        let stream = match kept {
+            Some(stream) => Ok(stream),
+            None => self.new_stream(Vec::new(), std::mem::take(insns), None),
+        };
+        self.run_found(stream)
+    }
+
+    fn run_found(&mut self, stream: Result<Stream, Failure>) -> Result<(), Failure> {
+        let ran = stream.and_then(|stream| self.run_stream(&stream).map(|()| stream));
+        match ran {
+            // One that failed may run with tokens that it lacked, and isn't kept.
+            Ok(stream) => self.streams.push_back(stream),
+            Err(failure) => {
+                self.tokens = [0; 4];
+                return Err(failure);
+            }
         }
-        let bytes = self
-            .memory
-            .at_phys(addr, u64::from(count) * INSN_BYTES as u64)?;
-        let (words, _) = bytes.as_chunks::<INSN_BYTES>();
-        let words = words.iter().map(|word| u128::from_le_bytes(*word));
-        let stream = self.stream(addr, words.collect())?;
-        self.run_stream(&stream)?;
-        // One that failed may run with tokens that it lacked, and isn't kept.
-        self.streams.push_back(stream);
         if self.streams.len() > KEPT_STREAMS {
             self.streams.pop_front();
         }
@@ -199,7 +206,7 @@ impl Machine {
             return Err(Failure::internal("a run gave no report"));
         };
         pulled?;
-        self.stats.0.add(&stream.traffic);
+        self.stats.0.add(&report.traffic);
         self.tokens = std::array::from_fn(|at| {
             let left = self.tokens[at].saturating_sub(stream.tokens[at]);
             left.saturating_add(report.leftover_tokens[at])
@@ -207,17 +214,25 @@ impl Machine {
         Ok(())
     }
 
-    /// What to run for these words: known, or decoded.
-    fn stream(&mut self, addr: u32, words: Vec<u128>) -> Result<Stream, Failure> {
-        let kept = self.streams.iter().position(|s| {
-            let enough = s
-                .tokens
-                .iter()
-                .zip(self.tokens)
-                .all(|(need, have)| *need <= have);
-            s.addr == addr && enough && s.words == words
+    /// A stream that ran before and has the tokens that it takes.
+    fn kept(&mut self, same: impl Fn(&Stream) -> bool) -> Option<Stream> {
+        let found = self.streams.iter().position(|s| {
+            let mut tokens = s.tokens.iter().zip(self.tokens);
+            tokens.all(|(need, have)| *need <= have) && same(s)
         });
-        if let Some(stream) = kept.and_then(|at| self.streams.remove(at)) {
+        found.and_then(|at| self.streams.remove(at))
+    }
+
+    /// What to run for the words at an address: known, or decoded.
+    fn stream(&mut self, addr: u32, count: u32) -> Result<Stream, Failure> {
+        if count > MOST_INSNS {
+            let text = format!("{count} instructions are more than the {MOST_INSNS} of one run");
+            return Err(Failure::input(text));
+        }
+        let size = u64::from(count) * INSN_BYTES as u64;
+        let (words, _) = self.memory.at_phys(addr, size)?.as_chunks::<INSN_BYTES>();
+        let words: Vec<u128> = words.iter().map(|w| u128::from_le_bytes(*w)).collect();
+        if let Some(stream) = self.kept(|s| s.addr == addr && s.words == words) {
             return Ok(stream);
         }
         let insns = words.iter().enumerate().map(|(index, word)| {
@@ -225,57 +240,70 @@ impl Machine {
             Insn::decode(*word).map_err(wrong)
         });
         let insns = insns.collect::<Result<Vec<_>, _>>()?;
-        let config = self.config().clone();
+        self.new_stream(words, insns, Some(addr))
+    }
+
+    /// A stream of instructions whose words lie at an address, if they lie anywhere.
+    fn new_stream(
+        &mut self,
+        words: Vec<u128>,
+        insns: Vec<Insn>,
+        addr: Option<u32>,
+    ) -> Result<Stream, Failure> {
+        let config = self.config();
         let rows = insns.iter().filter(|i| matches!(i, Insn::Store(_)));
-        let rows = rows.filter_map(|i| i.dram_rows(&config));
-        let mut stores: Vec<Range<u64>> = rows.map(|rows| rows.span()).collect();
-        merge(&mut stores);
-        let traffic = Traffic::of(&insns, &config);
+        let stores = pages(rows.filter_map(|i| i.dram_rows(config)).map(|r| r.span()));
         let tokens = needed(&insns, self.tokens);
+        let fetches = self.device.fetches();
         let mut batch = Batch {
-            words: words.clone(),
+            words: if fetches { words.clone() } else { Vec::new() },
             insns,
-            insn_addr: PhysAddr(addr),
+            insn_addr: PhysAddr(addr.unwrap_or_default()),
             marks: Vec::new(),
         };
-        let staged = match tokens {
-            [0, 0, 0, 0] => None,
-            _ => Some(self.before(&mut batch, tokens)?),
+        let count = batch.insns.len();
+        let staged = match (tokens, addr) {
+            ([0, 0, 0, 0], Some(_)) => None,
+            _ => self.before(&mut batch, tokens)?,
         };
+        let before = batch.insns.len() - count;
         batch.marks = vec![LayerMark {
             name: "run".to_owned(),
             first_insn: 0,
         }];
         Ok(Stream {
             words,
-            addr,
+            addr: addr.unwrap_or_default(),
             tokens,
+            before,
             batch: Arc::new(batch),
             stores,
-            traffic,
             _staged: staged,
         })
     }
 
-    /// Puts instructions before a batch that give these tokens: a device starts with empty queues.
-    fn before(&self, batch: &mut Batch, tokens: [u32; 4]) -> Result<Allocations, Failure> {
+    /// Puts instructions before a batch that give these tokens, since a device starts with empty queues, and its words
+    /// into memory, where the device fetches them from.
+    fn before(&self, batch: &mut Batch, tokens: [u32; 4]) -> Result<Option<Allocations>, Failure> {
         let mut insns = Vec::new();
         for (edge, count) in Edge::ALL.into_iter().zip(tokens) {
             let mut deps = Deps::NONE;
             *edge.push(&mut deps) = true;
             insns.extend((0..count).map(|_| only_tokens(edge.producer(), deps)));
         }
-        let words = insns.iter().map(Insn::encode);
-        let words = words.collect::<Result<Vec<_>, _>>()?;
         batch.insns.splice(0..0, insns);
-        batch.words.splice(0..0, words);
+        if !self.device.fetches() {
+            return Ok(None);
+        }
+        let words = batch.insns.iter().map(Insn::encode);
+        batch.words = words.collect::<Result<Vec<_>, _>>()?;
         let bytes: Vec<u8> = batch.words.iter().flat_map(|w| w.to_le_bytes()).collect();
         let mut staged = Allocations::new(Arc::clone(&self.device));
         let addr = staged.alloc(bytes.len() as u64, INSN_BYTES as u64)?;
         let data = bytes.into();
         self.device.submit(Work::Write { addr, data })?.wait()?;
         batch.insn_addr = addr;
-        Ok(staged)
+        Ok(Some(staged))
     }
 }
 
@@ -301,8 +329,11 @@ pub(crate) fn only_tokens(module: Module, deps: Deps) -> Insn {
 /// Which of the tokens that are left a stream takes: none that it can do without, since a module that finds a
 /// token of an earlier run may start too soon. A stream that can't run alone gets what it lacks in its own order.
 fn needed(insns: &[Insn], left: [u32; 4]) -> [u32; 4] {
+    if left == [0; 4] {
+        return [0; 4];
+    }
     let alone = run_in_token_order(insns, |_, _| Ok::<(), TokenError>(()));
-    if left == [0; 4] || !matches!(alone, Err(TokenError::Deadlock { .. })) {
+    if !matches!(alone, Err(TokenError::Deadlock { .. })) {
         return [0; 4];
     }
     let (mut there, mut need) = ([0u32; 4], [0u32; 4]);

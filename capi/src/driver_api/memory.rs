@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use memmap2::MmapMut;
 use vta_driver::{Allocations, Device, PAGE_BYTES, PhysAddr, Work, WorkDone};
@@ -23,6 +24,25 @@ struct Buffer {
     known: bool,
     phys: u32,
     _allocation: Allocations,
+}
+
+/// Where a buffer lies, as long as none is freed.
+#[derive(Clone, Debug, Default)]
+pub struct Place {
+    host: Range<usize>,
+    phys: u32,
+    freed: usize,
+}
+
+/// How many buffers were freed.
+static FREED: AtomicUsize = AtomicUsize::new(0);
+
+impl Place {
+    /// The address on the device of a byte of the host, if the buffer is still there and has it.
+    pub fn phys(&self, at: usize) -> Option<u32> {
+        let holds = self.host.contains(&at) && self.freed == FREED.load(Ordering::Acquire);
+        holds.then(|| self.phys + (at - self.host.start) as u32)
+    }
 }
 
 /// All buffers, by the host's address.
@@ -65,7 +85,10 @@ impl Memory {
     /// No buffer begins there.
     pub fn free(&mut self, at: usize) -> Result<(), Failure> {
         match self.buffers.remove(&at) {
-            Some(_) => Ok(()),
+            Some(_) => {
+                FREED.fetch_add(1, Ordering::Release);
+                Ok(())
+            }
             None => Err(Failure::usage(match self.find(at) {
                 Some((offset, _)) => {
                     format!("{at:#x} is {offset} bytes into a buffer, which is freed by its first")
@@ -80,6 +103,20 @@ impl Memory {
         let (start, buffer) = self.buffers.range(..=at).next_back()?;
         let offset = at - start;
         (offset < buffer.host.len()).then_some((offset, buffer))
+    }
+
+    /// Where the buffer of a byte of the host lies.
+    ///
+    /// # Errors
+    /// It is in no buffer.
+    pub fn place(&self, at: usize) -> Result<Place, Failure> {
+        let (offset, buffer) = self.find(at).ok_or_else(|| outside(at, 1))?;
+        let start = at - offset;
+        Ok(Place {
+            host: start..start + buffer.host.len(),
+            phys: buffer.phys,
+            freed: FREED.load(Ordering::Acquire),
+        })
     }
 
     /// The address on the device of a byte of the host.
@@ -164,32 +201,48 @@ impl Memory {
         self.each(spans, |buffer, range| buffer.pull(device, range))
     }
 
-    /// Does something with what of spans of the device's addresses lies in buffers.
+    /// Does something with the chunks of buffers that spans of the device's addresses touch, which are disjoint and
+    /// ascend: neighbouring chunks are one range.
     fn each(
         &mut self,
         spans: &[Range<u64>],
         work: impl Fn(&mut Buffer, Range<usize>) -> Result<(), Failure>,
     ) -> Result<(), Failure> {
         for buffer in self.buffers.values_mut() {
-            for span in spans {
-                if let Some(range) = buffer.part(span) {
-                    work(buffer, range)?;
+            let (first, size) = (u64::from(buffer.phys), buffer.host.len());
+            let touching = spans.partition_point(|span| span.end <= first);
+            let mut together = 0..0;
+            for part in spans[touching..]
+                .iter()
+                .map_while(|span| chunks(first, size, span))
+            {
+                if part.start > together.end {
+                    let before = std::mem::replace(&mut together, part);
+                    if !before.is_empty() {
+                        work(buffer, before)?;
+                    }
+                } else {
+                    together.end = part.end.max(together.end);
                 }
+            }
+            if !together.is_empty() {
+                work(buffer, together)?;
             }
         }
         Ok(())
     }
 }
 
-impl Buffer {
-    /// What of a span of the device's addresses lies in the buffer.
-    fn part(&self, span: &Range<u64>) -> Option<Range<usize>> {
-        let first = u64::from(self.phys);
-        let start = span.start.max(first);
-        let end = span.end.min(first + self.host.len() as u64);
-        (start < end).then(|| (start - first) as usize..(end - first) as usize)
-    }
+/// The chunks of a buffer, of so many bytes from the device's address `first` on, that a span touches; `None` if it
+/// begins behind the buffer.
+fn chunks(first: u64, size: usize, span: &Range<u64>) -> Option<Range<usize>> {
+    let start = span.start.saturating_sub(first) as usize;
+    let end = (span.end.saturating_sub(first) as usize).min(size);
+    let whole = start / CHUNK_BYTES * CHUNK_BYTES..end.next_multiple_of(CHUNK_BYTES).min(size);
+    (start < size).then_some(whole)
+}
 
+impl Buffer {
     fn push(&mut self, device: &dyn Device, range: Range<usize>) -> Result<(), Failure> {
         if !self.known {
             self.write(device, 0..self.host.len())?;
@@ -235,6 +288,11 @@ impl Buffer {
         let known = self.device[range].chunks_mut(CHUNK_BYTES);
         for ((host, known), found) in host.zip(known).zip(found.chunks(CHUNK_BYTES)) {
             if *known == *found {
+                continue;
+            }
+            if *host == *known {
+                host.copy_from_slice(found);
+                known.copy_from_slice(found);
                 continue;
             }
             for ((host, known), found) in host.iter_mut().zip(known).zip(found) {

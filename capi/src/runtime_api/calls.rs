@@ -7,225 +7,25 @@
 )]
 
 use std::cell::RefCell;
-use std::collections::{BTreeMap, HashMap};
 use std::ffi::{c_int, c_void};
-use std::io::{Write, stderr};
 use std::ptr;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
-use vta_isa::{AluOp, AluOperand, Config, INSN_BYTES, Insn, Load, MemType, Module, Store};
+use vta_isa::{AluOp, AluOperand, Insn, Load, MemType, Module, Store};
 
 use super::kernel::{Kernel, Kind, Loop, Recording};
-use super::queue::{Queue, Run};
-use crate::driver_api::{Machine, told, with_machine};
+use super::known::{self, Key};
+use super::thread::{Thread, end, of_handle, with_own};
+use crate::driver_api::{told, told_each, with_machine};
 use crate::error::Failure;
 use crate::raw;
 
-const DUMP_INSN: c_int = 1 << 1;
-const DUMP_UOP: c_int = 1 << 2;
-const FORCE_SERIAL: c_int = 1 << 5;
-/// The most kernels that are kept.
-const MOST_KERNELS: usize = 1 << 16;
-
 type Init = Option<unsafe extern "C" fn(*mut c_void) -> c_int>;
 
-/// A thread's queue with what it needs to run.
-#[derive(Default)]
-struct Thread {
-    config: Config,
-    queue: Queue,
-    debug: c_int,
-    /// Why an instruction is missing: what stands in the queue isn't run.
-    failed: Option<String>,
-    insns: Staging,
-    uops: Staging,
-}
-
-/// A buffer for what is run, as large as the largest so far.
-#[derive(Default)]
-struct Staging {
-    at: usize,
-    bytes: usize,
-}
-
-/// All kernels that callbacks have recorded.
-#[derive(Default)]
-struct Kernels {
-    /// Handles given so far.
-    handles: usize,
-    known: HashMap<(usize, Vec<u8>), Arc<Kernel>>,
-}
-
-static THREADS: Mutex<BTreeMap<usize, Arc<Mutex<Thread>>>> = Mutex::new(BTreeMap::new());
-static KERNELS: LazyLock<Mutex<Kernels>> = LazyLock::new(Mutex::default);
-
-/// The handle of a thread, which goes when the thread does.
-struct Own(usize);
-
-impl Drop for Own {
-    fn drop(&mut self) {
-        if let Some(thread) = lock(&THREADS).remove(&self.0) {
-            lock(&thread).free();
-        }
-    }
-}
-
 thread_local! {
-    static OWN: RefCell<Option<Own>> = const { RefCell::new(None) };
     /// The kernel that a callback of this thread records.
     static RECORDING: RefCell<Option<Recording>> = const { RefCell::new(None) };
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Queues, kernels and buffers are whole between calls.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// The queue of a handle.
-fn of_handle(cmd: *mut c_void) -> Result<Arc<Mutex<Thread>>, Failure> {
-    let found = lock(&THREADS).get(&cmd.addr()).map(Arc::clone);
-    found.ok_or_else(|| {
-        Failure::usage(format!(
-            "{cmd:p} is no handle of VTATLSCommandHandle, or its thread has ended"
-        ))
-    })
-}
-
-/// The queue of this thread, and its handle.
-fn own() -> Result<(usize, Arc<Mutex<Thread>>), Failure> {
-    static HANDLES: AtomicUsize = AtomicUsize::new(0);
-    OWN.with_borrow_mut(|own| {
-        if let Some(Own(handle)) = *own {
-            let thread = of_handle(ptr::without_provenance_mut(handle))?;
-            return Ok((handle, thread));
-        }
-        let config = with_machine(|machine| Ok(machine.config().clone()))?;
-        let handle = 1 + HANDLES.fetch_add(1, Ordering::Relaxed);
-        let thread = Arc::new(Mutex::new(Thread {
-            config,
-            ..Thread::default()
-        }));
-        lock(&THREADS).insert(handle, Arc::clone(&thread));
-        *own = Some(Own(handle));
-        Ok((handle, thread))
-    })
-}
-
-impl Thread {
-    /// Does something to the queue. What fails is missing, so that nothing is run until the next synchronisation
-    /// has said so.
-    fn change<T>(
-        &mut self,
-        work: impl FnOnce(&mut Self) -> Result<T, Failure>,
-    ) -> Result<T, Failure> {
-        if self.queue.is_full() {
-            self.synchronize()?;
-        }
-        work(self).inspect_err(|failure| {
-            self.failed.get_or_insert_with(|| failure.text.clone());
-        })
-    }
-
-    /// Runs what is queued.
-    fn synchronize(&mut self) -> Result<(), Failure> {
-        let run = self.queue.finish(self.debug & FORCE_SERIAL != 0);
-        if let Some(why) = self.failed.take() {
-            return Err(Failure::usage(format!(
-                "nothing is run, since an instruction is missing: {why}"
-            )));
-        }
-        match run? {
-            Some(run) => with_machine(|machine| self.run(machine, run)),
-            None => Ok(()),
-        }
-    }
-
-    fn run(&mut self, machine: &mut Machine, mut run: Run) -> Result<(), Failure> {
-        let mut uops = Vec::new();
-        for uop in &run.uops {
-            uops.extend(uop.encode()?.to_le_bytes());
-        }
-        let first =
-            self.uops.put(machine, &uops)? / machine.config().elem_bytes(MemType::Uop) as u32;
-        for insn in &mut run.insns {
-            if let Insn::Load(load) = insn
-                && load.mem == MemType::Uop
-                && !load.is_sync()
-            {
-                load.dram_base += first;
-            }
-        }
-        self.dump(&run);
-        let mut words = Vec::with_capacity(run.insns.len() * INSN_BYTES);
-        for insn in &run.insns {
-            words.extend(insn.encode()?.to_le_bytes());
-        }
-        let addr = self.insns.put(machine, &words)?;
-        // Far below 2^32: see `Queue::is_full`.
-        machine.run(addr, run.insns.len() as u32)
-    }
-
-    /// Writes what the debug mode asks for to standard error.
-    fn dump(&self, run: &Run) {
-        // Nobody may read it, or its disk be full.
-        let mut err = stderr();
-        if self.debug & DUMP_UOP != 0 {
-            for (index, uop) in run.uops.iter().enumerate() {
-                let vta_isa::Uop { dst, src, wgt } = uop;
-                let _ = writeln!(err, "uop {index}: dst={dst} src={src} wgt={wgt}");
-            }
-        }
-        if self.debug & DUMP_INSN != 0 {
-            for (index, insn) in run.insns.iter().enumerate() {
-                let _ = writeln!(err, "insn {index}: {insn}");
-            }
-        }
-    }
-
-    /// Gives its buffers back.
-    fn free(&mut self) {
-        for staging in [&mut self.insns, &mut self.uops] {
-            if staging.bytes > 0 {
-                // The device was open when they were made; one that is gone has no buffers.
-                let _ = with_machine(|machine| machine.memory.free(staging.at));
-                *staging = Staging::default();
-            }
-        }
-    }
-}
-
-impl Staging {
-    /// Puts bytes into the buffer; its address on the device.
-    fn put(&mut self, machine: &mut Machine, bytes: &[u8]) -> Result<u32, Failure> {
-        if self.bytes < bytes.len().max(1) {
-            let size = bytes.len().max(1).next_power_of_two();
-            let at = machine.alloc(size)?.addr();
-            let old = std::mem::replace(self, Self { at, bytes: size });
-            if old.bytes > 0 {
-                machine.memory.free(old.at)?;
-            }
-        }
-        machine.memory.write(self.at, bytes)?;
-        machine.memory.phys(self.at)
-    }
-}
-
-/// The index of an element of a buffer, as instructions have it.
-fn dram_base(
-    buffer: *const c_void,
-    offset: u32,
-    mem: MemType,
-    config: &Config,
-) -> Result<u32, Failure> {
-    let elem = config.elem_bytes(mem) as u32;
-    let phys = with_machine(|machine| machine.memory.phys(buffer.addr()))?;
-    if phys % elem != 0 {
-        let text = format!("{buffer:p} is no multiple of the {elem} bytes of an element");
-        return Err(Failure::usage(text));
-    }
-    let base = (phys / elem).checked_add(offset);
-    base.ok_or_else(|| Failure::usage(format!("element {offset} lies behind 32 bits")))
 }
 
 fn memory_type(code: u32) -> Result<MemType, Failure> {
@@ -235,8 +35,12 @@ fn memory_type(code: u32) -> Result<MemType, Failure> {
 
 /// A number of a field's type; [`Queue::push`] looks whether the field holds it.
 fn narrow<T: TryFrom<u32>>(name: &str, value: u32) -> Result<T, Failure> {
-    let wide = |_| Failure::usage(format!("{name} {value} is too large"));
-    T::try_from(value).map_err(wide)
+    T::try_from(value).map_err(|_| too_large(name, value))
+}
+
+#[cold]
+fn too_large(name: &str, value: u32) -> Failure {
+    Failure::usage(format!("{name} {value} is too large"))
 }
 
 fn stage(id: c_int) -> Result<Module, Failure> {
@@ -307,7 +111,8 @@ pub unsafe extern "C" fn VTABufferCopy(
 pub extern "C" fn VTATLSCommandHandle() -> *mut c_void {
     told("VTATLSCommandHandle", ptr::null_mut(), || {
         // A number: nothing lies there.
-        Ok(ptr::without_provenance_mut(own()?.0))
+        let handle = with_own(|thread| Ok(thread.handle()))?;
+        Ok(ptr::without_provenance_mut(handle))
     })
 }
 
@@ -323,8 +128,10 @@ pub extern "C" fn VTABufferCPUPtr(_cmd: *mut c_void, buffer: *mut c_void) -> *mu
 #[unsafe(no_mangle)]
 pub extern "C" fn VTASetDebugMode(cmd: *mut c_void, debug_flag: c_int) {
     told("VTASetDebugMode", (), || {
-        lock(&*of_handle(cmd)?).debug = debug_flag;
-        Ok(())
+        of_handle(cmd, |thread| {
+            thread.debug = debug_flag;
+            Ok(())
+        })
     });
 }
 
@@ -337,13 +144,14 @@ pub extern "C" fn VTAWriteBarrier(_: *mut c_void, _: *mut c_void, _: u32, _: u32
 pub extern "C" fn VTAReadBarrier(_: *mut c_void, _: *mut c_void, _: u32, _: u32, _: u32) {}
 
 /// Changes the queue of a handle: 0, or 1 for what can't be queued.
+#[inline]
 fn queued(
     function: &str,
     cmd: *mut c_void,
-    work: impl FnOnce(&mut Thread) -> Result<(), Failure>,
+    work: impl Fn(&mut Thread) -> Result<(), Failure>,
 ) -> c_int {
-    told(function, 1, || {
-        lock(&*of_handle(cmd)?).change(work)?;
+    told_each(function, 1, &|| {
+        of_handle(cmd, |thread| thread.change(&work))?;
         Ok(0)
     })
 }
@@ -365,20 +173,27 @@ pub extern "C" fn VTALoadBuffer2D(
 ) {
     queued("VTALoadBuffer2D", cmd, |thread| {
         let mem = memory_type(dst_memory_type)?;
-        let load = Load {
-            mem,
-            sram_base: narrow("dst_sram_index", dst_sram_index)?,
-            dram_base: dram_base(src_dram_addr, src_elem_offset, mem, &thread.config)?,
-            y_size: narrow("y_size", y_size)?,
-            x_size: narrow("x_size", x_size)?,
-            x_stride: narrow("x_stride", x_stride)?,
-            y_pad_0: narrow("y_pad_before", y_pad_before)?,
-            y_pad_1: narrow("y_pad_after", y_pad_after)?,
-            x_pad_0: narrow("x_pad_before", x_pad_before)?,
-            x_pad_1: narrow("x_pad_after", x_pad_after)?,
-            ..Load::default()
-        };
-        thread.queue.push(load.into())
+        let sram_base = narrow("dst_sram_index", dst_sram_index)?;
+        let dram_base = thread.dram_base(src_dram_addr, src_elem_offset, mem)?;
+        let [y_size, x_size, x_stride] = [
+            narrow("y_size", y_size)?,
+            narrow("x_size", x_size)?,
+            narrow("x_stride", x_stride)?,
+        ];
+        let [y_pad_0, y_pad_1, x_pad_0, x_pad_1] = [
+            narrow("y_pad_before", y_pad_before)?,
+            narrow("y_pad_after", y_pad_after)?,
+            narrow("x_pad_before", x_pad_before)?,
+            narrow("x_pad_after", x_pad_after)?,
+        ];
+        thread.queue.push(Load::default().into(), |insn| {
+            if let Insn::Load(load) = insn {
+                (load.mem, load.sram_base, load.dram_base) = (mem, sram_base, dram_base);
+                (load.y_size, load.x_size, load.x_stride) = (y_size, x_size, x_stride);
+                (load.y_pad_0, load.y_pad_1) = (y_pad_0, y_pad_1);
+                (load.x_pad_0, load.x_pad_1) = (x_pad_0, x_pad_1);
+            }
+        })
     });
 }
 
@@ -401,13 +216,13 @@ pub extern "C" fn VTAStoreBuffer2D(
         }
         let store = Store {
             sram_base: narrow("src_sram_index", src_sram_index)?,
-            dram_base: dram_base(dst_dram_addr, dst_elem_offset, mem, &thread.config)?,
+            dram_base: thread.dram_base(dst_dram_addr, dst_elem_offset, mem)?,
             y_size: narrow("y_size", y_size)?,
             x_size: narrow("x_size", x_size)?,
             x_stride: narrow("x_stride", x_stride)?,
             ..Store::default()
         };
-        thread.queue.push(store.into())
+        thread.queue.push(store.into(), |_| ())
     });
 }
 
@@ -483,7 +298,7 @@ pub unsafe extern "C" fn VTAPushGEMMOp(
     nbytes: c_int,
 ) -> c_int {
     // SAFETY: the header's contract is this function's.
-    told("VTAPushGEMMOp", 1, || unsafe {
+    told_each("VTAPushGEMMOp", 1, &|| unsafe {
         push(uop_handle, finit, signature, nbytes, true)
     })
 }
@@ -496,7 +311,7 @@ pub unsafe extern "C" fn VTAPushALUOp(
     nbytes: c_int,
 ) -> c_int {
     // SAFETY: the header's contract is this function's.
-    told("VTAPushALUOp", 1, || unsafe {
+    told_each("VTAPushALUOp", 1, &|| unsafe {
         push(uop_handle, finit, signature, nbytes, false)
     })
 }
@@ -515,28 +330,56 @@ unsafe fn push(
     nbytes: c_int,
     is_gemm: bool,
 ) -> Result<c_int, Failure> {
-    let (_, thread) = own()?;
-    let most = lock(&thread).config.depth(MemType::Uop);
     // SAFETY: the caller's promise.
-    let kernel = unsafe { kernel(uop_handle, finit, signature, nbytes, is_gemm, most) };
-    lock(&thread).change(|thread| {
-        let kernel = kernel?;
-        let config = thread.config.clone();
-        thread.queue.push_kernel(&config, &kernel)
-    })?;
+    let key = unsafe { key(uop_handle, signature, nbytes) };
+    if let Ok(key) = &key
+        && with_own(|thread| thread.push_known(key))?
+    {
+        return Ok(0);
+    }
+    // SAFETY: the caller's promise.
+    unsafe { push_new(key, finit, signature, is_gemm) }
+}
+
+/// Queues a kernel that this thread hasn't queued before.
+///
+/// # Errors
+/// As [`push`].
+///
+/// # Safety
+/// As for [`push`].
+#[cold]
+unsafe fn push_new(
+    key: Result<Key, Failure>,
+    finit: Init,
+    signature: *mut c_void,
+    is_gemm: bool,
+) -> Result<c_int, Failure> {
+    let most = with_own(|thread| Ok(thread.most_uops()))?;
+    let kernel = key.and_then(|key| {
+        let kernel = match known::find(&key) {
+            Some(kernel) => kernel,
+            // SAFETY: the caller's promise.
+            None => known::keep(&key, unsafe {
+                record_kernel(finit, signature, is_gemm, most)
+            }?),
+        };
+        Ok((key, kernel))
+    });
+    with_own(|thread| thread.push_new(kernel))?;
     Ok(0)
 }
 
+/// What a kernel is known by. Its handle gets a number if it has none.
+///
 /// # Safety
 /// As for [`push`].
-unsafe fn kernel(
+unsafe fn key(
     uop_handle: *mut *mut c_void,
-    finit: Init,
     signature: *mut c_void,
     nbytes: c_int,
-    is_gemm: bool,
-    most: usize,
-) -> Result<Arc<Kernel>, Failure> {
+) -> Result<Key, Failure> {
+    static HANDLES: AtomicUsize = AtomicUsize::new(0);
     let len = usize::try_from(nbytes);
     let len = len.map_err(|_| Failure::usage(format!("a signature of {nbytes} bytes")))?;
     // SAFETY: the caller's promise.
@@ -544,20 +387,28 @@ unsafe fn kernel(
     if uop_handle.is_null() || !uop_handle.is_aligned() {
         return Err(Failure::usage("`uop_handle` is no place for a pointer"));
     }
-    let key = {
-        let mut kernels = lock(&KERNELS);
-        // SAFETY: it is aligned and a place for a pointer; whoever else calls with it holds the lock.
-        let handle = unsafe { &mut *uop_handle };
-        if handle.is_null() {
-            kernels.handles += 1;
-            *handle = ptr::without_provenance_mut(kernels.handles);
-        }
-        let key = (handle.addr(), bytes.to_vec());
-        if let Some(known) = kernels.known.get(&key) {
-            return Ok(Arc::clone(known));
-        }
-        key
-    };
+    // SAFETY: it is aligned and a place for a pointer; whoever else calls with it does the same.
+    let handle = unsafe { AtomicPtr::from_ptr(uop_handle) };
+    let found = handle.load(Ordering::Acquire);
+    if !found.is_null() {
+        return Ok(Key::new(found.addr(), bytes));
+    }
+    let new = ptr::without_provenance_mut(1 + HANDLES.fetch_add(1, Ordering::Relaxed));
+    let now = handle.compare_exchange(found, new, Ordering::AcqRel, Ordering::Acquire);
+    let handle = now.map_or_else(|other| other.addr(), |_| new.addr());
+    Ok(Key::new(handle, bytes))
+}
+
+/// Has a callback record a kernel of at most so many micro-ops.
+///
+/// # Safety
+/// As for [`push`].
+unsafe fn record_kernel(
+    finit: Init,
+    signature: *mut c_void,
+    is_gemm: bool,
+    most: usize,
+) -> Result<Arc<Kernel>, Failure> {
     let Some(finit) = finit else {
         return Err(Failure::usage("`finit` is NULL, and the kernel is new"));
     };
@@ -574,14 +425,7 @@ unsafe fn kernel(
             "the kernel's callback returned {code}"
         )));
     }
-    let kernel = Arc::new(recorded.finish(is_gemm)?);
-    let mut kernels = lock(&KERNELS);
-    if kernels.known.len() == MOST_KERNELS {
-        // They are recorded again when they come again.
-        kernels.known.clear();
-    }
-    kernels.known.insert(key, Arc::clone(&kernel));
-    Ok(kernel)
+    Ok(Arc::new(recorded.finish(is_gemm)?))
 }
 
 #[unsafe(no_mangle)]
@@ -600,17 +444,15 @@ pub extern "C" fn VTADepPop(cmd: *mut c_void, from_qid: c_int, to_qid: c_int) ->
 
 #[unsafe(no_mangle)]
 pub extern "C" fn VTASynchronize(cmd: *mut c_void, _wait_cycles: u32) {
-    told("VTASynchronize", (), || {
-        lock(&*of_handle(cmd)?).synchronize()
-    });
+    told("VTASynchronize", (), || of_handle(cmd, Thread::synchronize));
 }
 
 /// Forgets this thread's queue and the kernels of all threads.
 #[unsafe(no_mangle)]
 pub extern "C" fn VTARuntimeShutdown() {
     told("VTARuntimeShutdown", (), || {
-        drop(OWN.take());
-        lock(&KERNELS).known.clear();
+        end();
+        known::forget();
         Ok(())
     });
 }

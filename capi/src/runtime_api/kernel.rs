@@ -28,8 +28,8 @@ pub struct Loop {
 /// A finished kernel.
 #[derive(Clone, Debug)]
 pub struct Kernel {
-    kind: Kind,
-    loops: Vec<Loop>,
+    /// Runs the micro-ops from the first of the scratchpad on.
+    pub insn: Insn,
     pub uops: Vec<Uop>,
 }
 
@@ -111,7 +111,7 @@ impl Recording {
     /// The kernel, for an instruction of a kind.
     ///
     /// # Errors
-    /// What went wrong, a loop that is open, no micro-op, one of the other kind.
+    /// What went wrong, a loop that is open, no micro-op, one of the other kind, a number that its field can't hold.
     pub fn finish(self, is_gemm: bool) -> Result<Kernel, Failure> {
         if let Some(wrong) = self.wrong {
             return Err(wrong);
@@ -131,55 +131,62 @@ impl Recording {
             let text = format!("micro-ops of mode {mode} came through {call}");
             return Err(Failure::input(text));
         }
-        Ok(Kernel {
-            kind,
-            loops: self.loops,
-            uops: self.uops,
-        })
+        let insn = insn(kind, &self.loops, self.uops.len())?;
+        let uops = self.uops;
+        Ok(Kernel { insn, uops })
     }
 }
 
-impl Kernel {
-    /// The instruction that runs its micro-ops, which lie in the scratchpad from an index on.
-    ///
-    /// # Errors
-    /// A number that its field can't hold.
-    pub fn insn(&self, first: usize) -> Result<Insn, Failure> {
-        let once = Loop {
-            extent: 1,
-            ..Loop::default()
-        };
-        // One loop is GEMM's outer and ALU's inner, as the original has it.
-        let [outer, inner] = match (&self.loops[..], self.kind) {
-            ([], _) => [once, once],
-            ([one], Kind::Gemm { .. }) => [*one, once],
-            ([one], Kind::Alu { .. }) => [once, *one],
-            ([outer, inner, ..], _) => [*outer, *inner],
-        };
-        // GEMM and the ALU have the same loops.
-        let value = |field: &Field| {
-            let value = match field.name {
-                "uop_bgn" => first as u64,
-                "uop_end" => (first + self.uops.len()) as u64,
-                "iter_out" => outer.extent.into(),
-                "iter_in" => inner.extent.into(),
-                "dst_factor_out" => outer.dst.into(),
-                "dst_factor_in" => inner.dst.into(),
-                "src_factor_out" => outer.src.into(),
-                "src_factor_in" => inner.src.into(),
-                "wgt_factor_out" => outer.wgt.into(),
-                "wgt_factor_in" => inner.wgt.into(),
-                "reset" => (self.kind == Kind::Gemm { reset: true }).into(),
-                name => return Err(Failure::internal(format!("kernels have no field {name}"))),
-            };
-            field.put(value)?;
-            Ok(value)
-        };
-        Ok(match self.kind {
-            Kind::Gemm { .. } => Gemm::build(Deps::NONE, value)?.into(),
-            Kind::Alu { op, operand } => Alu::build(Deps::NONE, op, operand, value)?.into(),
-        })
+/// Has an instruction run so many micro-ops from one of the scratchpad on.
+#[inline]
+pub fn set_uops(insn: &mut Insn, first: u16, count: usize) {
+    let end = first + count as u16;
+    match insn {
+        Insn::Gemm(gemm) => (gemm.uop_bgn, gemm.uop_end) = (first, end),
+        Insn::Alu(alu) => (alu.uop_bgn, alu.uop_end) = (first, end),
+        Insn::Load(_) | Insn::Store(_) | Insn::Finish(_) => {}
     }
+}
+
+/// The instruction that runs so many micro-ops, the first of the scratchpad.
+///
+/// # Errors
+/// A number that its field can't hold.
+fn insn(kind: Kind, loops: &[Loop], uops: usize) -> Result<Insn, Failure> {
+    let once = Loop {
+        extent: 1,
+        ..Loop::default()
+    };
+    // One loop is GEMM's outer and ALU's inner, as the original has it.
+    let [outer, inner] = match (loops, kind) {
+        ([], _) => [once, once],
+        ([one], Kind::Gemm { .. }) => [*one, once],
+        ([one], Kind::Alu { .. }) => [once, *one],
+        ([outer, inner, ..], _) => [*outer, *inner],
+    };
+    // GEMM and the ALU have the same loops.
+    let value = |field: &Field| {
+        let value = match field.name {
+            "uop_bgn" => 0,
+            "uop_end" => uops as u64,
+            "iter_out" => outer.extent.into(),
+            "iter_in" => inner.extent.into(),
+            "dst_factor_out" => outer.dst.into(),
+            "dst_factor_in" => inner.dst.into(),
+            "src_factor_out" => outer.src.into(),
+            "src_factor_in" => inner.src.into(),
+            "wgt_factor_out" => outer.wgt.into(),
+            "wgt_factor_in" => inner.wgt.into(),
+            "reset" => (kind == Kind::Gemm { reset: true }).into(),
+            name => return Err(Failure::internal(format!("kernels have no field {name}"))),
+        };
+        field.put(value)?;
+        Ok(value)
+    };
+    Ok(match kind {
+        Kind::Gemm { .. } => Gemm::build(Deps::NONE, value)?.into(),
+        Kind::Alu { op, operand } => Alu::build(Deps::NONE, op, operand, value)?.into(),
+    })
 }
 
 #[cfg(test)]

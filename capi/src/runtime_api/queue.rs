@@ -1,13 +1,12 @@
 //! A thread's instructions until it synchronises: dependences as the original sets them, and resident micro-ops.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use vta_app::device::in_a_row;
 use vta_isa::tokens::Edge;
-use vta_isa::{Config, Deps, Finish, Insn, Load, MemType, Module, Uop};
+use vta_isa::{Config, Deps, FieldError, Finish, Insn, Load, MemType, Module, Uop};
 
-use super::kernel::Kernel;
+use super::kernel::{Kernel, set_uops};
 use crate::driver_api::only_tokens;
 use crate::error::Failure;
 
@@ -17,6 +16,7 @@ const MOST_INSNS: usize = 1 << 21;
 const MOST_UOPS: usize = 1 << 23;
 
 /// What is run.
+#[derive(Default)]
 pub struct Run {
     /// FINISH is the last. LOADs of micro-ops have their place in `uops` as DRAM base.
     pub insns: Vec<Insn>,
@@ -26,93 +26,127 @@ pub struct Run {
 /// Instructions and micro-ops that wait.
 #[derive(Default)]
 pub struct Queue {
-    insns: Vec<Insn>,
+    waiting: Run,
     /// Which tokens each module's next instruction takes.
     pops: [Deps; 3],
-    uops: Vec<Uop>,
-    /// Where kernels lie in `uops` and in the scratchpad, by their address.
-    places: HashMap<usize, KernelPlace>,
+    kernels: Vec<Held>,
     /// The first free entry of the scratchpad.
     free: usize,
+    /// Runs so far, and how often the scratchpad became empty: what belongs to another run or was there before is
+    /// there no more.
+    runs: u64,
+    emptied: u64,
 }
 
-struct KernelPlace {
-    queued: usize,
-    resident: Option<usize>,
-    /// Kept, so that no other kernel gets its address.
-    _kernel: Arc<Kernel>,
+/// A kernel of which micro-ops may wait or be resident.
+struct Held {
+    kernel: Arc<Kernel>,
+    /// Where it lies in the micro-ops of a run.
+    queued: Option<(u64, usize)>,
+    /// Where it lies in the scratchpad, until that is emptied.
+    resident: Option<(u64, u16)>,
 }
 
 impl Queue {
     /// Whether there is so much that it must run before more comes.
     pub fn is_full(&self) -> bool {
-        self.insns.len() >= MOST_INSNS || self.uops.len() >= MOST_UOPS
+        self.waiting.insns.len() >= MOST_INSNS || self.waiting.uops.len() >= MOST_UOPS
     }
 
-    /// Adds an instruction, with the tokens that its module takes next.
+    /// Adds a transfer that `fill` completes, with the tokens that its module takes next.
     ///
     /// # Errors
     /// A number that its field can't hold.
-    pub fn push(&mut self, mut insn: Insn) -> Result<(), Failure> {
-        insn.encode()?;
-        let pops = std::mem::take(&mut self.pops[insn.module() as usize]);
-        let deps = insn.deps_mut();
-        (deps.pop_prev, deps.pop_next) = (pops.pop_prev, pops.pop_next);
-        self.insns.push(insn);
-        Ok(())
+    #[inline]
+    pub fn push(&mut self, empty: Insn, fill: impl FnOnce(&mut Insn)) -> Result<(), Failure> {
+        let at = self.waiting.insns.len();
+        self.add(empty, fill);
+        let encoded = self.waiting.insns[at].encode();
+        encoded.map(drop).map_err(|error| self.refuse(error))
     }
 
-    /// Adds a kernel: its micro-ops are loaded if they aren't resident.
+    #[cold]
+    fn refuse(&mut self, error: FieldError) -> Failure {
+        self.waiting.insns.pop();
+        error.into()
+    }
+
+    /// Adds an instruction that can be encoded once it is complete. It is written where it stays: a copy would wait for
+    /// its fields.
+    #[inline]
+    fn add(&mut self, empty: Insn, fill: impl FnOnce(&mut Insn)) {
+        self.waiting.insns.push(empty);
+        if let Some(insn) = self.waiting.insns.last_mut() {
+            fill(insn);
+            let pops = std::mem::take(&mut self.pops[insn.module() as usize]);
+            let deps = insn.deps_mut();
+            (deps.pop_prev, deps.pop_next) = (pops.pop_prev, pops.pop_next);
+        }
+    }
+
+    /// Holds a kernel, which has that number from now on.
+    pub fn hold(&mut self, kernel: Arc<Kernel>) -> usize {
+        self.kernels.push(Held {
+            kernel,
+            queued: None,
+            resident: None,
+        });
+        self.kernels.len() - 1
+    }
+
+    /// Lets go of all kernels. What waits stays as it is.
+    pub fn forget_kernels(&mut self) {
+        self.kernels.clear();
+    }
+
+    /// Adds a kernel that is held: its micro-ops are loaded if they aren't resident.
     ///
     /// # Errors
-    /// More micro-ops than the scratchpad has, a number that a field can't hold.
-    pub fn push_kernel(&mut self, config: &Config, kernel: &Arc<Kernel>) -> Result<(), Failure> {
-        let (depth, count) = (config.depth(MemType::Uop), kernel.uops.len());
+    /// More micro-ops than the scratchpad has, a number that no kernel has.
+    pub fn push_kernel(&mut self, config: &Config, number: usize) -> Result<(), Failure> {
+        let none = || Failure::internal(format!("there is no kernel {number}"));
+        let held = self.kernels.get_mut(number).ok_or_else(none)?;
+        if let Some((emptied, first)) = held.resident
+            && emptied == self.emptied
+        {
+            let (insn, count) = (held.kernel.insn, held.kernel.uops.len());
+            self.add(insn, |insn| set_uops(insn, first, count));
+            return Ok(());
+        }
+        let (depth, count) = (config.depth(MemType::Uop), held.kernel.uops.len());
         if count > depth {
             let text = format!("a kernel of {count} micro-ops; the scratchpad has {depth}");
             return Err(Failure::input(text));
         }
-        // Wrong numbers are found before anything changes.
-        kernel.insn(0)?.encode()?;
-        let key = Arc::as_ptr(kernel).addr();
-        let place = self.places.entry(key).or_insert_with(|| {
-            let queued = self.uops.len();
-            self.uops.extend(&kernel.uops);
-            KernelPlace {
-                queued,
-                resident: None,
-                _kernel: Arc::clone(kernel),
-            }
-        });
-        let (queued, resident) = (place.queued, place.resident);
-        let first = match resident {
-            Some(first) => first,
-            None => {
-                // The scratchpad is empty again. LOADs and what reads them run in order in one module.
-                if self.free + count > depth {
-                    self.free = 0;
-                    let places = self.places.values_mut();
-                    places.for_each(|place| place.resident = None);
-                }
-                let first = self.free;
-                self.free += count;
-                let load = Load {
-                    mem: MemType::Uop,
-                    sram_base: first as u16,
-                    dram_base: queued as u32,
-                    y_size: 1,
-                    x_size: count as u16,
-                    x_stride: count as u16,
-                    ..Load::default()
-                };
-                self.push(load.into())?;
-                if let Some(place) = self.places.get_mut(&key) {
-                    place.resident = Some(first);
-                }
-                first
+        let uops = &mut self.waiting.uops;
+        let queued = match held.queued {
+            Some((run, queued)) if run == self.runs => queued,
+            _ => {
+                uops.extend(&held.kernel.uops);
+                uops.len() - count
             }
         };
-        self.push(kernel.insn(first)?)
+        held.queued = Some((self.runs, queued));
+        // The scratchpad is empty again. LOADs and what reads them run in order in one module.
+        if self.free + count > depth {
+            (self.free, self.emptied) = (0, self.emptied + 1);
+        }
+        let first = self.free as u16;
+        self.free += count;
+        held.resident = Some((self.emptied, first));
+        let insn = held.kernel.insn;
+        let load = Load {
+            mem: MemType::Uop,
+            sram_base: first,
+            dram_base: queued as u32,
+            y_size: 1,
+            x_size: count as u16,
+            x_stride: count as u16,
+            ..Load::default()
+        };
+        self.add(load.into(), |_| ());
+        self.add(insn, |insn| set_uops(insn, first, count));
+        Ok(())
     }
 
     /// The next instruction of `to` waits for a token of `from`.
@@ -125,7 +159,7 @@ impl Queue {
             // One token an instruction: one that does nothing else takes the first.
             let mut deps = Deps::NONE;
             *edge.pop(&mut deps) = true;
-            self.insns.push(only_tokens(to, deps));
+            self.waiting.insns.push(only_tokens(to, deps));
         }
         Ok(())
     }
@@ -138,7 +172,7 @@ impl Queue {
         let edge = queue(from, to)?;
         // What `from` still has to wait for comes before what it gives.
         self.commit(from);
-        if let Some(last) = self.insns.last_mut()
+        if let Some(last) = self.waiting.insns.last_mut()
             && last.module() == from
             && !std::mem::replace(edge.push(last.deps_mut()), true)
         {
@@ -146,7 +180,7 @@ impl Queue {
         }
         let mut deps = Deps::NONE;
         *edge.push(&mut deps) = true;
-        self.insns.push(only_tokens(from, deps));
+        self.waiting.insns.push(only_tokens(from, deps));
         Ok(())
     }
 
@@ -154,7 +188,7 @@ impl Queue {
     fn commit(&mut self, module: Module) {
         let deps = std::mem::take(&mut self.pops[module as usize]);
         if deps != Deps::NONE {
-            self.insns.push(only_tokens(module, deps));
+            self.waiting.insns.push(only_tokens(module, deps));
         }
     }
 
@@ -164,23 +198,32 @@ impl Queue {
     /// # Errors
     /// None: what a module still waits for is taken by an instruction of its own.
     pub fn finish(&mut self, serial: bool) -> Result<Option<Run>, Failure> {
-        let mut all = std::mem::take(self);
-        if all.insns.is_empty() && all.pops == [Deps::NONE; 3] {
+        if self.waiting.insns.is_empty() && self.pops == [Deps::NONE; 3] {
             return Ok(None);
         }
         if serial {
-            all.insns = in_a_row(all.insns.into_iter());
+            let insns = std::mem::take(&mut self.waiting.insns);
+            self.waiting.insns = in_a_row(insns.into_iter());
+            self.pops = [Deps::NONE; 3];
         } else {
             // FINISH is the compute module's: it comes behind the last STORE and the last LOAD.
             for module in [Module::Store, Module::Load] {
-                all.push_token(module, Module::Compute)?;
-                all.pop(module, Module::Compute)?;
+                self.push_token(module, Module::Compute)?;
+                self.pop(module, Module::Compute)?;
             }
-            all.commit(Module::Compute);
-            all.insns.push(Finish::default().into());
+            self.commit(Module::Compute);
+            self.waiting.insns.push(Finish::default().into());
         }
-        let Self { insns, uops, .. } = all;
-        Ok(Some(Run { insns, uops }))
+        (self.free, self.runs, self.emptied) = (0, self.runs + 1, self.emptied + 1);
+        Ok(Some(std::mem::take(&mut self.waiting)))
+    }
+
+    /// Takes back the memory of what ran: `insns` instructions, as many as are expected to come.
+    pub fn reuse(&mut self, mut run: Run, insns: usize) {
+        run.insns.clear();
+        run.insns.reserve(insns);
+        run.uops.clear();
+        self.waiting = run;
     }
 }
 

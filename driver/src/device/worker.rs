@@ -27,6 +27,7 @@ pub struct WorkerDevice {
     info: DeviceInfo,
     book: Mutex<Book>,
     footprints: Footprints,
+    fetches: bool,
     lost: Arc<AtomicBool>,
     packers: Arc<OnceLock<Packers>>,
     compute: LaneThread,
@@ -58,6 +59,7 @@ impl WorkerDevice {
                 regions: Regions::default(),
             }),
             footprints: Footprints::default(),
+            fetches: true,
             lost,
             packers,
             compute,
@@ -70,6 +72,13 @@ impl WorkerDevice {
     pub fn with_packing_threads(self, threads: usize) -> Self {
         self.packers.get_or_init(|| Packers::new(threads));
         self
+    }
+
+    /// Says that the runner needs a batch's instructions alone, without their words.
+    #[must_use]
+    pub fn without_words(self) -> Self {
+        let fetches = false;
+        Self { fetches, ..self }
     }
 
     /// Bytes of whole free pages.
@@ -118,6 +127,10 @@ impl WorkerDevice {
 impl Device for WorkerDevice {
     fn info(&self) -> &DeviceInfo {
         &self.info
+    }
+
+    fn fetches(&self) -> bool {
+        self.fetches
     }
 
     fn alloc(&self, size_bytes: u64) -> Result<PhysAddr, DriverError> {

@@ -13,10 +13,12 @@ use vta_isa::resolve::merge;
 use vta_isa::{Config, INSN_BYTES};
 
 use crate::memory::{self, HostBytes, next_layout};
-use crate::{Batch, DeviceMemory, Work};
+use crate::{Batch, DeviceMemory, PAGE_BYTES, Work};
 
 /// Batches whose footprint is kept: those of a recording that is replayed.
 const KEPT_FOOTPRINTS: usize = 64;
+/// Pages that are remembered while spans are rounded to pages.
+const SEEN_PAGES: usize = 256;
 
 /// One allocation.
 pub(crate) struct Allocation {
@@ -165,8 +167,8 @@ pub struct Footprints {
 type Known = (Weak<Batch>, Arc<[Range<u64>]>);
 
 impl Footprints {
-    /// Spans in bytes: of a copy, or of a batch's words and all that its instructions' fields
-    /// reach. They are disjoint and in ascending order.
+    /// Spans in bytes: of a copy, or the pages of a batch's words and of all that its instructions'
+    /// fields reach. They are disjoint and in ascending order.
     pub fn of(&self, work: &Work, config: &Config) -> Arc<[Range<u64>]> {
         let span = |start: u64, size: u64| {
             let one = start..start.saturating_add(size);
@@ -203,10 +205,29 @@ fn spans(batch: &Batch, config: &Config) -> Vec<Range<u64>> {
     let first = u64::from(batch.insn_addr.0);
     let fetched = (words > 0).then(|| first..first + words);
     let moved = batch.insns.iter().filter_map(|i| i.dram_rows(config));
-    let moved = moved.map(|rows| rows.span());
-    let mut spans: Vec<Range<u64>> = fetched.into_iter().chain(moved).collect();
-    merge(&mut spans);
-    spans
+    pages(fetched.into_iter().chain(moved.map(|rows| rows.span())))
+}
+
+/// The whole pages that spans of bytes touch, disjoint and ascending: allocations begin on pages.
+///
+/// ```
+/// let spans = [0x1ff0..0x2010, 0x1200..0x1300, 0x8000..0x8001];
+/// assert_eq!(vta_driver::pages(spans), [0x1000..0x3000, 0x8000..0x9000]);
+/// ```
+pub fn pages(spans: impl IntoIterator<Item = Range<u64>>) -> Vec<Range<u64>> {
+    let mut found = Vec::new();
+    // Most instructions move a few tiles in pages that others touched a moment ago.
+    let mut seen = [u64::MAX; SEEN_PAGES];
+    for span in spans.into_iter().filter(|span| !span.is_empty()) {
+        let (first, last) = (span.start / PAGE_BYTES, (span.end - 1) / PAGE_BYTES);
+        let seen = &mut seen[first as usize % SEEN_PAGES];
+        if (*seen, first) != (first, last) {
+            *seen = first;
+            found.push(first * PAGE_BYTES..(last + 1) * PAGE_BYTES);
+        }
+    }
+    merge(&mut found);
+    found
 }
 
 #[cfg(test)]

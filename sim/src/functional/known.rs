@@ -8,23 +8,50 @@ use vta_isa::Insn;
 use super::background::Shared;
 use super::plan::Plan;
 
-/// What planning a batch takes that waits for its plan, when it comes again: about a millisecond.
-const MOST_PLANNED_AT_ONCE: u64 = 1 << 14;
-/// Steps of a GEMM or of the ALU that take as long to plan as any instruction does beside them.
-const STEPS_OF_AN_INSN: u64 = 64;
+/// Nanoseconds of an instruction, and of a step of a GEMM or of the ALU beside it.
+struct Cost {
+    insn: u64,
+    step: u64,
+}
 
-/// Whether a batch doesn't wait for its plan.
-pub(super) fn is_long(batch: &Batch) -> bool {
-    let cost = |insn: &Insn| match insn {
-        Insn::Gemm(gemm) => gemm.steps(),
-        Insn::Alu(alu) => alu.steps(),
-        Insn::Load(_) | Insn::Store(_) | Insn::Finish(_) => 0,
-    };
-    let costs = batch
-        .insns
-        .iter()
-        .map(|i| cost(i).saturating_add(STEPS_OF_AN_INSN));
-    costs.fold(0, u64::saturating_add) > MOST_PLANNED_AT_ONCE
+/// Planning: rough, as no batch is like another.
+const PLAN: Cost = Cost {
+    insn: 1500,
+    step: 1,
+};
+/// A run of one instruction at a time.
+const DIRECT: Cost = Cost { insn: 25, step: 4 };
+/// What planning a batch takes that waits for its plan.
+const MOST_PLANNED_AT_ONCE_NS: u64 = 200_000;
+/// A batch that ran some times is expected to run so many times as often again.
+const EXPECTED_RUNS: u64 = 4;
+
+/// What is expected of planning a batch. It depends on its instructions alone, so that equal runs have equal courses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Outlook {
+    /// Runs that the batch must have had, so that a plan gains more than making it takes.
+    pub runs: u64,
+    /// Whether it doesn't wait for its plan.
+    pub long: bool,
+}
+
+impl Outlook {
+    pub fn of(insns: &[Insn]) -> Self {
+        let steps = insns.iter().map(|insn| match insn {
+            Insn::Gemm(gemm) => gemm.steps(),
+            Insn::Alu(alu) => alu.steps(),
+            Insn::Load(_) | Insn::Store(_) | Insn::Finish(_) => 0,
+        });
+        let steps = steps.fold(0, u64::saturating_add);
+        let [plan, direct] = [PLAN, DIRECT].map(|cost| {
+            let insns = cost.insn.saturating_mul(insns.len() as u64);
+            insns.saturating_add(cost.step.saturating_mul(steps))
+        });
+        Self {
+            runs: plan.div_ceil(direct.saturating_mul(EXPECTED_RUNS).max(1)),
+            long: plan > MOST_PLANNED_AT_ONCE_NS,
+        }
+    }
 }
 
 /// A batch that came before. It is kept, so that no other can have its address.
@@ -49,12 +76,22 @@ pub(super) enum Course {
     Seen {
         /// Whether inputs that it doesn't store may be taken as constants.
         fixed_inputs: bool,
+        /// Runs that it has yet to have before it is planned.
+        runs: u64,
     },
     /// Without a plan until that is made.
     Awaited(Arc<Shared>),
     Planned(Planned),
     /// No plan is good for it, or only for one run.
     Direct,
+}
+
+impl Course {
+    /// Of a batch that runs one instruction at a time now.
+    pub fn seen(fixed_inputs: bool, outlook: Outlook) -> Self {
+        let runs = outlook.runs.saturating_sub(1);
+        Self::Seen { fixed_inputs, runs }
+    }
 }
 
 /// A plan in a memory.

@@ -8,9 +8,9 @@
 //!
 //! Parts of a plan that need nothing of each other may run on several threads: [`threads`].
 //!
-//! Planning takes longer than running, so a batch that comes for the first time runs one instruction
-//! at a time ([`run::direct`]), with the same bits, and is planned when it comes again ([`Planning`]). What can't be
-//! planned always runs so; faulty programs among it, so that everything before the fault has its
+//! Planning takes longer than running, so a batch runs one instruction at a time ([`run::direct`]), with the same
+//! bits, until it came so often that a plan is worth it ([`Planning`]): networks once. What can't be planned always runs
+//! so; faulty programs among it, so that everything before the fault has its
 //! effect.
 
 mod background;
@@ -28,7 +28,7 @@ use vta_isa::tokens;
 use vta_isa::{Config, Insn, Module};
 
 use self::background::Shared;
-use self::known::{Course, Known, Planned, is_long};
+use self::known::{Course, Known, Outlook, Planned};
 use self::plan::build::Limits;
 pub use self::plan::listing::{PlanLine, PlanListing};
 use self::plan::unplanned::Unplanned;
@@ -50,8 +50,9 @@ const MOST_PLAN_BYTES: usize = 2 << 30;
 /// When a batch is planned. Its results are the same.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Planning {
-    /// When it comes again: the first time it runs one instruction at a time. Long batches are planned on a thread of
-    /// their own, and run so until that is done; the plan is there for all executors of the process.
+    /// When it comes again, so often that a plan is expected to gain what making it takes: until then it runs one
+    /// instruction at a time. Long batches are planned on a thread of their own, and run so until that is done; the
+    /// plan is there for all executors of the process.
     #[default]
     Again,
     /// The first time.
@@ -352,7 +353,7 @@ impl Functional {
         let fixed_inputs = match course {
             _ if self.planning == Planning::Never => return (Course::Direct, None),
             Some(Course::Direct) => return (Course::Direct, None),
-            Some(Course::Awaited(shared)) => return Self::adopt(shared, memory),
+            Some(Course::Awaited(shared)) => return Self::adopt(shared, batch, memory),
             Some(Course::Planned(mut planned)) => {
                 if planned.holds(memory) {
                     let plan = Arc::clone(&planned.plan);
@@ -361,26 +362,34 @@ impl Functional {
                 // Inputs that were taken as constants and have changed are data after all.
                 let fixed_inputs = planned.layout != memory.layout();
                 if self.planning == Planning::Again {
-                    return (Course::Seen { fixed_inputs }, None);
+                    let outlook = Outlook::of(&batch.insns);
+                    return (Course::seen(fixed_inputs, outlook), None);
                 }
                 fixed_inputs
             }
-            Some(Course::Seen { fixed_inputs }) => fixed_inputs,
+            Some(Course::Seen { fixed_inputs, runs }) => {
+                if let (Planning::Again, Some(runs)) = (self.planning, runs.checked_sub(1)) {
+                    return (Course::Seen { fixed_inputs, runs }, None);
+                }
+                fixed_inputs
+            }
             None if self.planning == Planning::Again => {
-                return match self.find_shared(batch, memory) {
-                    Some(shared) => Self::adopt(shared, memory),
-                    None => (Course::Seen { fixed_inputs: true }, None),
+                let outlook = Outlook::of(&batch.insns);
+                return match self.find_shared(outlook, batch, memory) {
+                    Some(shared) => Self::adopt(shared, batch, memory),
+                    None => (Course::seen(true, outlook), None),
                 };
             }
             None => true,
         };
-        if self.planning == Planning::Again && is_long(batch) {
+        let outlook = Outlook::of(&batch.insns);
+        if self.planning == Planning::Again && outlook.long {
             self.settle();
-            let shared = self.find_shared(batch, memory);
+            let shared = self.find_shared(outlook, batch, memory);
             let shared = shared.filter(|shared| shared.fixed_inputs() == fixed_inputs);
             let start = || Shared::start(self.machine(), batch, memory, fixed_inputs, &self.pads);
             if let Some(shared) = shared.or_else(start) {
-                return Self::adopt(shared, memory);
+                return Self::adopt(shared, batch, memory);
             }
         }
         self.plan_now(batch, memory, fixed_inputs)
@@ -399,14 +408,18 @@ impl Functional {
         let plan = Arc::new(plan);
         let course = match (plan.once, self.planning) {
             (false, _) => Course::Planned(Planned::new(Arc::clone(&plan), memory, None)),
-            (true, Planning::AtOnce) => Course::Seen { fixed_inputs },
+            (true, Planning::AtOnce) => Course::seen(fixed_inputs, Outlook::of(&batch.insns)),
             (true, Planning::Again | Planning::Never) => Course::Direct,
         };
         (course, Some(plan))
     }
 
     /// Takes a plan that others make, once it is made.
-    fn adopt(shared: Arc<Shared>, memory: &DeviceMemory) -> (Course, Option<Arc<Plan>>) {
+    fn adopt(
+        shared: Arc<Shared>,
+        batch: &Batch,
+        memory: &DeviceMemory,
+    ) -> (Course, Option<Arc<Plan>>) {
         let Some(made) = shared.made() else {
             return (Course::Awaited(shared), None);
         };
@@ -415,8 +428,7 @@ impl Functional {
         };
         if !shared.holds(&plan, memory) {
             // Inputs that have changed are data.
-            let fixed_inputs = false;
-            return (Course::Seen { fixed_inputs }, None);
+            return (Course::seen(false, Outlook::of(&batch.insns)), None);
         }
         let planned = Planned::new(Arc::clone(&plan), memory, Some(shared));
         (Course::Planned(planned), Some(plan))
@@ -434,8 +446,14 @@ impl Functional {
     }
 
     /// A plan of the same program, made or being made for somebody.
-    fn find_shared(&self, batch: &Batch, memory: &DeviceMemory) -> Option<Arc<Shared>> {
-        is_long(batch).then(|| Shared::find(&self.machine(), batch, memory))?
+    fn find_shared(
+        &self,
+        outlook: Outlook,
+        batch: &Batch,
+        memory: &DeviceMemory,
+    ) -> Option<Arc<Shared>> {
+        let long = outlook.long;
+        long.then(|| Shared::find(&self.machine(), batch, memory))?
     }
 }
 

@@ -28,12 +28,13 @@ fn kernel(uops: usize) -> Arc<Kernel> {
 fn dependences_ride_on_instructions_where_they_can() {
     use Module::{Compute, Load, Store};
     let mut queue = Queue::default();
-    queue.push(load(0)).unwrap();
+    queue.push(load(0), |_| ()).unwrap();
     queue.push_token(Load, Compute).unwrap();
     queue.push_token(Load, Compute).unwrap();
     queue.pop(Load, Compute).unwrap();
     queue.pop(Load, Compute).unwrap();
-    queue.push_kernel(&Config::default(), &kernel(1)).unwrap();
+    let number = queue.hold(kernel(1));
+    queue.push_kernel(&Config::default(), number).unwrap();
     queue.push_token(Compute, Store).unwrap();
     queue.pop(Compute, Store).unwrap();
     let store = vta_isa::Store {
@@ -42,7 +43,7 @@ fn dependences_ride_on_instructions_where_they_can() {
         x_stride: 1,
         ..vta_isa::Store::default()
     };
-    queue.push(store.into()).unwrap();
+    queue.push(store.into(), |_| ()).unwrap();
     let expected = "load.inp sram_base=0 dram_base=0 y_size=1 x_size=1 x_stride=1 push_next
 load.inp sram_base=0 dram_base=0 push_next
 load.uop sram_base=0 dram_base=0 pop_prev
@@ -60,10 +61,10 @@ finish";
 fn micro_ops_stay_until_the_scratchpad_is_full() {
     let config = Config::default();
     let depth = config.depth(MemType::Uop);
-    let (small, large) = (kernel(1), kernel(depth));
     let mut queue = Queue::default();
-    for kernel in [&small, &small, &large, &small] {
-        queue.push_kernel(&config, kernel).unwrap();
+    let (small, large) = (queue.hold(kernel(1)), queue.hold(kernel(depth)));
+    for number in [small, small, large, small] {
+        queue.push_kernel(&config, number).unwrap();
     }
     let run = queue.finish(false).unwrap().unwrap();
     assert_eq!(run.uops.len(), depth + 1);
@@ -75,7 +76,14 @@ fn micro_ops_stay_until_the_scratchpad_is_full() {
     });
     let loads: Vec<_> = loads.collect();
     assert_eq!(loads, [(0, 1), (1, depth), (0, 1)]);
-    let error = queue.push_kernel(&config, &kernel(depth + 1)).unwrap_err();
+    // Nothing is resident, or waits, in the next run.
+    queue.reuse(run, 0);
+    queue.push_kernel(&config, small).unwrap();
+    let run = queue.finish(false).unwrap().unwrap();
+    assert_eq!(run.uops.len(), 1);
+    assert!(matches!(run.insns[..2], [Insn::Load(_), Insn::Gemm(_)]));
+    let number = queue.hold(kernel(depth + 1));
+    let error = queue.push_kernel(&config, number).unwrap_err();
     assert!(
         error.text.contains("micro-ops; the scratchpad has"),
         "{}",
@@ -87,12 +95,12 @@ fn micro_ops_stay_until_the_scratchpad_is_full() {
 fn what_never_waits_is_told() {
     let mut queue = Queue::default();
     assert!(queue.pop(Module::Load, Module::Store).is_err());
-    queue.push(load(0)).unwrap();
+    queue.push(load(0), |_| ()).unwrap();
     queue.pop(Module::Compute, Module::Load).unwrap();
     // What the LOAD module waits for is taken by an instruction that does nothing else.
     assert!(text(&mut queue, false).contains("load.inp sram_base=0 dram_base=0 pop_next"));
-    queue.push(load(0)).unwrap();
-    queue.push(load(1)).unwrap();
+    queue.push(load(0), |_| ()).unwrap();
+    queue.push(load(1), |_| ()).unwrap();
     queue.pop(Module::Compute, Module::Load).unwrap();
     let serial = "load.inp sram_base=0 dram_base=0 y_size=1 x_size=1 x_stride=1
 load.inp sram_base=1 dram_base=0 y_size=1 x_size=1 x_stride=1 push_next

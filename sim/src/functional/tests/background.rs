@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use vta_driver::{Batch, DeviceMemory};
-use vta_isa::Config;
+use vta_isa::{Config, Gemm};
 
 use super::super::*;
 use super::threads::{WEIGHTS, batch, data, memory, program};
@@ -20,7 +20,7 @@ fn config() -> Config {
 /// Long enough for a thread of its own, with data that depend on all of it.
 fn long(seed: u64) -> Arc<Batch> {
     let batch = batch(program(&config(), seed, 300));
-    assert!(is_long(&batch));
+    assert!(Outlook::of(&batch.insns).long);
     batch
 }
 
@@ -128,4 +128,39 @@ fn a_plan_ends_with_those_who_have_it() {
     assert!(Shared::find(&machine, &batch, &memory_of_both[0]).is_some());
     drop(executor);
     assert!(Shared::find(&machine, &batch, &memory_of_both[0]).is_none());
+}
+
+#[test]
+fn a_batch_is_planned_once_it_came_as_often_as_planning_takes() {
+    // Products of many steps are worth a plan at once, single tiles only later.
+    let of = |steps: u16, insns: usize| {
+        let gemm = Gemm {
+            uop_end: 1,
+            iter_out: steps,
+            iter_in: 1,
+            ..Gemm::default()
+        };
+        Outlook::of(&vec![gemm.into(); insns])
+    };
+    assert_eq!(of(500, 100).runs, 1);
+    let few = of(1, 100);
+    assert!(few.runs > 5 && !few.long && of(1, 100_000).long);
+    let batch = super::batch(&super::CONVOLUTION.replace("OUT", "0x800"));
+    let runs = Outlook::of(&batch.insns).runs;
+    assert!(runs > 1);
+    let (mut executor, mut memory) = (Functional::new(config()), super::memory());
+    for _ in 0..runs {
+        executor.run_batch(&batch, &mut memory).unwrap();
+        assert!(plan(&executor).is_none());
+    }
+    executor.run_batch(&batch, &mut memory).unwrap();
+    assert!(plan(&executor).is_some());
+    // What it multiplies with changes under the plan: it waits again.
+    memory.write(0x2000, 1).unwrap()[0] ^= 1;
+    for _ in 0..runs {
+        executor.run_batch(&batch, &mut memory).unwrap();
+        assert!(plan(&executor).is_none());
+    }
+    executor.run_batch(&batch, &mut memory).unwrap();
+    assert!(plan(&executor).is_some());
 }
