@@ -31,12 +31,13 @@ impl Key {
         }
     }
 }
+
 type Kernels = FxHashMap<Key, Arc<Kernel>>;
 
 /// Those of all threads.
 static KERNELS: LazyLock<Mutex<Kernels>> = LazyLock::new(Mutex::default);
-/// How often all kernels were forgotten.
 static EPOCH: AtomicUsize = AtomicUsize::new(0);
+
 /// How often all kernels were forgotten: what a thread knows of them holds as long as this stays.
 pub fn epoch() -> usize {
     EPOCH.load(Ordering::Acquire)

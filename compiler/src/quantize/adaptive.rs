@@ -187,7 +187,7 @@ impl Moments {
     }
 
     /// Moves weights from their nearest steps to those with which a layer's outputs lose least: around their means
-    /// where biases take those off. `slice` is the step of a row, and `at` the place of a row's weights.
+    /// where biases take those off.
     pub fn settle(&self, rounded: &mut [i8], weights: &[f32], rows: &Rows<'_>, centred: bool) {
         let Layer { row, groups, .. } = self.layer;
         if self.count < 2 || weights.len() != rows.count * row || !rows.count.is_multiple_of(groups)

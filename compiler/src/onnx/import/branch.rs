@@ -3,6 +3,7 @@
 
 mod scan;
 
+use super::fused::{int, ints};
 use super::order::{graphs, inner, node_error, read, sorted};
 use super::state::{Arguments, Import};
 use super::tensor::read_tensor;
@@ -14,6 +15,23 @@ const BRANCHES: [&str; 2] = ["then_branch", "else_branch"];
 
 fn part<'n>(node: &'n proto::Node, name: &str) -> Option<&'n proto::Graph> {
     node.find(name)?.g.as_ref()
+}
+
+/// A node that makes a value of others, by whose name it goes.
+fn made_of(
+    kind: &str,
+    input: Vec<String>,
+    output: &str,
+    attribute: Vec<proto::Attribute>,
+) -> proto::Node {
+    proto::Node {
+        input,
+        output: vec![output.to_owned()],
+        name: output.to_owned(),
+        op_type: kind.to_owned(),
+        attribute,
+        domain: String::new(),
+    }
 }
 
 /// Nodes that some values make fail, so that they aren't computed where no one asks for them.
@@ -115,14 +133,7 @@ impl Import<'_> {
                 input.push(format!("{output}/{which}"));
                 self.alias(&input[input.len() - 1], id)?;
             }
-            let choice = proto::Node {
-                input,
-                name: format!("{output}/Where"),
-                output: vec![output.clone()],
-                op_type: "Where".to_owned(),
-                ..proto::Node::default()
-            };
-            self.node(&choice, 0)?;
+            self.node(&made_of("Where", input, output, vec![]), 0)?;
             if self
                 .names
                 .get(output)
@@ -317,29 +328,14 @@ impl Import<'_> {
         if all.is_empty() {
             return Err(node_error(node, "it never runs, and gives nothing".into()));
         }
-        let axis = |name: &str, kind| proto::Attribute {
-            name: name.to_owned(),
-            kind,
-            i: at,
-            ints: vec![at],
-            ..proto::Attribute::default()
-        };
-        let made = |kind: &str, input: Vec<String>, output: String, attribute| proto::Node {
-            input,
-            name: output.clone(),
-            output: vec![output],
-            op_type: kind.to_owned(),
-            attribute: vec![attribute],
-            domain: String::new(),
-        };
         let mut rows = Vec::with_capacity(all.len());
         for name in all {
             let row = format!("{name}.row");
-            let axes = axis("axes", proto::ATTRIBUTE_INTS);
-            self.node(&made("Unsqueeze", vec![name], row.clone(), axes), 0)?;
+            let axes = vec![ints("axes", vec![at])];
+            self.node(&made_of("Unsqueeze", vec![name], &row, axes), 0)?;
             rows.push(row);
         }
-        let along = axis("axis", proto::ATTRIBUTE_INT);
-        self.node(&made("Concat", rows, output.to_owned(), along), 0)
+        let along = vec![int("axis", at)];
+        self.node(&made_of("Concat", rows, output, along), 0)
     }
 }

@@ -85,7 +85,7 @@ fn attribute(name: &str, kind: i32) -> Attribute {
     }
 }
 
-fn int(name: &str, i: i64) -> Attribute {
+pub(super) fn int(name: &str, i: i64) -> Attribute {
     Attribute {
         i,
         ..attribute(name, proto::ATTRIBUTE_INT)
@@ -99,7 +99,7 @@ fn float(name: &str, f: f32) -> Attribute {
     }
 }
 
-fn ints(name: &str, ints: Vec<i64>) -> Attribute {
+pub(super) fn ints(name: &str, ints: Vec<i64>) -> Attribute {
     Attribute {
         ints,
         ..attribute(name, proto::ATTRIBUTE_INTS)

@@ -1,7 +1,9 @@
 //! A Scan is its body for each entry of what it goes over.
 
+use super::super::fused::int;
 use super::super::order::{inner, node_error};
 use super::super::state::{Arguments, Import};
+use super::made_of;
 use crate::graph::{Data, ValueId};
 use crate::onnx::{OnnxError, proto};
 use crate::operators::operator::axis;
@@ -114,20 +116,8 @@ impl Import<'_> {
     fn entry(&mut self, from: &str, to: &str, axis: usize, at: usize) -> Result<(), OnnxError> {
         let place = format!("{to}/place");
         self.define(&place, vec![], Some(Data::I64(vec![at as i64])))?;
-        let axis = proto::Attribute {
-            name: "axis".to_owned(),
-            kind: proto::ATTRIBUTE_INT,
-            i: axis as i64,
-            ..proto::Attribute::default()
-        };
-        let node = proto::Node {
-            input: vec![from.to_owned(), place],
-            output: vec![to.to_owned()],
-            name: format!("{to}/Gather"),
-            op_type: "Gather".to_owned(),
-            attribute: vec![axis],
-            ..proto::Node::default()
-        };
-        self.node(&node, 0)
+        let axis = vec![int("axis", axis as i64)];
+        let input = vec![from.to_owned(), place];
+        self.node(&made_of("Gather", input, to, axis), 0)
     }
 }
