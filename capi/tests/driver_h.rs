@@ -4,6 +4,7 @@
 
 mod gcc;
 
+use std::io::Write as _;
 use std::path::PathBuf;
 
 use serde_json::Value;
@@ -84,7 +85,7 @@ fn every_recorded_run_of_the_original_replays_through_driver_h() {
     if !archives.is_dir() {
         let text = format!("no test data at {} (set VTA_SHARED)", archives.display());
         assert!(std::env::var_os("CI").is_none(), "{text}");
-        eprintln!("SKIPPED {text}");
+        let _ = writeln!(std::io::stderr(), "SKIPPED {text}");
         return;
     }
     let folder = tempfile::tempdir().unwrap();

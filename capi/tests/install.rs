@@ -1,6 +1,7 @@
 //! What `scripts/install-c` installs is found by pkg-config and CMake, and by hand.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -89,7 +90,10 @@ fn a_prefix_that_pkg_config_cannot_name_is_refused() {
 fn a_project_of_cmake_links_both_libraries() {
     let cmake = std::env::var("CMAKE").unwrap_or_else(|_| "cmake".to_owned());
     if Command::new(&cmake).arg("--version").output().is_err() {
-        eprintln!("SKIPPED a_project_of_cmake_links_both_libraries: no {cmake}");
+        let _ = writeln!(
+            std::io::stderr(),
+            "SKIPPED a_project_of_cmake_links_both_libraries: no {cmake}"
+        );
         return;
     }
     let folder = installed();

@@ -4,6 +4,7 @@
 mod common;
 
 use common::{file, root, succeeds, vta};
+use std::io::Write as _;
 use tempfile::TempDir;
 
 #[test]
@@ -402,7 +403,7 @@ fn opencl_counts_its_launches_and_is_measured() {
     let (status, out, error) = vta(&["run", "demo", "--device", "opencl:pocl", "--json"]);
     if error.contains("no OpenCL device matches") || error.contains("OpenCL") && status == 2 {
         assert!(std::env::var_os("CI").is_none(), "{error}");
-        eprintln!("SKIPPED: {error}");
+        let _ = writeln!(std::io::stderr(), "SKIPPED: {error}");
         return;
     }
     assert_eq!(status, 0, "{error}");

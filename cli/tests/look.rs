@@ -1,6 +1,7 @@
 //! What the program's output looks like: how wide it is, on which terminals, from which folder.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use assert_cmd::Command;
@@ -190,7 +191,7 @@ fn a_dumb_terminal_gets_letters_and_lines_alone() {
     let Some(shown) = on_a_terminal(folder.path(), "run demo", "TERM=xterm") else {
         let text = "there is no `script` to make a terminal with";
         assert!(std::env::var_os("CI").is_none(), "{text}");
-        eprintln!("SKIPPED: {text}");
+        let _ = writeln!(std::io::stderr(), "SKIPPED: {text}");
         return;
     };
     assert!(

@@ -4,6 +4,7 @@
 
 mod common;
 
+use std::io::Write as _;
 use std::path::PathBuf;
 
 use assert_cmd::Command;
@@ -161,7 +162,7 @@ fn shared(path: &str) -> Option<String> {
     if !path.exists() {
         let text = format!("no test data at {} (set VTA_SHARED)", path.display());
         assert!(std::env::var_os("CI").is_none(), "{text}");
-        eprintln!("SKIPPED {text}");
+        let _ = writeln!(std::io::stderr(), "SKIPPED {text}");
         return None;
     }
     Some(path.display().to_string())

@@ -7,6 +7,7 @@ pub mod opencl;
 pub mod programs;
 pub mod repeats;
 
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 /// The folder of recorded runs and models: `VTA_SHARED`, or `../shared` beside the workspace.
@@ -25,6 +26,6 @@ pub fn shared(what: &str) -> Option<PathBuf> {
         path.display()
     );
     assert!(std::env::var_os("CI").is_none(), "{text}");
-    eprintln!("SKIPPED {text}");
+    let _ = writeln!(std::io::stderr(), "SKIPPED {text}");
     None
 }

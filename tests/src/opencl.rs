@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::collections::BTreeSet;
+use std::io::Write as _;
 use std::path::PathBuf;
 
 use vta_hw_opencl::{Cache, DeviceEntry, OpenClDevice, Options, Structure, devices};
@@ -73,7 +74,7 @@ pub fn entries(what: &str) -> Vec<DeviceEntry> {
         );
         // Intel's CPU runtime is one more of a kind that PoCL covers.
         assert!(!ci || name == "opencl:intel:0", "{text}");
-        eprintln!("SKIPPED {text}");
+        let _ = writeln!(std::io::stderr(), "SKIPPED {text}");
     }
     let only = std::env::var("VTA_OPENCL_ONLY").unwrap_or_default();
     let entries = entries.into_iter();

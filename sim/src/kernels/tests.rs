@@ -1,5 +1,7 @@
 //! Products of every kernel that this CPU has against the definition of the multiplication.
 
+use std::io::Write as _;
+
 use proptest::prelude::*;
 use vta_isa::AluOp;
 
@@ -260,7 +262,8 @@ fn kernels_that_this_cpu_lacks_are_named() {
         .into_iter()
         .partition(|kernel| kernel.supported());
     for kernel in missing {
-        eprintln!(
+        let _ = writeln!(
+            std::io::stderr(),
             "SKIPPED every test of kernel {}: this CPU lacks it",
             kernel.name()
         );

@@ -7,6 +7,7 @@ use crate::lower::{self, LowerOptions};
 use crate::qgraph::{QNode, QOp, TensorId};
 use crate::zoo::Rng;
 use crate::{float, onnx, passes, quantize, reference};
+use std::io::Write as _;
 
 /// Every operator that is read, with how many inputs it may have.
 const OPERATORS: [(&str, usize); 42] = [
@@ -427,7 +428,7 @@ fn the_recorded_model_with_a_flattened_constant_runs_or_is_refused() {
     let path = shared.join("conformance/reproducers/flatten_const_gemm.onnx");
     let Ok(bytes) = std::fs::read(&path) else {
         assert!(std::env::var_os("CI").is_none(), "{}", path.display());
-        eprintln!("SKIPPED {} is not here", path.display());
+        let _ = writeln!(std::io::stderr(), "SKIPPED {} is not here", path.display());
         return;
     };
     let Ok(graph) = onnx::load(&bytes) else {
