@@ -7,4 +7,4 @@ mod memory;
 pub use calls::*;
 pub(crate) use calls::{told, told_each, with_machine};
 pub(crate) use machine::{Machine, only_tokens};
-pub(crate) use memory::Place;
+pub(crate) use memory::freed;

@@ -15,6 +15,7 @@ pub fn caught<T>(otherwise: T, work: impl FnOnce() -> Result<T, Failure>) -> T {
 
 /// [`caught`] for functions that are called for each instruction: nothing that the work names is moved, and `tell` sees
 /// the failure first.
+#[inline]
 pub fn caught_each<T>(
     otherwise: T,
     work: &impl Fn() -> Result<T, Failure>,

@@ -42,6 +42,7 @@ pub unsafe fn maybe_text<'a>(name: &str, at: *const c_char) -> Result<Option<&'a
 ///
 /// # Safety
 /// There are `len` values from `at` on, which nothing writes during `'a`.
+#[inline]
 pub unsafe fn values<'a>(
     name: &str,
     at: *const c_void,
@@ -72,6 +73,7 @@ pub unsafe fn room<'a>(
 }
 
 /// Whether there can be an array; where, and how many bytes it has.
+#[inline]
 fn array(
     name: &str,
     at: *const c_void,

@@ -102,6 +102,7 @@ impl DeviceMemory {
 
     /// Names the present set of regions: mapping or unmapping changes it, and no two memories
     /// share one unless both are empty. A [`Span`] means the same bytes as long as it stays.
+    #[inline]
     pub fn layout(&self) -> u64 {
         self.layout
     }
@@ -125,11 +126,13 @@ impl DeviceMemory {
     }
 
     /// All bytes of a region; none if there is no such region.
+    #[inline]
     pub fn region(&self, region: usize) -> &[u8] {
         self.regions.get(region).map_or(&[], |r| &r.bytes)
     }
 
     /// All bytes of a region, to write.
+    #[inline]
     pub fn region_mut(&mut self, region: usize) -> &mut [u8] {
         match self.regions.get_mut(region) {
             // Nobody looks whether the bytes change: whoever asks for them may write.

@@ -333,6 +333,7 @@ impl Config {
     }
 
     /// Bytes of one DRAM element of the memory type: the unit of `dram_base`.
+    #[inline]
     pub const fn elem_bytes(&self, mem: MemType) -> usize {
         match mem {
             MemType::Uop => 4,
@@ -350,6 +351,7 @@ impl Config {
 
     /// Tiles (micro-ops for UOP) of the scratchpad that the memory type lives in: ACC, ACC8 and
     /// OUT share the accumulator scratchpad.
+    #[inline]
     pub const fn depth(&self, mem: MemType) -> usize {
         let at = match mem {
             MemType::Uop => 0,
@@ -361,6 +363,7 @@ impl Config {
     }
 
     /// int8 or int32 lanes of one input, accumulator or output tile: `BATCH * BLOCK`.
+    #[inline]
     pub const fn lanes(&self) -> usize {
         self.batch() * self.block()
     }

@@ -202,6 +202,12 @@ macro_rules! layout {
                 Ok(word)
             }
 
+            /// Whether every value fits its field.
+            #[inline]
+            pub const fn fits(&self) -> bool {
+                true $( && self.$field as u64 <= Self::FIELDS.$field.max() )*
+            }
+
             /// Makes the struct of what `get` says of each field, in the order of the text.
             /// Values beyond the member's type lose their upper bits.
             ///

@@ -124,6 +124,7 @@ impl Edge {
     }
 
     /// The module that gives tokens to this queue, and the one that takes them.
+    #[inline]
     const fn ends(self) -> (Module, Module) {
         match self {
             Self::LoadToCompute => (Module::Load, Module::Compute),
@@ -134,16 +135,19 @@ impl Edge {
     }
 
     /// The module that gives tokens to this queue.
+    #[inline]
     pub const fn producer(self) -> Module {
         self.ends().0
     }
 
     /// The module that takes tokens from this queue.
+    #[inline]
     pub const fn consumer(self) -> Module {
         self.ends().1
     }
 
     /// The flag of its producer that gives a token to this queue.
+    #[inline]
     pub const fn push(self, deps: &mut Deps) -> &mut bool {
         match self {
             Self::LoadToCompute | Self::ComputeToStore => &mut deps.push_next,
@@ -152,6 +156,7 @@ impl Edge {
     }
 
     /// The flag of its consumer that takes a token from this queue.
+    #[inline]
     pub const fn pop(self, deps: &mut Deps) -> &mut bool {
         match self {
             Self::LoadToCompute | Self::ComputeToStore => &mut deps.pop_prev,
@@ -296,25 +301,20 @@ impl Queues {
     /// Of a run that [`check_run`] has nothing against.
     fn of(insns: &[Insn]) -> Result<Self, TokenError> {
         let mut next = vec![NONE; insns.len()];
-        let (mut heads, mut tails) = ([NONE; 3], [NONE; 3]);
+        let (mut heads, mut ends) = ([NONE; 3], 0);
         let mut sound = matches!(insns.last(), Some(Insn::Finish(_)));
-        for (index, insn) in insns.iter().enumerate() {
-            let module = insn.module();
-            let ends = matches!(insn, Insn::Finish(_));
-            let deps = insn.deps();
+        // From the last to the first, whose successors are known then.
+        for (index, (insn, next)) in insns.iter().zip(&mut next).enumerate().rev() {
+            let (module, deps) = (insn.module(), insn.deps());
             sound &= match module {
-                Module::Load => !(deps.pop_prev || deps.push_prev),
+                Module::Load => !(deps.pop_prev | deps.push_prev),
                 Module::Compute => true,
-                Module::Store => !(deps.pop_next || deps.push_next),
+                Module::Store => !(deps.pop_next | deps.push_next),
             };
-            sound &= ends == (index + 1 == insns.len());
-            let tail = std::mem::replace(&mut tails[module as usize], index as u32);
-            match next.get_mut(tail as usize) {
-                Some(next) => *next = index as u32,
-                None => heads[module as usize] = index as u32,
-            }
+            ends += u32::from(matches!(insn, Insn::Finish(_)));
+            *next = std::mem::replace(&mut heads[module as usize], index as u32);
         }
-        if !sound {
+        if !sound || ends != 1 {
             check_run(insns)?;
         }
         Ok(Self { heads, next })

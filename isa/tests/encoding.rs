@@ -52,6 +52,28 @@ proptest! {
     }
 
     #[test]
+    fn words_are_the_same_where_no_field_says_otherwise(word in any::<u128>(), bit in 0..128) {
+        let other = word ^ 1 << bit;
+        let opcode = Insn::decode(word).map(|insn| insn.opcode());
+        let fields = Deps::LIST.iter().chain(opcode.map_or(&[][..], Opcode::fields));
+        let covered = fields.chain([&Opcode::FIELD]).any(|field| field.mask() >> bit & 1 == 1);
+        if opcode.is_ok() {
+            prop_assert_eq!(Insn::same_word(word, other), !covered);
+        } else {
+            prop_assert!(Insn::same_word(word, word));
+        }
+    }
+
+    #[test]
+    fn what_fits_can_be_encoded(insn in insn(), pad in any::<u8>()) {
+        let insn = match insn {
+            Insn::Load(load) => Load { x_pad_0: pad, ..load }.into(),
+            other => other,
+        };
+        prop_assert_eq!(insn.fits(), insn.encode().is_ok());
+    }
+
+    #[test]
     fn every_micro_op_word_is_one(word in any::<u32>()) {
         prop_assert_eq!(Uop::decode(word).encode(), Ok(word));
     }

@@ -10,7 +10,7 @@ use vta_app::Target;
 use vta_app::device::Setup;
 use vta_app::options::ConfigSource;
 use vta_driver::{
-    Allocations, Batch, Device, Footprints, LayerMark, PhysAddr, Traffic, Work, WorkDone, pages,
+    Allocations, Batch, Device, LayerMark, PhysAddr, Traffic, Work, WorkDone, pages,
 };
 use vta_isa::tokens::{Edge, TokenError, pops, pushes, run_in_token_order};
 use vta_isa::{Config, Deps, INSN_BYTES, Insn, Load, MemType, Module, Store};
@@ -22,6 +22,8 @@ use crate::error::Failure;
 const KEPT_STREAMS: usize = 32;
 /// The most instructions of one run: 1 GiB.
 const MOST_INSNS: u32 = 1 << 26;
+/// Words that are compared bit for bit at once.
+const COMPARED_WORDS: usize = 256;
 
 /// What runs counted, since it was last cleared.
 #[derive(Clone, Debug, Default)]
@@ -49,7 +51,7 @@ impl Stats {
 /// A stream that ran, which is recognised when it comes again.
 struct Stream {
     /// The words as the caller wrote them; none of a stream that came as instructions.
-    words: Vec<u128>,
+    words: Vec<[u8; INSN_BYTES]>,
     addr: u32,
     /// Tokens that stand before it.
     tokens: [u32; 4],
@@ -70,7 +72,6 @@ pub struct Machine {
     /// Tokens that the runs so far left, in the order of [`Edge::ALL`].
     tokens: [u32; 4],
     streams: VecDeque<Stream>,
-    footprints: Footprints,
     /// Why the original's instructions for the configuration can't be read.
     foreign: Option<String>,
 }
@@ -136,7 +137,6 @@ impl Machine {
             stats: Stats::default(),
             tokens: [0; 4],
             streams: VecDeque::new(),
-            footprints: Footprints::default(),
             foreign: None,
         }
     }
@@ -169,10 +169,11 @@ impl Machine {
     /// # Errors
     /// As [`Self::run`].
     pub fn run_insns(&mut self, insns: &mut Vec<Insn>) -> Result<(), Failure> {
-        let kept =
-            self.kept(|s| s.words.is_empty() && s.batch.insns.get(s.before..) == Some(&*insns));
+        let same =
+            |s: &Stream| s.words.is_empty() && s.batch.insns.get(s.before..) == Some(&*insns);
+        let kept = self.find(same).and_then(|at| self.streams.remove(at));
         let stream = match kept {
-            Some(stream) => Ok(stream),
+            Some(kept) => Ok(kept),
             None => self.new_stream(Vec::new(), std::mem::take(insns), None),
         };
         self.run_found(stream)
@@ -197,7 +198,7 @@ impl Machine {
     fn run_stream(&mut self, stream: &Stream) -> Result<(), Failure> {
         let device = Arc::clone(&self.device);
         let work = Work::Run(Arc::clone(&stream.batch));
-        let spans = self.footprints.of(&work, &device.info().config);
+        let spans = device.footprint(&work);
         self.memory.push(&*device, &spans)?;
         let done = device.submit(work)?.wait();
         // What ran before a fault has its effect.
@@ -214,13 +215,13 @@ impl Machine {
         Ok(())
     }
 
-    /// A stream that ran before and has the tokens that it takes.
-    fn kept(&mut self, same: impl Fn(&Stream) -> bool) -> Option<Stream> {
-        let found = self.streams.iter().position(|s| {
+    /// Where a stream that ran before is kept and has the tokens that it takes.
+    fn find(&self, same: impl Fn(&Stream) -> bool) -> Option<usize> {
+        // The newest first: programs run one again and again.
+        self.streams.iter().rposition(|s| {
             let mut tokens = s.tokens.iter().zip(self.tokens);
             tokens.all(|(need, have)| *need <= have) && same(s)
-        });
-        found.and_then(|at| self.streams.remove(at))
+        })
     }
 
     /// What to run for the words at an address: known, or decoded.
@@ -231,22 +232,23 @@ impl Machine {
         }
         let size = u64::from(count) * INSN_BYTES as u64;
         let (words, _) = self.memory.at_phys(addr, size)?.as_chunks::<INSN_BYTES>();
-        let words: Vec<u128> = words.iter().map(|w| u128::from_le_bytes(*w)).collect();
-        if let Some(stream) = self.kept(|s| s.addr == addr && s.words == words) {
-            return Ok(stream);
+        let same = |s: &Stream| s.addr == addr && same_words(&s.words, words);
+        if let Some(kept) = self.find(same).and_then(|at| self.streams.remove(at)) {
+            return Ok(kept);
         }
-        let insns = words.iter().enumerate().map(|(index, word)| {
+        let mut insns = Vec::with_capacity(words.len());
+        for (index, word) in words.iter().enumerate() {
             let wrong = |e| Failure::input(format!("instruction {index}: {e}"));
-            Insn::decode(*word).map_err(wrong)
-        });
-        let insns = insns.collect::<Result<Vec<_>, _>>()?;
+            insns.push(Insn::decode(u128::from_le_bytes(*word)).map_err(wrong)?);
+        }
+        let words = words.to_vec();
         self.new_stream(words, insns, Some(addr))
     }
 
     /// A stream of instructions whose words lie at an address, if they lie anywhere.
     fn new_stream(
         &mut self,
-        words: Vec<u128>,
+        words: Vec<[u8; INSN_BYTES]>,
         insns: Vec<Insn>,
         addr: Option<u32>,
     ) -> Result<Stream, Failure> {
@@ -256,7 +258,11 @@ impl Machine {
         let tokens = needed(&insns, self.tokens);
         let fetches = self.device.fetches();
         let mut batch = Batch {
-            words: if fetches { words.clone() } else { Vec::new() },
+            words: if fetches {
+                words.iter().map(|w| u128::from_le_bytes(*w)).collect()
+            } else {
+                Vec::new()
+            },
             insns,
             insn_addr: PhysAddr(addr.unwrap_or_default()),
             marks: Vec::new(),
@@ -305,6 +311,19 @@ impl Machine {
         batch.insn_addr = addr;
         Ok(Some(staged))
     }
+}
+
+/// Whether words are the same instructions: what no field covers is garbage in streams of the original's runtime.
+fn same_words(known: &[[u8; INSN_BYTES]], words: &[[u8; INSN_BYTES]]) -> bool {
+    let same = |(a, b): (&[_], &[_])| {
+        let same = |(a, b): (&[u8; INSN_BYTES], &[u8; INSN_BYTES])| {
+            Insn::same_word(u128::from_le_bytes(*a), u128::from_le_bytes(*b))
+        };
+        a == b || a.iter().zip(b).all(same)
+    };
+    let chunks = [known, words].map(|words| words.chunks(COMPARED_WORDS));
+    let [known_chunks, chunks] = chunks;
+    known.len() == words.len() && known_chunks.zip(chunks).all(same)
 }
 
 /// An instruction of a module that only takes and gives tokens.

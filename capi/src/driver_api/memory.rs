@@ -26,23 +26,13 @@ struct Buffer {
     _allocation: Allocations,
 }
 
-/// Where a buffer lies, as long as none is freed.
-#[derive(Clone, Debug, Default)]
-pub struct Place {
-    host: Range<usize>,
-    phys: u32,
-    freed: usize,
-}
-
 /// How many buffers were freed.
 static FREED: AtomicUsize = AtomicUsize::new(0);
 
-impl Place {
-    /// The address on the device of a byte of the host, if the buffer is still there and has it.
-    pub fn phys(&self, at: usize) -> Option<u32> {
-        let holds = self.host.contains(&at) && self.freed == FREED.load(Ordering::Acquire);
-        holds.then(|| self.phys + (at - self.host.start) as u32)
-    }
+/// How many buffers were freed: what was found of others holds as long as this stays.
+#[inline]
+pub fn freed() -> usize {
+    FREED.load(Ordering::Acquire)
 }
 
 /// All buffers, by the host's address.
@@ -103,20 +93,6 @@ impl Memory {
         let (start, buffer) = self.buffers.range(..=at).next_back()?;
         let offset = at - start;
         (offset < buffer.host.len()).then_some((offset, buffer))
-    }
-
-    /// Where the buffer of a byte of the host lies.
-    ///
-    /// # Errors
-    /// It is in no buffer.
-    pub fn place(&self, at: usize) -> Result<Place, Failure> {
-        let (offset, buffer) = self.find(at).ok_or_else(|| outside(at, 1))?;
-        let start = at - offset;
-        Ok(Place {
-            host: start..start + buffer.host.len(),
-            phys: buffer.phys,
-            freed: FREED.load(Ordering::Acquire),
-        })
     }
 
     /// The address on the device of a byte of the host.

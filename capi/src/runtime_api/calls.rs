@@ -28,12 +28,14 @@ thread_local! {
     static RECORDING: RefCell<Option<Recording>> = const { RefCell::new(None) };
 }
 
+#[inline]
 fn memory_type(code: u32) -> Result<MemType, Failure> {
     let known = u8::try_from(code).ok().and_then(MemType::from_code);
     known.ok_or_else(|| Failure::usage(format!("there is no memory type {code}")))
 }
 
 /// A number of a field's type; [`Queue::push`] looks whether the field holds it.
+#[inline]
 fn narrow<T: TryFrom<u32>>(name: &str, value: u32) -> Result<T, Failure> {
     T::try_from(value).map_err(|_| too_large(name, value))
 }
@@ -43,6 +45,7 @@ fn too_large(name: &str, value: u32) -> Failure {
     Failure::usage(format!("{name} {value} is too large"))
 }
 
+#[inline]
 fn stage(id: c_int) -> Result<Module, Failure> {
     match id {
         1 => Ok(Module::Load),
@@ -323,6 +326,7 @@ pub unsafe extern "C" fn VTAPushALUOp(
 ///
 /// # Safety
 /// `uop_handle` is a place for a pointer, `signature` has so many bytes, and `finit` takes it.
+#[inline]
 unsafe fn push(
     uop_handle: *mut *mut c_void,
     finit: Init,
@@ -374,6 +378,7 @@ unsafe fn push_new(
 ///
 /// # Safety
 /// As for [`push`].
+#[inline]
 unsafe fn key(
     uop_handle: *mut *mut c_void,
     signature: *mut c_void,

@@ -13,19 +13,32 @@ const MOST_KERNELS: usize = 1 << 16;
 /// What a kernel is known by: its handle, and the bytes of its signature.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Key {
-    /// As a number, and how many bytes: at most eight, mostly none.
-    Short(usize, usize, u64),
+    Short(ShortKey),
     Long(usize, Box<[u8]>),
+}
+
+/// A key whose signature has at most eight bytes; mostly it has none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ShortKey {
+    pub handle: usize,
+    bytes: usize,
+    /// The bytes as a number.
+    signature: u64,
 }
 
 impl Key {
     /// Of a handle and the bytes of a signature.
+    #[inline]
     pub fn new(handle: usize, signature: &[u8]) -> Self {
         let mut short = [0; size_of::<u64>()];
         match short.get_mut(..signature.len()) {
             Some(bytes) => {
                 bytes.copy_from_slice(signature);
-                Self::Short(handle, signature.len(), u64::from_ne_bytes(short))
+                Self::Short(ShortKey {
+                    handle,
+                    bytes: signature.len(),
+                    signature: u64::from_ne_bytes(short),
+                })
             }
             None => Self::Long(handle, signature.into()),
         }
@@ -39,6 +52,7 @@ static KERNELS: LazyLock<Mutex<Kernels>> = LazyLock::new(Mutex::default);
 static EPOCH: AtomicUsize = AtomicUsize::new(0);
 
 /// How often all kernels were forgotten: what a thread knows of them holds as long as this stays.
+#[inline]
 pub fn epoch() -> usize {
     EPOCH.load(Ordering::Acquire)
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use vta_app::device::in_a_row;
 use vta_isa::tokens::Edge;
-use vta_isa::{Config, Deps, FieldError, Finish, Insn, Load, MemType, Module, Uop};
+use vta_isa::{Config, Deps, Finish, Insn, Load, MemType, Module, Uop};
 
 use super::kernel::{Kernel, set_uops};
 use crate::driver_api::only_tokens;
@@ -49,6 +49,7 @@ struct Held {
 
 impl Queue {
     /// Whether there is so much that it must run before more comes.
+    #[inline]
     pub fn is_full(&self) -> bool {
         self.waiting.insns.len() >= MOST_INSNS || self.waiting.uops.len() >= MOST_UOPS
     }
@@ -59,16 +60,19 @@ impl Queue {
     /// A number that its field can't hold.
     #[inline]
     pub fn push(&mut self, empty: Insn, fill: impl FnOnce(&mut Insn)) -> Result<(), Failure> {
-        let at = self.waiting.insns.len();
         self.add(empty, fill);
-        let encoded = self.waiting.insns[at].encode();
-        encoded.map(drop).map_err(|error| self.refuse(error))
+        match self.waiting.insns.last() {
+            Some(last) if !last.fits() => self.refuse(),
+            _ => Ok(()),
+        }
     }
 
+    /// Takes back the last instruction, which can't be encoded.
     #[cold]
-    fn refuse(&mut self, error: FieldError) -> Failure {
-        self.waiting.insns.pop();
-        error.into()
+    fn refuse(&mut self) -> Result<(), Failure> {
+        let refused = self.waiting.insns.pop().map(|insn| insn.encode());
+        refused.transpose()?;
+        Ok(())
     }
 
     /// Adds an instruction that can be encoded once it is complete. It is written where it stays: a copy would wait for
@@ -103,6 +107,7 @@ impl Queue {
     ///
     /// # Errors
     /// More micro-ops than the scratchpad has, a number that no kernel has.
+    #[inline]
     pub fn push_kernel(&mut self, config: &Config, number: usize) -> Result<(), Failure> {
         let none = || Failure::internal(format!("there is no kernel {number}"));
         let held = self.kernels.get_mut(number).ok_or_else(none)?;
@@ -153,6 +158,7 @@ impl Queue {
     ///
     /// # Errors
     /// Modules that share no queue.
+    #[inline]
     pub fn pop(&mut self, from: Module, to: Module) -> Result<(), Failure> {
         let edge = queue(from, to)?;
         if std::mem::replace(edge.pop(&mut self.pops[to as usize]), true) {
@@ -168,6 +174,7 @@ impl Queue {
     ///
     /// # Errors
     /// As for [`Self::pop`].
+    #[inline]
     pub fn push_token(&mut self, from: Module, to: Module) -> Result<(), Failure> {
         let edge = queue(from, to)?;
         // What `from` still has to wait for comes before what it gives.
@@ -185,6 +192,7 @@ impl Queue {
     }
 
     /// An instruction that only waits, if a module has something to wait for.
+    #[inline]
     fn commit(&mut self, module: Module) {
         let deps = std::mem::take(&mut self.pops[module as usize]);
         if deps != Deps::NONE {
@@ -228,14 +236,24 @@ impl Queue {
 }
 
 /// The queue of tokens between two modules.
+#[inline]
 fn queue(from: Module, to: Module) -> Result<Edge, Failure> {
-    let mut all = Edge::ALL.into_iter();
-    let found = all.find(|edge| (edge.producer(), edge.consumer()) == (from, to));
-    found.ok_or_else(|| {
-        Failure::input(format!(
-            "there is no queue of tokens from the {from:?} to the {to:?} module"
-        ))
-    })
+    match (from, to) {
+        (Module::Load, Module::Compute) => Ok(Edge::LoadToCompute),
+        (Module::Compute, Module::Load) => Ok(Edge::ComputeToLoad),
+        (Module::Compute, Module::Store) => Ok(Edge::ComputeToStore),
+        (Module::Store, Module::Compute) => Ok(Edge::StoreToCompute),
+        (Module::Load, Module::Load | Module::Store)
+        | (Module::Compute, Module::Compute)
+        | (Module::Store, Module::Load | Module::Store) => Err(no_queue(from, to)),
+    }
+}
+
+#[cold]
+fn no_queue(from: Module, to: Module) -> Failure {
+    Failure::input(format!(
+        "there is no queue of tokens from the {from:?} to the {to:?} module"
+    ))
 }
 
 #[cfg(test)]

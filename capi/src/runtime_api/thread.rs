@@ -10,14 +10,16 @@ use rustc_hash::FxHashMap;
 use vta_isa::{Config, Insn, MemType};
 
 use super::kernel::Kernel;
-use super::known::{self, Key};
+use super::known::{self, Key, ShortKey};
 use super::queue::{Queue, Run};
-use crate::driver_api::{Machine, Place, with_machine};
+use crate::driver_api::{Machine, freed, with_machine};
 use crate::error::Failure;
 
 const DUMP_INSN: c_int = 1 << 1;
 const DUMP_UOP: c_int = 1 << 2;
 const FORCE_SERIAL: c_int = 1 << 5;
+/// Kernels that are found without a hash.
+const RECENT: usize = 16;
 
 /// The queue, and the buffers and kernels that it was given.
 pub struct Thread {
@@ -29,10 +31,20 @@ pub struct Thread {
     failed: Option<String>,
     uops: Staging,
     /// The buffers that were found last, by memory type.
-    near: [Place; 6],
-    /// What the queue calls kernels while they are those of `epoch`.
+    near: [Near; 6],
+    /// What the queue calls kernels while they are those of `epoch`, and some that were queued last.
     kernels: FxHashMap<Key, usize>,
+    recent: [Option<(ShortKey, usize)>; RECENT],
     epoch: usize,
+}
+
+/// An address that was found in a buffer, as long as none is freed.
+#[derive(Clone, Copy, Default)]
+struct Near {
+    at: usize,
+    freed: usize,
+    /// The element on the device that begins there.
+    element: u32,
 }
 
 /// A buffer for what is run, as large as the largest so far.
@@ -102,6 +114,7 @@ impl Thread {
             uops: Staging::default(),
             near: Default::default(),
             kernels: FxHashMap::default(),
+            recent: Default::default(),
             epoch: known::epoch(),
         })
     }
@@ -113,6 +126,7 @@ impl Thread {
 
     /// Does something to the queue. What fails is missing, so that nothing is run until the next synchronisation
     /// has said so.
+    #[inline]
     pub fn change<T>(
         &mut self,
         work: impl FnOnce(&mut Self) -> Result<T, Failure>,
@@ -202,57 +216,72 @@ impl Staging {
 
 impl Thread {
     /// The index of an element of a buffer, as instructions have it.
+    #[inline]
     pub fn dram_base(
         &mut self,
         buffer: *const c_void,
         offset: u32,
         mem: MemType,
     ) -> Result<u32, Failure> {
-        let near = &mut self.near[mem.code() as usize];
-        let phys = match near.phys(buffer.addr()) {
-            Some(phys) => phys,
-            None => moved(near, buffer)?,
+        let near = self.near[mem.code() as usize];
+        let first = if near.at == buffer.addr() && near.freed == freed() && near.at > 0 {
+            near.element
+        } else {
+            self.moved(buffer, mem)?
         };
+        let base = first.checked_add(offset);
+        base.ok_or_else(|| Failure::usage(format!("element {offset} lies behind 32 bits")))
+    }
+
+    /// The element that begins at another address than before.
+    #[cold]
+    fn moved(&mut self, buffer: *const c_void, mem: MemType) -> Result<u32, Failure> {
+        let (at, freed) = (buffer.addr(), freed());
+        let phys = with_machine(|machine| machine.memory.phys(at))?;
         let elem = self.config.elem_bytes(mem) as u32;
-        let base = (phys / elem).checked_add(offset);
-        match base {
-            Some(base) if phys.is_multiple_of(elem) => Ok(base),
-            _ => Err(no_element(buffer, phys, offset, elem)),
+        if !phys.is_multiple_of(elem) {
+            let text = format!("{buffer:p} is no multiple of the {elem} bytes of an element");
+            return Err(Failure::usage(text));
         }
+        let element = phys / elem;
+        self.near[mem.code() as usize] = Near { at, freed, element };
+        Ok(element)
     }
 }
 
-/// The address of a byte of another buffer than before on the device.
-#[cold]
-fn moved(near: &mut Place, buffer: *const c_void) -> Result<u32, Failure> {
-    with_machine(|machine| {
-        *near = machine.memory.place(buffer.addr())?;
-        machine.memory.phys(buffer.addr())
-    })
-}
-
-#[cold]
-fn no_element(buffer: *const c_void, phys: u32, offset: u32, elem: u32) -> Failure {
-    Failure::usage(if phys.is_multiple_of(elem) {
-        format!("element {offset} lies behind 32 bits")
-    } else {
-        format!("{buffer:p} is no multiple of the {elem} bytes of an element")
-    })
-}
 impl Thread {
     /// Queues a kernel that this thread has queued before; whether it has.
+    #[inline]
     pub fn push_known(&mut self, key: &Key) -> Result<bool, Failure> {
         let epoch = known::epoch();
         if self.epoch != epoch {
             self.epoch = epoch;
+            self.recent = Default::default();
             self.kernels.clear();
             self.queue.forget_kernels();
         }
-        let Some(&number) = self.kernels.get(key) else {
-            return Ok(false);
+        let number = match key {
+            Key::Short(key) => match &self.recent[key.handle % RECENT] {
+                Some((recent, number)) if recent == key => *number,
+                _ => match self.find_short(*key) {
+                    Some(number) => number,
+                    None => return Ok(false),
+                },
+            },
+            Key::Long(..) => match self.kernels.get(key) {
+                Some(number) => *number,
+                None => return Ok(false),
+            },
         };
         self.change(|thread| thread.queue.push_kernel(&thread.config, number))?;
         Ok(true)
+    }
+
+    #[cold]
+    fn find_short(&mut self, key: ShortKey) -> Option<usize> {
+        let number = *self.kernels.get(&Key::Short(key))?;
+        self.recent[key.handle % RECENT] = Some((key, number));
+        Some(number)
     }
 
     /// Queues a kernel that this thread hasn't queued before, if it could be had.

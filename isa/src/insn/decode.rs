@@ -34,6 +34,7 @@ impl Insn {
     ///
     /// # Errors
     /// [`DecodeError`] for an unassigned opcode, memory type or ALU opcode.
+    #[inline]
     pub fn decode(word: u128) -> Result<Self, DecodeError> {
         let code = OPCODE.get(word) as u8;
         match Opcode::from_code(code).ok_or(DecodeError::Opcode(code))? {
@@ -48,6 +49,7 @@ impl Insn {
 
 impl MemType {
     /// What the field of a word says.
+    #[inline]
     fn of(field: Field, word: u128) -> Result<Self, DecodeError> {
         let code = field.get(word) as u8;
         Self::from_code(code).ok_or(DecodeError::MemType(code))
@@ -55,6 +57,7 @@ impl MemType {
 }
 
 impl Load {
+    #[inline]
     fn decode(word: u128) -> Result<Self, DecodeError> {
         let mem = MemType::of(Self::FIELDS.memory_type, word)?;
         if mem == MemType::Out {
@@ -65,6 +68,7 @@ impl Load {
 }
 
 impl Store {
+    #[inline]
     fn decode(word: u128) -> Result<Self, DecodeError> {
         let store = Self::unpack(word, Deps::unpack(word));
         let mem = MemType::of(Self::FIELDS.memory_type, word)?;
@@ -77,6 +81,7 @@ impl Store {
 }
 
 impl Alu {
+    #[inline]
     fn decode(word: u128) -> Result<Self, DecodeError> {
         let code = Self::FIELDS.alu_opcode.get(word) as u8;
         let op = AluOp::from_code(code).ok_or(DecodeError::AluOpcode(code))?;

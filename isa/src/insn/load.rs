@@ -46,12 +46,14 @@ impl Default for Load {
 }
 
 impl Load {
+    #[inline]
     pub(crate) fn encode(&self) -> Result<u128, FieldError> {
         let mem = Self::FIELDS.memory_type.put(self.mem.code().into())?;
         Ok(Opcode::Load.word(self.deps)? | mem | self.pack()?)
     }
 
     /// Tiles written to the scratchpad, padding included; 0 for a synchronisation.
+    #[inline]
     pub const fn sram_tiles(&self) -> u64 {
         if self.is_sync() {
             return 0;
@@ -62,6 +64,7 @@ impl Load {
     }
 
     /// Elements read from DRAM (a repeated row counts each time).
+    #[inline]
     pub const fn dram_elems(&self) -> u64 {
         self.x_size as u64 * self.y_size as u64
     }

@@ -36,6 +36,25 @@ impl Opcode {
     }
 }
 
+/// By opcode, the bits of a word that have a meaning: all where no kind of instruction has the opcode.
+const COVERED: [u128; 1 << opcode::OPCODE.bits] = {
+    let (mut covered, mut at) = ([u128::MAX; 1 << opcode::OPCODE.bits], 0);
+    while at < Opcode::ALL.len() {
+        let kind = Opcode::ALL[at];
+        let begin = opcode::OPCODE.mask() | mask(Deps::LIST);
+        covered[kind.code() as usize] = begin | mask(kind.fields());
+        at += 1;
+    }
+    covered
+};
+
+const fn mask(fields: &[Field]) -> u128 {
+    match fields {
+        [] => 0,
+        [first, rest @ ..] => first.mask() | mask(rest),
+    }
+}
+
 /// One instruction. Fields have the names of the VTA hardware headers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Insn {
@@ -56,6 +75,7 @@ impl Insn {
     ///
     /// # Errors
     /// [`FieldError`] for the first field whose value doesn't fit its bits.
+    #[inline]
     pub fn encode(&self) -> Result<u128, FieldError> {
         match self {
             Self::Load(x) => x.encode(),
@@ -63,6 +83,25 @@ impl Insn {
             Self::Gemm(x) => x.encode(),
             Self::Finish(x) => x.encode(),
             Self::Alu(x) => x.encode(),
+        }
+    }
+
+    /// Whether two words are the same instruction, or the same pattern that is none: bits that no field covers may
+    /// differ.
+    #[inline]
+    pub const fn same_word(a: u128, b: u128) -> bool {
+        (a ^ b) & COVERED[opcode::OPCODE.get(a) as usize] == 0
+    }
+
+    /// Whether every number fits its field, so that the instruction can be encoded.
+    #[inline]
+    pub const fn fits(&self) -> bool {
+        match self {
+            Self::Load(x) => x.fits(),
+            Self::Store(x) => x.fits(),
+            Self::Gemm(x) => x.fits(),
+            Self::Finish(_) => true,
+            Self::Alu(x) => x.fits(),
         }
     }
 
@@ -90,6 +129,7 @@ impl Insn {
     }
 
     /// The module that runs the instruction.
+    #[inline]
     pub const fn module(&self) -> Module {
         match self {
             Self::Load(load) => match load.mem {
@@ -102,6 +142,7 @@ impl Insn {
     }
 
     /// The dependency-token flags.
+    #[inline]
     pub const fn deps(&self) -> Deps {
         match self {
             Self::Load(x) => x.deps,
@@ -113,6 +154,7 @@ impl Insn {
     }
 
     /// The dependency-token flags, to change.
+    #[inline]
     pub const fn deps_mut(&mut self) -> &mut Deps {
         match self {
             Self::Load(x) => &mut x.deps,

@@ -31,6 +31,7 @@ impl Opcode {
     pub const FIELD: Field = OPCODE;
 
     /// What every word of this kind begins with.
+    #[inline]
     pub(crate) fn word(self, deps: Deps) -> Result<u128, FieldError> {
         Ok(OPCODE.put(self.code().into())? | deps.pack()?)
     }

@@ -18,12 +18,14 @@ transfer! {
 }
 
 impl Store {
+    #[inline]
     pub(crate) fn encode(&self) -> Result<u128, FieldError> {
         let mem = Self::FIELDS.memory_type.put(MemType::Out.code().into())?;
         Ok(Opcode::Store.word(self.deps)? | mem | self.pack()?)
     }
 
     /// Tiles read from the scratchpad and written to DRAM.
+    #[inline]
     pub const fn tiles(&self) -> u64 {
         self.x_size as u64 * self.y_size as u64
     }

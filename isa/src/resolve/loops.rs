@@ -18,6 +18,7 @@ pub struct Loops {
 impl Loops {
     /// How far the loops take an index beyond where it starts, in tiles; `None` if they never
     /// run.
+    #[inline]
     pub fn reach(&self) -> Option<u64> {
         let axis = |d: usize| {
             let last = self.trips[d].checked_sub(1)?;
@@ -147,17 +148,20 @@ impl<'u> AffineTiles<'u> {
 macro_rules! looped {
     ($($Kind:ident)*) => {$(
         impl $Kind {
+            #[inline]
             const fn loops(&self, factors: [u16; 2]) -> Loops {
                 let trips = [self.iter_out, self.iter_in];
                 Loops { trips, factors }
             }
 
             /// The loops around the accumulator tile that is written.
+            #[inline]
             pub const fn dst_loops(&self) -> Loops {
                 self.loops([self.dst_factor_out, self.dst_factor_in])
             }
 
             /// The loops around the source tile: of a GEMM an input, of an ALU the second operand.
+            #[inline]
             pub const fn src_loops(&self) -> Loops {
                 self.loops([self.src_factor_out, self.src_factor_in])
             }
@@ -174,6 +178,7 @@ looped!(Gemm Alu);
 
 impl Gemm {
     /// The loops around the weight tile.
+    #[inline]
     pub const fn wgt_loops(&self) -> Loops {
         self.loops([self.wgt_factor_out, self.wgt_factor_in])
     }

@@ -21,6 +21,7 @@ pub struct Rows {
 
 impl Rows {
     /// From elements; `None` when nothing is moved.
+    #[inline]
     fn of(elem_bytes: u64, dram_base: u32, [y_size, x_size, x_stride]: [u16; 3]) -> Option<Self> {
         (y_size > 0 && x_size > 0).then(|| Self {
             first: u64::from(dram_base) * elem_bytes,
@@ -31,6 +32,7 @@ impl Rows {
     }
 
     /// From the lowest byte to the highest, with what lies between the rows.
+    #[inline]
     pub fn span(&self) -> Range<u64> {
         let last = self.first + u64::from(self.rows - 1) * self.stride_bytes;
         self.first..last + self.row_bytes
@@ -66,6 +68,7 @@ impl Rows {
 
 impl Insn {
     /// The DRAM rows that it reads or writes; `None` when it moves nothing.
+    #[inline]
     pub fn dram_rows(&self, config: &Config) -> Option<Rows> {
         match self {
             Self::Load(load) => load.dram_rows(config),
@@ -106,6 +109,7 @@ pub struct Filled {
 
 impl Load {
     /// The DRAM rows that it reads; `None` for a synchronisation.
+    #[inline]
     pub fn dram_rows(&self, config: &Config) -> Option<Rows> {
         let shape = [self.y_size, self.x_size, self.x_stride];
         Rows::of(config.elem_bytes(self.mem) as u64, self.dram_base, shape)
@@ -137,6 +141,7 @@ impl Load {
 
     /// The scratchpad entries from the first that it fills to one past the last; empty for a
     /// synchronisation.
+    #[inline]
     pub fn sram_span(&self) -> Range<u64> {
         let first = u64::from(self.sram_base);
         first..first + self.sram_tiles()
@@ -145,6 +150,7 @@ impl Load {
 
 impl Store {
     /// The DRAM rows that it writes; `None` for a synchronisation.
+    #[inline]
     pub fn dram_rows(&self, config: &Config) -> Option<Rows> {
         let shape = [self.y_size, self.x_size, self.x_stride];
         let elem_bytes = config.elem_bytes(MemType::Out) as u64;
@@ -153,6 +159,7 @@ impl Store {
 
     /// The accumulator tiles from the first that it reads to one past the last; empty for a
     /// synchronisation.
+    #[inline]
     pub fn sram_span(&self) -> Range<u64> {
         let first = u64::from(self.sram_base);
         first..first + self.tiles()

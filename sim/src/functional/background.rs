@@ -3,9 +3,11 @@
 //!
 //! Such a plan is made of an [excerpt](DeviceMemory::excerpt) of the memory, which is kept with it: an executor whose
 //! batch, machine and constants are the same has the same plan. It lives as long as an executor has it, and a thread
-//! gives up when nobody waits for its plan.
+//! gives up when nobody waits for its plan. It works as long as runs of the batch took, and sleeps until the next.
 
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use std::cell::Cell;
+use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError, Weak};
+use std::time::{Duration, Instant};
 
 use vta_driver::{Batch, DeviceMemory, Span};
 use vta_isa::resolve::merge;
@@ -17,6 +19,9 @@ use super::plan::{Plan, Subject};
 use super::run::scratchpads::Scratchpads;
 use super::threads::schedule::Schedule;
 use crate::kernels::GemmKernel;
+
+/// After which a thread that sleeps looks whether anybody waits for its plan.
+const LONGEST_SLEEP: Duration = Duration::from_secs(1);
 
 /// What a plan depends on, beside memory.
 #[derive(Clone, PartialEq, Eq)]
@@ -36,6 +41,9 @@ pub(super) struct Shared {
     fixed_inputs: bool,
     /// What the batch loads, as it was.
     memory: DeviceMemory,
+    /// What the thread may still take, and whether there is more of it now.
+    allowance: Mutex<Duration>,
+    allowed: Condvar,
     /// Once the thread has ended; inside, `None` if there is no plan that is good for more than one run.
     made: OnceLock<Option<Arc<Plan>>>,
 }
@@ -78,6 +86,8 @@ impl Shared {
             batch: Arc::clone(batch),
             fixed_inputs,
             memory: memory.excerpt(&loaded)?,
+            allowance: Mutex::default(),
+            allowed: Condvar::new(),
             made: OnceLock::new(),
         });
         let (pads, making) = (pads.own_constants(), Arc::clone(&shared));
@@ -88,7 +98,7 @@ impl Shared {
         Some(shared)
     }
 
-    fn make(self: Arc<Self>, pads: &Scratchpads) {
+    fn make(self: &Arc<Self>, pads: &Scratchpads) {
         let machine = &self.machine;
         let subject = Subject {
             config: &machine.config,
@@ -99,10 +109,14 @@ impl Shared {
             memory: &self.memory,
             fixed_inputs: self.fixed_inputs,
         };
-        // The thread's own is one.
-        let wanted = || Arc::strong_count(&self) > 1;
+        let (began, wanted) = (Cell::new(Instant::now()), Cell::new(true));
+        let go_on = || {
+            wanted.set(wanted.get() && self.wait(began.get().elapsed()));
+            began.set(Instant::now());
+            wanted.get()
+        };
         let unwinding = std::panic::AssertUnwindSafe(|| {
-            let plan = subject.plan(&wanted).ok().filter(|plan| !plan.once)?;
+            let plan = subject.plan(&go_on).ok().filter(|plan| !plan.once)?;
             if machine.threads > 1 {
                 let (threads, cost) = (machine.threads, machine.least_cost_ns);
                 let make = || Schedule::new(&plan.ops, pads, threads, cost);
@@ -114,6 +128,26 @@ impl Shared {
         let plan = std::panic::catch_unwind(unwinding).unwrap_or(None);
         // Nobody else sets it.
         let _ = self.made.set(plan);
+    }
+
+    /// Takes from the allowance, and waits until there is some or nobody waits for the plan; whether somebody does.
+    fn wait(self: &Arc<Self>, taken: Duration) -> bool {
+        // The thread's own is one.
+        let wanted = || Arc::strong_count(self) > 1;
+        let mut left = self.allowance.lock().unwrap_or_else(PoisonError::into_inner);
+        *left = left.saturating_sub(taken);
+        while left.is_zero() && wanted() {
+            let woken = self.allowed.wait_timeout(left, LONGEST_SLEEP);
+            left = woken.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        wanted()
+    }
+
+    /// Lets the thread take as long as a run took: runs that wait for a plan cost at most about twice as much.
+    pub fn allow(&self, run: Duration) {
+        let mut left = self.allowance.lock().unwrap_or_else(PoisonError::into_inner);
+        *left = run;
+        self.allowed.notify_one();
     }
 
     /// The plan, once it is made; inside, `None` if there is none.

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use vta_driver::{Batch, DeviceMemory};
-use vta_isa::Insn;
+use vta_driver::{Batch, DeviceMemory, RunReport, Traffic};
+use vta_isa::tokens::Order;
 
 use super::background::Shared;
 use super::plan::Plan;
@@ -16,15 +16,15 @@ struct Cost {
 
 /// Planning: rough, as no batch is like another.
 const PLAN: Cost = Cost {
-    insn: 1500,
+    insn: 3000,
     step: 1,
 };
 /// A run of one instruction at a time.
-const DIRECT: Cost = Cost { insn: 25, step: 4 };
+const DIRECT: Cost = Cost { insn: 15, step: 4 };
 /// What planning a batch takes that waits for its plan.
 const MOST_PLANNED_AT_ONCE_NS: u64 = 200_000;
 /// A batch that ran some times is expected to run so many times as often again.
-const EXPECTED_RUNS: u64 = 4;
+const EXPECTED_RUNS: u64 = 2;
 
 /// What is expected of planning a batch. It depends on its instructions alone, so that equal runs have equal courses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,15 +36,11 @@ pub(super) struct Outlook {
 }
 
 impl Outlook {
-    pub fn of(insns: &[Insn]) -> Self {
-        let steps = insns.iter().map(|insn| match insn {
-            Insn::Gemm(gemm) => gemm.steps(),
-            Insn::Alu(alu) => alu.steps(),
-            Insn::Load(_) | Insn::Store(_) | Insn::Finish(_) => 0,
-        });
-        let steps = steps.fold(0, u64::saturating_add);
+    pub fn of(traffic: &Traffic) -> Self {
+        let steps = [traffic.reset_steps, traffic.alu_steps];
+        let steps = steps.into_iter().fold(traffic.gemm_steps, u64::saturating_add);
         let [plan, direct] = [PLAN, DIRECT].map(|cost| {
-            let insns = cost.insn.saturating_mul(insns.len() as u64);
+            let insns = cost.insn.saturating_mul(traffic.insns);
             insns.saturating_add(cost.step.saturating_mul(steps))
         });
         Self {
@@ -57,6 +53,10 @@ impl Outlook {
 /// A batch that came before. It is kept, so that no other can have its address.
 pub(super) struct Known {
     pub batch: Arc<Batch>,
+    /// What its instructions say of a run.
+    pub report: RunReport,
+    /// The order of its instructions, once it ran one at a time.
+    pub order: Option<Order>,
     pub course: Course,
 }
 

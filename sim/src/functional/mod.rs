@@ -24,7 +24,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use vta_driver::{Batch, Budget, DeviceMemory, LayerMark, RunReport, StepBudget};
-use vta_isa::tokens;
+use vta_isa::tokens::{self, Order};
 use vta_isa::{Config, Insn, Module};
 
 use self::background::Shared;
@@ -255,11 +255,13 @@ impl Functional {
         }
     }
 
-    /// One instruction at a time.
+    /// One instruction at a time; `report` is what the instructions say, `order` that in which they ran before, or do
+    /// now.
     fn run_direct(
         &mut self,
-        insns: &[Insn],
-        marks: &[LayerMark],
+        (insns, marks): (&[Insn], &[LayerMark]),
+        report: RunReport,
+        order: &mut Option<Order>,
         memory: &mut DeviceMemory,
     ) -> Result<RunReport, SimError> {
         self.settle();
@@ -268,17 +270,31 @@ impl Functional {
         let mut laps = run::Laps::default();
         let mut next = (0..).zip(marks).peekable();
         let (direct, pads) = (&mut self.direct, &mut self.pads);
-        let leftover_tokens = tokens::run_in_token_order(insns, |index, insn| {
-            steps.spend(index, insn)?;
+        let mut execute = |index, insn: &Insn| {
             if insn.module() == Module::Compute {
                 while let Some((mark, _)) = next.next_if(|m| m.1.first_insn <= index) {
                     laps.begin(mark, Instant::now());
                 }
             }
             direct.execute(pads, &self.config, (index, insn), memory)
-        })?;
+        };
+        let leftover_tokens = if let Some(order) = order {
+            for index in order.indices.iter().map(|&index| index as usize) {
+                execute(index, &insns[index])?;
+            }
+            order.leftover
+        } else {
+            let mut indices = Vec::with_capacity(insns.len());
+            let leftover = tokens::run_in_token_order(insns, |index, insn| {
+                indices.push(index as u32);
+                steps.spend(index, insn)?;
+                execute(index, insn)
+            })?;
+            *order = Some(Order { indices, leftover });
+            leftover
+        };
         let end = Instant::now();
-        let mut report = RunReport::of(insns, marks, &self.config);
+        let mut report = report;
         for (mark, wall) in report.marks.iter_mut().zip(laps.finish(end)) {
             mark.wall = wall;
         }
@@ -302,7 +318,8 @@ impl Executor for Functional {
         {
             return Ok(self.run_plan(Arc::new(plan), memory));
         }
-        self.run_direct(insns, marks, memory)
+        let report = RunReport::of(insns, marks, &self.config);
+        self.run_direct((insns, marks), report, &mut None, memory)
     }
 
     fn run_batch(
@@ -310,24 +327,34 @@ impl Executor for Functional {
         batch: &Arc<Batch>,
         memory: &mut DeviceMemory,
     ) -> Result<RunReport, SimError> {
-        let known = self
-            .find(batch)
-            .map(|index| self.known.remove(index).course);
-        let (course, plan) = self.next_course(known, batch, memory);
+        let known = self.find(batch).map(|index| self.known.remove(index));
+        let Batch { insns, marks, .. } = &**batch;
+        let (report, mut order, course) = match known {
+            Some(known) => (known.report, known.order, Some(known.course)),
+            None => (RunReport::of(insns, marks, &self.config), None, None),
+        };
+        let outlook = Outlook::of(&report.traffic);
+        let (course, plan) = self.next_course(course, batch, outlook, memory);
+        let ran = match plan {
+            Some(plan) => Ok(self.run_plan(plan, memory)),
+            None => self.run_direct((insns, marks), report.clone(), &mut order, memory),
+        };
+        if let (Course::Awaited(shared), Ok(ran)) = (&course, &ran) {
+            shared.allow(ran.wall);
+        }
         if self.known.len() == MOST_KNOWN {
             self.known.remove(0);
         }
         self.known.push(Known {
             batch: Arc::clone(batch),
+            report,
+            order,
             course,
         });
         while self.known.len() > 1 && self.plan_bytes() > self.limits.plan_bytes {
             self.known.remove(0);
         }
-        match plan {
-            Some(plan) => Ok(self.run_plan(plan, memory)),
-            None => self.run_direct(&batch.insns, &batch.marks, memory),
-        }
+        ran
     }
 }
 
@@ -348,12 +375,13 @@ impl Functional {
         &mut self,
         course: Option<Course>,
         batch: &Arc<Batch>,
+        outlook: Outlook,
         memory: &DeviceMemory,
     ) -> (Course, Option<Arc<Plan>>) {
         let fixed_inputs = match course {
             _ if self.planning == Planning::Never => return (Course::Direct, None),
             Some(Course::Direct) => return (Course::Direct, None),
-            Some(Course::Awaited(shared)) => return Self::adopt(shared, batch, memory),
+            Some(Course::Awaited(shared)) => return Self::adopt(shared, outlook, memory),
             Some(Course::Planned(mut planned)) => {
                 if planned.holds(memory) {
                     let plan = Arc::clone(&planned.plan);
@@ -362,7 +390,6 @@ impl Functional {
                 // Inputs that were taken as constants and have changed are data after all.
                 let fixed_inputs = planned.layout != memory.layout();
                 if self.planning == Planning::Again {
-                    let outlook = Outlook::of(&batch.insns);
                     return (Course::seen(fixed_inputs, outlook), None);
                 }
                 fixed_inputs
@@ -374,31 +401,30 @@ impl Functional {
                 fixed_inputs
             }
             None if self.planning == Planning::Again => {
-                let outlook = Outlook::of(&batch.insns);
                 return match self.find_shared(outlook, batch, memory) {
-                    Some(shared) => Self::adopt(shared, batch, memory),
+                    Some(shared) => Self::adopt(shared, outlook, memory),
                     None => (Course::seen(true, outlook), None),
                 };
             }
             None => true,
         };
-        let outlook = Outlook::of(&batch.insns);
         if self.planning == Planning::Again && outlook.long {
             self.settle();
             let shared = self.find_shared(outlook, batch, memory);
             let shared = shared.filter(|shared| shared.fixed_inputs() == fixed_inputs);
             let start = || Shared::start(self.machine(), batch, memory, fixed_inputs, &self.pads);
             if let Some(shared) = shared.or_else(start) {
-                return Self::adopt(shared, batch, memory);
+                return Self::adopt(shared, outlook, memory);
             }
         }
-        self.plan_now(batch, memory, fixed_inputs)
+        self.plan_now(batch, outlook, memory, fixed_inputs)
     }
 
     /// Plans before running.
     fn plan_now(
         &mut self,
         batch: &Batch,
+        outlook: Outlook,
         memory: &DeviceMemory,
         fixed_inputs: bool,
     ) -> (Course, Option<Arc<Plan>>) {
@@ -408,7 +434,7 @@ impl Functional {
         let plan = Arc::new(plan);
         let course = match (plan.once, self.planning) {
             (false, _) => Course::Planned(Planned::new(Arc::clone(&plan), memory, None)),
-            (true, Planning::AtOnce) => Course::seen(fixed_inputs, Outlook::of(&batch.insns)),
+            (true, Planning::AtOnce) => Course::seen(fixed_inputs, outlook),
             (true, Planning::Again | Planning::Never) => Course::Direct,
         };
         (course, Some(plan))
@@ -417,7 +443,7 @@ impl Functional {
     /// Takes a plan that others make, once it is made.
     fn adopt(
         shared: Arc<Shared>,
-        batch: &Batch,
+        outlook: Outlook,
         memory: &DeviceMemory,
     ) -> (Course, Option<Arc<Plan>>) {
         let Some(made) = shared.made() else {
@@ -428,7 +454,7 @@ impl Functional {
         };
         if !shared.holds(&plan, memory) {
             // Inputs that have changed are data.
-            return (Course::seen(false, Outlook::of(&batch.insns)), None);
+            return (Course::seen(false, outlook), None);
         }
         let planned = Planned::new(Arc::clone(&plan), memory, Some(shared));
         (Course::Planned(planned), Some(plan))

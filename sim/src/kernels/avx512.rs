@@ -117,7 +117,7 @@ pub(super) use amx::{
     peak as peak_amx, peak_with_loads as peak_amx_with_loads, permitted as amx_permitted,
     run as run_amx,
 };
-pub(super) use direct::{add, lay_out};
+pub(super) use direct::{add, add_plain, lay_out};
 pub(super) use madd::run as run_madd;
 pub(super) use peak::{peak, peak_madd};
 pub(super) use staging::copy_biased;

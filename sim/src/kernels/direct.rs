@@ -6,23 +6,14 @@ use std::ops::Range;
 use super::product::panel::{self, Line};
 use super::{COLUMN, Format, GemmKernel};
 
-/// What is known of a weight tile's bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
-    /// Nobody used them yet.
-    New,
-    Used,
-    /// The tile's lines are those of its bytes.
-    LaidOut,
-}
-
 /// Weight tiles as a kernel wants them, each laid out when a product first needs it.
 #[derive(Debug)]
 pub(crate) struct Tiles {
     lines: Vec<Line>,
     /// What sums of each tile's columns start from.
     corrections: Vec<[i32; COLUMN]>,
-    state: Vec<State>,
+    /// Whether each tile's lines are those of its bytes.
+    laid_out: Vec<bool>,
     format: Format,
     block: usize,
 }
@@ -33,7 +24,7 @@ impl Tiles {
         Self {
             lines: Vec::new(),
             corrections: Vec::new(),
-            state: Vec::new(),
+            laid_out: Vec::new(),
             format: kernel.tile_format(),
             block,
         }
@@ -45,20 +36,9 @@ impl Tiles {
 
     /// The bytes of these tiles have changed.
     pub fn forget(&mut self, tiles: Range<usize>) {
-        let end = tiles.end.min(self.state.len());
-        if let Some(known) = self.state.get_mut(tiles.start..end) {
-            known.fill(State::New);
-        }
-    }
-
-    /// Notes that a tile is used; whether it is for the first time, and a kernel wants tiles laid out.
-    pub fn note_use(&mut self, tile: usize) -> bool {
-        match self.state.get_mut(tile) {
-            Some(state @ State::New) => {
-                *state = State::Used;
-                true
-            }
-            Some(State::Used | State::LaidOut) | None => false,
+        let end = tiles.end.min(self.laid_out.len());
+        if let Some(known) = self.laid_out.get_mut(tiles.start..end) {
+            known.fill(false);
         }
     }
 
@@ -68,7 +48,7 @@ impl Tiles {
         if lines > 0 {
             let tiles = bytes / (self.block * self.block);
             let all = tiles * self.columns();
-            self.state = filled(State::New, tiles);
+            self.laid_out = filled(false, tiles);
             self.lines = filled(Line([0; 64]), all * lines);
             self.corrections = filled([0; COLUMN], all);
         }
@@ -82,10 +62,9 @@ impl Tiles {
         bytes: &[u8],
         lay_out: impl Fn(&[u8], usize, &mut [Line]) -> [i32; COLUMN],
     ) {
-        match self.state.get(tile) {
-            // No lines are wanted, or they are there.
-            None | Some(State::LaidOut) => return,
-            Some(State::New | State::Used) => {}
+        // No lines are wanted, or they are there.
+        if self.laid_out.get(tile) != Some(&false) {
+            return;
         }
         let lines = panel::tile_lines(self.format, self.block);
         let (columns, size) = (self.columns(), self.block * self.block);
@@ -95,7 +74,7 @@ impl Tiles {
             let to = &mut self.lines[at * lines..][..lines];
             self.corrections[at] = lay_out(bytes, column * COLUMN, to);
         }
-        self.state[tile] = State::LaidOut;
+        self.laid_out[tile] = true;
     }
 }
 
@@ -200,9 +179,9 @@ impl Dots<'_> {
         }
         assert!(block.is_multiple_of(COLUMN) && (tiles.format, tiles.block) == (format, block));
         let lines = panel::tile_lines(format, block) * tiles.columns();
-        assert!(tiles.lines.len() == lines * tiles.state.len());
-        assert!(tiles.corrections.len() == tiles.columns() * tiles.state.len());
-        let laid_out = |tile: u32| tiles.state[tile as usize] == State::LaidOut;
+        assert!(tiles.lines.len() == lines * tiles.laid_out.len());
+        assert!(tiles.corrections.len() == tiles.columns() * tiles.laid_out.len());
+        let laid_out = |tile: u32| tiles.laid_out[tile as usize];
         assert!(self.taps.iter().all(|tap| laid_out(tap.wgt)));
         let mut second = self.second.iter().flat_map(|second| second.wgt);
         assert!(second.all(|&tile| laid_out(tile)));
@@ -289,53 +268,6 @@ impl DotColumn<'_> {
     #[inline(always)]
     pub fn panel(&self, tile: u32) -> *const Line {
         self.lines.wrapping_add(tile as usize * self.tile_lines)
-    }
-}
-
-/// A row of accumulators that takes in the product of one tile and one row of inputs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Single {
-    /// First int32.
-    pub acc: u32,
-    /// First byte.
-    pub inp: u32,
-    /// The tile.
-    pub wgt: u32,
-}
-
-/// Products one by one; several may go to the same accumulators.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Singles<'a> {
-    pub list: &'a [Single],
-    pub block: usize,
-    /// The weight scratchpad.
-    pub wgt: &'a [u8],
-}
-
-impl Singles<'_> {
-    /// Checks every offset, so that kernels needn't.
-    pub(super) fn check(&self, inp: &[u8], acc: &[i32]) {
-        let most = self.list.iter().fold([0; 3], |most, single| {
-            [
-                single.acc.max(most[0]),
-                single.inp.max(most[1]),
-                single.wgt.max(most[2]),
-            ]
-        });
-        let [last_acc, last_inp, last_wgt] = most.map(|last| last as usize);
-        let block = self.block;
-        assert!(last_acc + block <= acc.len() && last_inp + block <= inp.len());
-        assert!((last_wgt + 1) * block * block <= self.wgt.len());
-    }
-}
-
-/// Adds single products in plain loops.
-pub(super) fn scalar_singles(singles: &Singles<'_>, inp: &[u8], acc: &mut [i32]) {
-    let block = singles.block;
-    for single in singles.list {
-        let sums = &mut acc[single.acc as usize..][..block];
-        let tile = &singles.wgt[single.wgt as usize * block * block..][..block * block];
-        add_tile(sums, &inp[single.inp as usize..][..block], tile);
     }
 }
 

@@ -140,6 +140,11 @@ impl GemmKernel {
         }
     }
 
+    /// Whether few rows are as soon multiplied by tiles as they lie in the scratchpad as by tiles that are laid out.
+    pub(crate) const fn takes_plain_tiles(self) -> bool {
+        !matches!(self, Self::Neon)
+    }
+
     /// Whether products that are not planned may be of two columns.
     pub(crate) const fn takes_two_columns(self) -> bool {
         matches!(self, Self::Avx512Vnni | Self::Amx)

@@ -25,7 +25,7 @@ pub(crate) mod shared;
 #[cfg(test)]
 mod tests;
 
-use direct::{Dots, Singles, Tiles};
+use direct::{Dots, Tiles};
 pub use kernel::GemmKernel;
 pub(crate) use kernel::{COLUMN, Format, MAX_COLUMNS};
 use product::Stretch;
@@ -83,24 +83,27 @@ impl GemmKernel {
         }
     }
 
-    /// Adds the products of tiles as they lie in the scratchpad: slower for many rows, but nothing is laid out.
+    /// [`Self::add`] for few rows, of tiles as they lie in the scratchpad: nothing is laid out. There are no second
+    /// tiles.
     ///
     /// # Panics
     /// When something lies outside the scratchpads: a fault of the caller.
-    pub(crate) fn add_singles(self, singles: &Singles<'_>, inp: &[u8], acc: &mut [i32]) {
-        if singles.list.is_empty() {
+    pub(crate) fn add_plain(self, dots: &Dots<'_>, inp: &[u8], acc: &mut [i32]) {
+        if dots.rows.list().is_empty() || dots.taps.is_empty() {
             return;
         }
-        singles.check(inp, acc);
+        dots.check(inp, acc);
         match self {
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx512Vnni | Self::Amx if dots.block == COLUMN => {
+                avx512::add_plain(dots, inp, acc);
+            }
             // Every vector kernel of x86-64 has AVX2, and blocks of 16 and more.
             #[cfg(target_arch = "x86_64")]
-            Self::Avx2 | Self::Avx512Bw | Self::AvxVnni | Self::Avx512Vnni | Self::Amx
-                if singles.block.is_multiple_of(COLUMN) =>
-            {
-                avx2::add_singles(singles, inp, acc);
+            Self::Avx2 | Self::Avx512Bw | Self::AvxVnni | Self::Avx512Vnni | Self::Amx => {
+                avx2::add_plain(dots, inp, acc);
             }
-            _ => direct::scalar_singles(singles, inp, acc),
+            _ => direct::scalar(dots, inp, acc),
         }
     }
 

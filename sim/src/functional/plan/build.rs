@@ -1,6 +1,6 @@
 //! From a batch to operations: instructions in token order, checked and resolved.
 
-use vta_driver::{DeviceMemory, LayerMark, MemoryError, Span, StepBudget};
+use vta_driver::{DeviceMemory, MemoryError, Span, StepBudget};
 use vta_isa::resolve::{
     AluAccess, GemmAccess, Interval, LoadAccess, Resolved, Rows, StoreAccess, TileSet,
     UopScratchpad, meet, merge,
@@ -14,6 +14,7 @@ use super::elementwise::TileReader;
 use super::matmul;
 use super::origin::Origin;
 use super::unplanned::Unplanned;
+use super::{ASKED_EVERY, GoOn, Subject};
 use crate::SimError;
 use crate::kernels::PADDING;
 
@@ -65,20 +66,21 @@ struct Builder<'a> {
     room_bytes: usize,
 }
 
-/// Runs the tokens and resolves every instruction, without touching memory. `held` are the
-/// micro-ops that the scratchpad has.
+/// Runs the tokens and resolves every instruction, without touching memory, as long as `go_on` says so.
 ///
 /// # Errors
-/// When the batch is faulty, or has something that only runs one instruction at a time.
-pub(crate) fn trace(
-    insns: &[Insn],
-    marks: &[LayerMark],
-    config: &Config,
-    memory: &DeviceMemory,
-    held: &[Uop],
-    limits: Limits,
-) -> Result<Trace, Unplanned> {
-    let mut uops = UopScratchpad::holding(held.to_vec());
+/// When the batch is faulty, or has something that only runs one instruction at a time; at the word of `go_on`.
+pub(crate) fn trace(subject: &Subject<'_>, go_on: GoOn<'_>) -> Result<Trace, Unplanned> {
+    let &Subject {
+        config,
+        pads,
+        limits,
+        insns,
+        marks,
+        memory,
+        ..
+    } = subject;
+    let mut uops = UopScratchpad::holding(pads.uop.clone());
     let mut builder = Builder {
         config,
         memory,
@@ -100,6 +102,9 @@ pub(crate) fn trace(
     let mut marks = (0..).zip(marks).peekable();
     let leftover_tokens = tokens::run_in_token_order(insns, |index, insn| {
         budget.spend(index, insn).map_err(SimError::from)?;
+        if index % ASKED_EVERY == 0 && !go_on() {
+            return Err(Unplanned::Unwanted);
+        }
         builder.index = index;
         if insn.module() == Module::Compute {
             while let Some((mark, _)) = marks.next_if(|m| m.1.first_insn <= index) {

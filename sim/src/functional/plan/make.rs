@@ -9,14 +9,14 @@ use super::build;
 use super::emit::{self, Emitted, Products};
 use super::passes::{self, Context, List};
 use super::unplanned::Unplanned;
-use super::{Constant, Plan, Subject};
+use super::{Constant, GoOn, Plan, Subject};
 
 impl Subject<'_> {
     /// Makes the plan, as long as `go_on` says so.
     ///
     /// # Errors
     /// When the batch is faulty, or has something that no plan has a form for, or at the word of `go_on`.
-    pub fn plan(&self, go_on: &dyn Fn() -> bool) -> Result<Plan, Unplanned> {
+    pub fn plan(&self, go_on: GoOn<'_>) -> Result<Plan, Unplanned> {
         let &Self {
             config,
             pads,
@@ -26,7 +26,7 @@ impl Subject<'_> {
             memory,
             fixed_inputs,
         } = self;
-        let mut trace = build::trace(insns, marks, config, memory, &pads.uop, limits)?;
+        let mut trace = build::trace(self, go_on)?;
         let context = Context {
             config,
             memory,
@@ -34,7 +34,7 @@ impl Subject<'_> {
             fixed_inputs,
             columns: pads.kernel.columns(),
         };
-        let mut list = List::new(std::mem::take(&mut trace.drafts));
+        let mut list = List::new(std::mem::take(&mut trace.drafts), go_on);
         for pass in &passes::PASSES {
             if !go_on() {
                 return Err(Unplanned::Unwanted);
@@ -44,7 +44,7 @@ impl Subject<'_> {
         let mut spans = std::mem::take(&mut list.constants);
         let drafts = list.into_drafts();
         let mut products = Products::new(memory, pads, limits.plan_bytes);
-        let Emitted { ops, origins, .. } = emit::emit(drafts, &mut products)?;
+        let Emitted { ops, origins, .. } = emit::emit(drafts, &mut products, go_on)?;
         spans.append(&mut products.constants);
         spans.append(&mut trace.constants);
         merge(&mut spans);

@@ -64,6 +64,12 @@ pub(crate) struct Subject<'a> {
     pub fixed_inputs: bool,
 }
 
+/// Asked now and then while a plan is made: it may wait, and says whether to go on. Once it says no, it always does.
+pub(crate) type GoOn<'a> = &'a dyn Fn() -> bool;
+
+/// Instructions or operations after which that is asked again.
+const ASKED_EVERY: usize = 16;
+
 /// A region whose bytes a plan was made for.
 pub(crate) struct Constant {
     pub region: usize,

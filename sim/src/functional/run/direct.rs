@@ -15,11 +15,11 @@ use super::ops::{LoadOp, StoreOp};
 use super::scratchpads::Scratchpads;
 use super::shape::Shape;
 use crate::error::SimError;
-use crate::kernels::direct::{DotRow, DotRows, Dots, Second, Single, Singles, Tap, Tiles};
+use crate::kernels::direct::{DotRow, DotRows, Dots, Second, Tap, Tiles};
 use crate::kernels::lanes::{self, TileOp, TileRun};
 use crate::kernels::{GemmKernel, Operand, Step};
 
-/// Rows for which a tile that nobody used before isn't laid out: a dense layer uses each once.
+/// Rows for which tiles aren't laid out.
 const MOST_ROWS_AS_THEY_ARE: usize = 2;
 /// Taps and runs that are worked on at once.
 const MOST_AT_ONCE: usize = 512;
@@ -31,14 +31,48 @@ pub(crate) struct Direct {
     inputs: usize,
     weights: usize,
     accumulators: usize,
-    /// The rows of one tile.
-    tile: DotRows,
-    /// The rows of some loops.
-    rows: DotRows,
-    rows_of: Option<GemmLoops>,
+    learnt: Learnt,
     lists: Lists,
     runs: Vec<TileRun>,
     near: Near,
+}
+
+/// What GEMMs in the same loops have in common: a layer's instructions have the same, mostly.
+#[derive(Debug, Default)]
+struct Learnt {
+    of: Option<([Loops; 3], GemmLoops)>,
+    /// The rows that share weights, counted from the first.
+    rows: DotRows,
+    /// The taps of a micro-op, counted from its own; none if there are many, or if its products have several
+    /// destinations.
+    taps: Vec<Tap>,
+}
+
+impl Learnt {
+    /// Learns of other loops, around tiles of so many lanes.
+    #[cold]
+    fn learn(&mut self, of: [Loops; 3], [lanes, block]: [u32; 2]) {
+        let loops = GemmLoops::of(&of);
+        self.of = Some((of, loops));
+        self.rows.clear();
+        for [dst, src, _] in loops.offsets(Trip::Row) {
+            for row in (0..lanes).step_by(block as usize) {
+                self.rows.push(DotRow {
+                    acc: dst * lanes + row,
+                    inp: src * lanes + row,
+                });
+            }
+        }
+        self.taps.clear();
+        let taps = loops.offsets(Trip::Tap).take(MOST_AT_ONCE + 1);
+        self.taps.extend(taps.map(|[_, src, wgt]| Tap {
+            inp: src * lanes,
+            wgt,
+        }));
+        if self.taps.len() > MOST_AT_ONCE || loops.offsets(Trip::Other).nth(1).is_some() {
+            self.taps.clear();
+        }
+    }
 }
 
 /// What is multiplied next.
@@ -47,8 +81,6 @@ struct Lists {
     taps: Vec<Tap>,
     /// A second tile of each tap.
     second: Vec<u32>,
-    /// Products of tiles that nobody used before, which wait for more of them.
-    singles: Vec<Single>,
 }
 
 /// An instruction of which something isn't there; nothing was done.
@@ -70,29 +102,12 @@ impl Room<'_> {
     /// int32 from there to those that take in the second tiles.
     fn add(&mut self, rows: &DotRows, apart: Option<u32>, first: usize) {
         let (kernel, block, inp, wgt) = (self.kernel, self.block, self.inp, self.wgt);
-        if rows.list().len() <= MOST_ROWS_AS_THEY_ARE {
-            self.lists.taps.retain(|tap| {
-                let new = self.tiles.note_use(tap.wgt as usize);
-                if new {
-                    let singles = rows.list().iter().map(|row| Single {
-                        acc: first as u32 + row.acc,
-                        inp: tap.inp + row.inp,
-                        wgt: tap.wgt,
-                    });
-                    self.lists.singles.extend(singles);
-                }
-                !new
-            });
-            if self.lists.singles.len() > MOST_AT_ONCE {
-                self.add_singles();
-            }
-        }
+        let (plain, acc) = (self.takes_plain(rows), &mut self.acc[first..]);
         let Lists { taps, second, .. } = &mut *self.lists;
-        if taps.is_empty() {
-            return;
-        }
-        for tile in taps.iter().map(|tap| tap.wgt).chain(second.iter().copied()) {
-            kernel.lay_out(self.tiles, tile as usize, wgt);
+        if !plain {
+            for tile in taps.iter().map(|tap| tap.wgt).chain(second.iter().copied()) {
+                kernel.lay_out(self.tiles, tile as usize, wgt);
+            }
         }
         let dots = Dots {
             rows,
@@ -102,36 +117,38 @@ impl Room<'_> {
             wgt,
             tiles: self.tiles,
         };
-        kernel.add(&dots, inp, &mut self.acc[first..]);
+        if plain {
+            kernel.add_plain(&dots, inp, acc);
+        } else {
+            kernel.add(&dots, inp, acc);
+        }
         taps.clear();
         second.clear();
     }
 
-    /// Adds the products that wait; sums may be added in any order, since inputs and weights stay and sums wrap.
-    fn add_singles(&mut self) {
-        let (list, block, wgt) = (&self.lists.singles[..], self.block, self.wgt);
-        let singles = Singles { list, block, wgt };
-        self.kernel.add_singles(&singles, self.inp, self.acc);
-        self.lists.singles.clear();
+    /// Whether rows are multiplied by tiles as they lie in the scratchpad.
+    fn takes_plain(&self, rows: &DotRows) -> bool {
+        rows.list().len() <= MOST_ROWS_AS_THEY_ARE && self.kernel.takes_plain_tiles()
     }
 
-    /// Micro-ops one after the other, of the few rows of a tile.
-    fn one_trip(&mut self, tile: &DotRows, uops: &[Uop], lanes: u32) {
-        for uops in uops.chunk_by(|a, b| a.dst == b.dst) {
-            let first = (u32::from(uops[0].dst) * lanes) as usize;
-            for uops in uops.chunks(MOST_AT_ONCE) {
-                self.lists.taps.extend(uops.iter().map(|uop| Tap {
-                    inp: u32::from(uop.src) * lanes,
-                    wgt: uop.wgt.into(),
-                }));
-                self.add(tile, None, first);
-            }
-        }
+    /// A micro-op whose products have one destination, by taps that are counted from its own.
+    fn one(&mut self, rows: &DotRows, taps: &[Tap], uop: &Uop, lanes: usize) {
+        let dots = Dots {
+            rows,
+            taps,
+            second: None,
+            block: self.block,
+            wgt: &self.wgt[usize::from(uop.wgt) * self.block * self.block..],
+            tiles: self.tiles,
+        };
+        let (inp, acc) = (usize::from(uop.src) * lanes, usize::from(uop.dst) * lanes);
+        let (inp, acc) = (&self.inp[inp..], &mut self.acc[acc..]);
+        self.kernel.add_plain(&dots, inp, acc);
     }
 
     /// Micro-ops in loops, whose rows that share weights are given.
     fn trips(&mut self, rows: &DotRows, uops: &[Uop], loops: &GemmLoops, lanes: u32) {
-        let pairs = self.kernel.takes_two_columns() && rows.list().len() > MOST_ROWS_AS_THEY_ARE;
+        let pairs = self.kernel.takes_two_columns() && !self.takes_plain(rows);
         for [to, from, weight] in loops.offsets(Trip::Other) {
             let mut chunks = uops.chunk_by(|a, b| a.dst == b.dst).peekable();
             while let Some(uops) = chunks.next() {
@@ -161,19 +178,14 @@ impl Room<'_> {
 
 impl Direct {
     pub fn new(config: &Config) -> Self {
-        let mut tile = DotRows::default();
-        let rows = (0..config.lanes() as u32).step_by(config.block());
-        rows.for_each(|row| tile.push(DotRow { acc: row, inp: row }));
         Self {
-            tile,
-            near: Near::default(),
             inputs: config.depth(MemType::Inp),
             weights: config.depth(MemType::Wgt),
             accumulators: config.depth(MemType::Acc),
-            rows: DotRows::default(),
-            rows_of: None,
+            learnt: Learnt::default(),
             lists: Lists::default(),
             runs: Vec::new(),
+            near: Near::default(),
         }
     }
 
@@ -239,12 +251,8 @@ impl Direct {
         }
         inside(uops, |u| u.src, &loops[1], self.inputs)?;
         inside(uops, |u| u.wgt, &loops[2], self.weights)?;
-        let one = loops[0].trips == [1, 1] && self.tile.list().len() <= MOST_ROWS_AS_THEY_ARE;
-        let loops = GemmLoops::of(&loops);
-        // A layer's instructions have the same loops, mostly.
-        if !one && self.rows_of != Some(loops) {
-            self.list_rows(&loops, [lanes, block].map(|n| n as u32));
-            self.rows_of = Some(loops);
+        if !matches!(&self.learnt.of, Some((of, _)) if *of == loops) {
+            self.learnt.learn(loops, [lanes, block].map(|n| n as u32));
         }
         let mut room = Room {
             kernel,
@@ -255,28 +263,16 @@ impl Direct {
             tiles,
             lists: &mut self.lists,
         };
-        if one {
-            room.one_trip(&self.tile, uops, lanes as u32);
-        } else {
-            room.trips(&self.rows, uops, &loops, lanes as u32);
-        }
-        room.add_singles();
-        Ok(())
-    }
-
-    /// The rows that share weights, counted from the first.
-    fn list_rows(&mut self, loops: &GemmLoops, [lanes, block]: [u32; 2]) {
-        self.rows.clear();
-        for [dst, src, _] in loops.offsets(Trip::Row) {
-            let mut row = 0;
-            while row < lanes {
-                self.rows.push(DotRow {
-                    acc: dst * lanes + row,
-                    inp: src * lanes + row,
-                });
-                row += block;
+        match (uops, &self.learnt) {
+            ([uop], Learnt { rows, taps, .. }) if !taps.is_empty() && room.takes_plain(rows) => {
+                room.one(rows, taps, uop, lanes);
+            }
+            (_, Learnt { rows, of, .. }) => {
+                let loops = of.iter().map(|(_, loops)| loops);
+                loops.for_each(|loops| room.trips(rows, uops, loops, lanes as u32));
             }
         }
+        Ok(())
     }
 
     fn alu(&mut self, pads: &mut Scratchpads, alu: &Alu) -> Result<(), Outside> {
@@ -325,6 +321,11 @@ impl Direct {
         let at = |loops: &Loops, i: u32, j: u32| {
             i * u32::from(loops.factors[0]) + j * u32::from(loops.factors[1])
         };
+        if let ([uop], [1, 1]) = (uops, dst.trips) {
+            let [dst, src] = [uop.dst, uop.src].map(|tile| u32::from(tile) * lanes);
+            let (dst_step, src_step) = (0, 0);
+            return run(&[TileRun { dst, src, dst_step, src_step, tiles: 1 }]);
+        }
         let runs = &mut self.runs;
         runs.clear();
         let mut push = |uop: &Uop, [i, j]: [u32; 2], tiles: u32| {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use vta_driver::{Batch, DeviceMemory};
+use vta_driver::{Batch, DeviceMemory, Traffic};
 use vta_isa::{Config, Gemm};
 
 use super::super::*;
@@ -17,10 +17,14 @@ fn config() -> Config {
     Config::default()
 }
 
+fn outlook(insns: &[Insn]) -> Outlook {
+    Outlook::of(&Traffic::of(insns, &config()))
+}
+
 /// Long enough for a thread of its own, with data that depend on all of it.
 fn long(seed: u64) -> Arc<Batch> {
     let batch = batch(program(&config(), seed, 300));
-    assert!(Outlook::of(&batch.insns).long);
+    assert!(outlook(&batch.insns).long);
     batch
 }
 
@@ -140,13 +144,13 @@ fn a_batch_is_planned_once_it_came_as_often_as_planning_takes() {
             iter_in: 1,
             ..Gemm::default()
         };
-        Outlook::of(&vec![gemm.into(); insns])
+        outlook(&vec![gemm.into(); insns])
     };
     assert_eq!(of(500, 100).runs, 1);
     let few = of(1, 100);
     assert!(few.runs > 5 && !few.long && of(1, 100_000).long);
     let batch = super::batch(&super::CONVOLUTION.replace("OUT", "0x800"));
-    let runs = Outlook::of(&batch.insns).runs;
+    let runs = outlook(&batch.insns).runs;
     assert!(runs > 1);
     let (mut executor, mut memory) = (Functional::new(config()), super::memory());
     for _ in 0..runs {

@@ -137,7 +137,7 @@ fn compare(config: &Config, case: &Case) {
     for kernel in GemmKernel::ALL.into_iter().filter(|k| k.supported()) {
         let mut directly = memory(case);
         let mut one_by_one = Functional::with_kernel(config.clone(), kernel);
-        one_by_one.run_direct(&insns, &[], &mut directly).unwrap();
+        one_by_one.run(&insns, &[], &mut directly).unwrap();
         assert!(
             bytes(&directly) == bytes(&expected),
             "{}, {kernel:?}",

@@ -266,10 +266,19 @@ fn lists_that_take_more_memory_than_a_plan_may_are_not_made() {
         steps: 1 << 20,
         plan_bytes,
     };
-    let held = vec![vta_isa::Uop::default(); 64];
+    let (config, memory) = (Config::default(), memory());
+    let pads = Scratchpads::new(&config, GemmKernel::Scalar);
     let trace = |most| {
-        let config = Config::default();
-        build::trace(&insns, &[], &config, &memory(), &held, limits(most)).map(|_| ())
+        let subject = Subject {
+            config: &config,
+            pads: &pads,
+            limits: limits(most),
+            insns: &insns,
+            marks: &[],
+            memory: &memory,
+            fixed_inputs: true,
+        };
+        build::trace(&subject, &|| true).map(|_| ())
     };
     // Two products of four positions and one tap.
     let lists = 2 * (4 * (4 + 2) + size_of::<draft::Weight>());

@@ -3,7 +3,7 @@
 use std::arch::x86_64::*;
 
 use super::{Sums, add_neighbours, load};
-use crate::kernels::direct::{DotColumn, DotRow, Dots, Singles};
+use crate::kernels::direct::{DotColumn, DotRow, Dots};
 
 macro_rules! add {
     ($add:ident, $block:ident, $most:literal: $($n:literal)*) => {
@@ -86,37 +86,39 @@ unsafe fn end<const N: usize>(here: &DotColumn<'_>, rows: &[DotRow; N], sums: &[
 }
 
 /// Adds products of tiles as they are, whose offsets were checked, on a CPU that has AVX2; blocks are multiples of 16.
-pub(in crate::kernels) fn add_singles(singles: &Singles<'_>, inp: &[u8], acc: &mut [i32]) {
-    let block = singles.block;
-    for single in singles.list {
-        let sums = &mut acc[single.acc as usize..][..block];
-        let input = &inp[single.inp as usize..][..block];
-        let tile = &singles.wgt[single.wgt as usize * block * block..][..block * block];
-        let eights = sums.as_chunks_mut::<8>().0.iter_mut();
-        for (sums, rows) in eights.zip(tile.chunks_exact(8 * block)) {
-            // SAFETY: eight rows of as many bytes as the input has; kernels are only chosen where the CPU has their
-            // instructions.
-            unsafe { add_rows(sums, input, rows) };
+pub(in crate::kernels) fn add_plain(dots: &Dots<'_>, inp: &[u8], acc: &mut [i32]) {
+    for row in dots.rows.list() {
+        let (sums, _) = acc[row.acc as usize..][..dots.block].as_chunks_mut::<8>();
+        for (eight, sums) in sums.iter_mut().enumerate() {
+            let weights = &dots.wgt[8 * eight * dots.block..];
+            // SAFETY: `GemmKernel::add_plain` has checked every offset: inputs of a block's bytes and eight rows of
+            // as many lie at each tap; kernels are only chosen where the CPU has their instructions.
+            unsafe { add_eight(dots, inp[row.inp as usize..].as_ptr(), weights.as_ptr(), sums) };
         }
     }
 }
 
-/// Adds the products of an input with eight rows of weights.
+/// Adds the products of a row's inputs with eight rows of each tile.
 ///
 /// # Safety
-/// The CPU has AVX2. The input has a multiple of 16 bytes, and `rows` eight times as many.
+/// The CPU has AVX2. Inputs of a block's bytes lie behind `inp` for each tap, and eight rows of as many behind `wgt`
+/// for each tap's tile; a block is a multiple of 16.
 #[target_feature(enable = "avx2")]
-unsafe fn add_rows(sums: &mut [i32; 8], input: &[u8], rows: &[u8]) {
-    let block = input.len();
+unsafe fn add_eight(dots: &Dots<'_>, inp: *const u8, wgt: *const u8, sums: &mut [i32; 8]) {
+    let block = dots.block;
     let mut pairs = [_mm256_setzero_si256(); 8];
-    for at in (0..block).step_by(16) {
-        // SAFETY: 16 bytes from here, in the input and in each row.
-        unsafe {
-            let x = _mm256_cvtepi8_epi16(_mm_loadu_si128(input.as_ptr().add(at).cast()));
-            for (row, pairs) in pairs.iter_mut().enumerate() {
-                let w = rows.as_ptr().add(row * block + at);
-                let w = _mm256_cvtepi8_epi16(_mm_loadu_si128(w.cast()));
-                *pairs = _mm256_add_epi32(*pairs, _mm256_madd_epi16(x, w));
+    for tap in dots.taps {
+        for at in (0..block).step_by(16) {
+            // SAFETY: 16 bytes from here, in the inputs and in each row.
+            unsafe {
+                let x = inp.add(tap.inp as usize + at);
+                let x = _mm256_cvtepi8_epi16(_mm_loadu_si128(x.cast()));
+                let rows = wgt.add(tap.wgt as usize * block * block + at);
+                for (row, pairs) in pairs.iter_mut().enumerate() {
+                    let w = _mm_loadu_si128(rows.add(row * block).cast());
+                    let products = _mm256_madd_epi16(x, _mm256_cvtepi8_epi16(w));
+                    *pairs = _mm256_add_epi32(*pairs, products);
+                }
             }
         }
     }

@@ -86,6 +86,56 @@ unsafe fn block<const M: usize, const N: usize>(here: &DotColumn<'_>, rows: &[Do
     }
 }
 
+/// Adds products of tiles of 16 by 16 as they are, whose offsets were checked, on a CPU that has the instructions.
+pub(in crate::kernels) fn add_plain(dots: &Dots<'_>, inp: &[u8], acc: &mut [i32]) {
+    for row in dots.rows.list() {
+        let sums = acc[row.acc as usize..].first_chunk_mut::<COLUMN>();
+        let Some(sums) = sums else { return };
+        // SAFETY: `GemmKernel::add_plain` has checked every offset: 16 inputs and a tile lie at each tap; kernels are
+        // only chosen where `GemmKernel::supported` is true.
+        unsafe { add_tiles(dots, inp[row.inp as usize..].as_ptr(), sums) };
+    }
+}
+
+/// Adds the products of a row's inputs with each tap's tile.
+///
+/// # Safety
+/// The CPU has the features. 16 inputs lie behind `inp` for each tap, and its tile of 256 bytes.
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
+unsafe fn add_tiles(dots: &Dots<'_>, inp: *const u8, sums: &mut [i32; COLUMN]) {
+    let bias = _mm512_set1_epi8(i8::MIN);
+    // Four outputs each, four int32 of every output; and what the bias of the weights adds to each.
+    let (mut parts, mut more) = ([_mm512_setzero_si512(); 4], _mm512_setzero_si512());
+    for tap in dots.taps {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let x = _mm_loadu_si128(inp.add(tap.inp as usize).cast());
+            let x = _mm512_broadcast_i32x4(x);
+            more = _mm512_dpbusd_epi32(more, bias, x);
+            let tile = dots.wgt.as_ptr().add(256 * tap.wgt as usize);
+            for (i, part) in parts.iter_mut().enumerate() {
+                let w = _mm512_loadu_si512(tile.add(64 * i).cast());
+                *part = _mm512_dpbusd_epi32(*part, _mm512_xor_si512(w, bias), x);
+            }
+        }
+    }
+    let [a, b, c, d] = parts.map(|part| _mm512_sub_epi32(part, more));
+    let halves = |a, b| {
+        let (low, high) = (_mm512_unpacklo_epi32(a, b), _mm512_unpackhi_epi32(a, b));
+        _mm512_add_epi32(low, high)
+    };
+    let (ab, cd) = (halves(a, b), halves(c, d));
+    let (low, high) = (_mm512_unpacklo_epi64(ab, cd), _mm512_unpackhi_epi64(ab, cd));
+    // Every fourth output is together now.
+    let order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+    let added = _mm512_permutexvar_epi32(order, _mm512_add_epi32(low, high));
+    // SAFETY: 16 int32.
+    unsafe {
+        let sum = _mm512_add_epi32(_mm512_loadu_si512(sums.as_ptr().cast()), added);
+        _mm512_storeu_si512(sums.as_mut_ptr().cast(), sum);
+    }
+}
+
 /// Lays a tile of 16 by 16 out, on a CPU that has the instructions; what its sums start from.
 ///
 /// # Panics

@@ -18,6 +18,7 @@ use super::super::run::ops::{Columns, Op};
 use super::draft::{AluDraft, Draft, Kind};
 use super::origin::Origin;
 use super::unplanned::Unplanned;
+use super::{ASKED_EVERY, GoOn};
 use crate::kernels::{Panel, Step};
 
 /// Operations in order, each with where it comes from.
@@ -94,11 +95,15 @@ impl Emitted {
     }
 }
 
-/// All operations, in order.
+/// All operations, in order, as long as `go_on` says so.
 ///
 /// # Errors
-/// [`Unplanned::Pattern`] when the weights would take too much memory.
-pub(super) fn emit(drafts: Vec<Draft>, products: &mut Products<'_>) -> Result<Emitted, Unplanned> {
+/// [`Unplanned::Pattern`] when the weights would take too much memory; at the word of `go_on`.
+pub(super) fn emit(
+    drafts: Vec<Draft>,
+    products: &mut Products<'_>,
+    go_on: GoOn<'_>,
+) -> Result<Emitted, Unplanned> {
     let lanes = products.lanes();
     let mut out = Emitted {
         ops: Vec::with_capacity(drafts.len()),
@@ -106,7 +111,10 @@ pub(super) fn emit(drafts: Vec<Draft>, products: &mut Products<'_>) -> Result<Em
         waiting: None,
         lanes,
     };
-    for draft in drafts {
+    for (at, draft) in drafts.into_iter().enumerate() {
+        if at % ASKED_EVERY == 0 && !go_on() {
+            return Err(Unplanned::Unwanted);
+        }
         let (writes, origin) = (draft.writes, draft.origin);
         match draft.kind {
             Kind::Mark(mark) => out.push(Op::Mark(mark), origin),

@@ -20,7 +20,7 @@ pub(super) const PASS: Pass = Pass {
     run: fix,
 };
 
-fn fix(list: &mut List, context: &Context<'_>) {
+fn fix(list: &mut List<'_>, context: &Context<'_>) {
     if !context.fixed_inputs {
         return;
     }

@@ -6,15 +6,17 @@ use vta_isa::resolve::{Interval, TileSet};
 
 use super::super::draft::Draft;
 use super::super::origin::Origin;
+use super::super::{ASKED_EVERY, GoOn};
 
 /// Operations that are looked through for a partner.
 pub(super) const WINDOW: usize = 512;
 
 /// A batch's operations in order.
-pub(in super::super) struct List {
+pub(in super::super) struct List<'a> {
     pub slots: Vec<Slot>,
     /// Bytes that passes took as constants.
     pub constants: Vec<Span>,
+    go_on: GoOn<'a>,
 }
 
 /// An operation; `None` where it has become part of another.
@@ -24,7 +26,7 @@ pub(super) type Slot = Option<Draft>;
 pub(in super::super) struct Pass {
     /// What listings call it.
     pub name: &'static str,
-    pub run: fn(&mut List, &Context<'_>),
+    pub run: fn(&mut List<'_>, &Context<'_>),
 }
 
 /// What passes may know.
@@ -39,11 +41,12 @@ pub(in super::super) struct Context<'a> {
     pub columns: usize,
 }
 
-impl List {
-    pub fn new(drafts: Vec<Draft>) -> Self {
+impl<'a> List<'a> {
+    pub fn new(drafts: Vec<Draft>, go_on: GoOn<'a>) -> Self {
         Self {
             slots: drafts.into_iter().map(Some).collect(),
             constants: Vec::new(),
+            go_on,
         }
     }
 
@@ -53,9 +56,12 @@ impl List {
     }
 
     /// Calls a function for each operation in turn, with the slots before it, its own, and those
-    /// behind it.
+    /// behind it, as long as the plan is wanted.
     pub fn each(&mut self, mut join: impl FnMut(&mut [Slot], &mut Slot, &mut [Slot])) {
         for index in 0..self.slots.len() {
+            if index % ASKED_EVERY == 0 && !(self.go_on)() {
+                return;
+            }
             let (before, rest) = self.slots.split_at_mut(index);
             if let Some((slot, behind)) = rest.split_first_mut() {
                 join(before, slot, behind);
