@@ -9,9 +9,7 @@ use std::sync::Arc;
 use vta_app::Target;
 use vta_app::device::Setup;
 use vta_app::options::ConfigSource;
-use vta_driver::{
-    Allocations, Batch, Device, LayerMark, PhysAddr, Traffic, Work, WorkDone, pages,
-};
+use vta_driver::{Allocations, Batch, Device, LayerMark, PhysAddr, Traffic, Work, WorkDone, pages};
 use vta_isa::tokens::{Edge, TokenError, pops, pushes, run_in_token_order};
 use vta_isa::{Config, Deps, INSN_BYTES, Insn, Load, MemType, Module, Store};
 
@@ -174,7 +172,10 @@ impl Machine {
         let kept = self.find(same).and_then(|at| self.streams.remove(at));
         let stream = match kept {
             Some(kept) => Ok(kept),
-            None => self.new_stream(Vec::new(), std::mem::take(insns), None),
+            None => {
+                let stored = insns.iter().filter_map(|insn| self.stored(insn)).collect();
+                self.new_stream((Vec::new(), std::mem::take(insns)), stored, None)
+            }
         };
         self.run_found(stream)
     }
@@ -236,25 +237,33 @@ impl Machine {
         if let Some(kept) = self.find(same).and_then(|at| self.streams.remove(at)) {
             return Ok(kept);
         }
-        let mut insns = Vec::with_capacity(words.len());
+        let (mut insns, mut stored) = (Vec::with_capacity(words.len()), Vec::new());
         for (index, word) in words.iter().enumerate() {
             let wrong = |e| Failure::input(format!("instruction {index}: {e}"));
-            insns.push(Insn::decode(u128::from_le_bytes(*word)).map_err(wrong)?);
+            Insn::decode_onto(u128::from_le_bytes(*word), &mut insns).map_err(wrong)?;
+            stored.extend(insns.last().and_then(|insn| self.stored(insn)));
         }
         let words = words.to_vec();
-        self.new_stream(words, insns, Some(addr))
+        self.new_stream((words, insns), stored, Some(addr))
     }
 
-    /// A stream of instructions whose words lie at an address, if they lie anywhere.
+    /// The bytes that a STORE writes.
+    #[inline]
+    fn stored(&self, insn: &Insn) -> Option<Range<u64>> {
+        match insn {
+            Insn::Store(store) => Some(store.dram_rows(self.config())?.span()),
+            Insn::Load(_) | Insn::Gemm(_) | Insn::Alu(_) | Insn::Finish(_) => None,
+        }
+    }
+
+    /// A stream of instructions that write these bytes, and whose words lie at an address, if they lie anywhere.
     fn new_stream(
         &mut self,
-        words: Vec<[u8; INSN_BYTES]>,
-        insns: Vec<Insn>,
+        (words, insns): (Vec<[u8; INSN_BYTES]>, Vec<Insn>),
+        stored: Vec<Range<u64>>,
         addr: Option<u32>,
     ) -> Result<Stream, Failure> {
-        let config = self.config();
-        let rows = insns.iter().filter(|i| matches!(i, Insn::Store(_)));
-        let stores = pages(rows.filter_map(|i| i.dram_rows(config)).map(|r| r.span()));
+        let stores = pages(stored);
         let tokens = needed(&insns, self.tokens);
         let fetches = self.device.fetches();
         let mut batch = Batch {

@@ -34,15 +34,28 @@ impl Insn {
     ///
     /// # Errors
     /// [`DecodeError`] for an unassigned opcode, memory type or ALU opcode.
-    #[inline]
     pub fn decode(word: u128) -> Result<Self, DecodeError> {
+        Self::decode_to(word, |insn| insn)
+    }
+
+    /// As [`Self::decode`], adding the instruction to a list: of many words, each is written once, where it stays.
+    ///
+    /// # Errors
+    /// As [`Self::decode`].
+    #[inline]
+    pub fn decode_onto(word: u128, insns: &mut Vec<Self>) -> Result<(), DecodeError> {
+        Self::decode_to(word, |insn| insns.push(insn))
+    }
+
+    #[inline(always)]
+    fn decode_to<T>(word: u128, mut to: impl FnMut(Self) -> T) -> Result<T, DecodeError> {
         let code = OPCODE.get(word) as u8;
         match Opcode::from_code(code).ok_or(DecodeError::Opcode(code))? {
-            Opcode::Load => Load::decode(word).map(Self::Load),
-            Opcode::Store => Store::decode(word).map(Self::Store),
-            Opcode::Gemm => Ok(Self::Gemm(Gemm::decode(word))),
-            Opcode::Finish => Ok(Self::Finish(Finish::decode(word))),
-            Opcode::Alu => Alu::decode(word).map(Self::Alu),
+            Opcode::Load => Ok(to(Self::Load(Load::decode(word)?))),
+            Opcode::Store => Ok(to(Self::Store(Store::decode(word)?))),
+            Opcode::Gemm => Ok(to(Self::Gemm(Gemm::decode(word)))),
+            Opcode::Finish => Ok(to(Self::Finish(Finish::decode(word)))),
+            Opcode::Alu => Ok(to(Self::Alu(Alu::decode(word)?))),
         }
     }
 }

@@ -13,6 +13,7 @@ impl Finish {
     /// It has no field of its own.
     pub const LIST: &'static [Field] = &[];
 
+    #[inline]
     pub(crate) const fn decode(word: u128) -> Self {
         Self {
             deps: Deps::unpack(word),

@@ -27,6 +27,7 @@ looped! {
 }
 
 impl Gemm {
+    #[inline]
     pub(crate) const fn decode(word: u128) -> Self {
         Self::unpack(word, Deps::unpack(word))
     }

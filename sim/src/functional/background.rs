@@ -134,7 +134,10 @@ impl Shared {
     fn wait(self: &Arc<Self>, taken: Duration) -> bool {
         // The thread's own is one.
         let wanted = || Arc::strong_count(self) > 1;
-        let mut left = self.allowance.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut left = self
+            .allowance
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         *left = left.saturating_sub(taken);
         while left.is_zero() && wanted() {
             let woken = self.allowed.wait_timeout(left, LONGEST_SLEEP);
@@ -145,7 +148,10 @@ impl Shared {
 
     /// Lets the thread take as long as a run took: runs that wait for a plan cost at most about twice as much.
     pub fn allow(&self, run: Duration) {
-        let mut left = self.allowance.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut left = self
+            .allowance
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         *left = run;
         self.allowed.notify_one();
     }

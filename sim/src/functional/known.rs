@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use vta_driver::{Batch, DeviceMemory, RunReport, Traffic};
-use vta_isa::tokens::Order;
 
 use super::background::Shared;
 use super::plan::Plan;
+use super::run::script::Script;
 
 /// Nanoseconds of an instruction, and of a step of a GEMM or of the ALU beside it.
 struct Cost {
@@ -38,7 +38,9 @@ pub(super) struct Outlook {
 impl Outlook {
     pub fn of(traffic: &Traffic) -> Self {
         let steps = [traffic.reset_steps, traffic.alu_steps];
-        let steps = steps.into_iter().fold(traffic.gemm_steps, u64::saturating_add);
+        let steps = steps
+            .into_iter()
+            .fold(traffic.gemm_steps, u64::saturating_add);
         let [plan, direct] = [PLAN, DIRECT].map(|cost| {
             let insns = cost.insn.saturating_mul(traffic.insns);
             insns.saturating_add(cost.step.saturating_mul(steps))
@@ -55,8 +57,8 @@ pub(super) struct Known {
     pub batch: Arc<Batch>,
     /// What its instructions say of a run.
     pub report: RunReport,
-    /// The order of its instructions, once it ran one at a time.
-    pub order: Option<Order>,
+    /// What its instructions do, once they ran one at a time again.
+    pub script: Option<Script>,
     pub course: Course,
 }
 

@@ -9,7 +9,8 @@
 //! Parts of a plan that need nothing of each other may run on several threads: [`threads`].
 //!
 //! Planning takes longer than running, so a batch runs one instruction at a time ([`run::direct`]), with the same
-//! bits, until it came so often that a plan is worth it ([`Planning`]): networks once. What can't be planned always runs
+//! bits, or as it did before ([`run::script`]), until it came so often that a plan is worth it ([`Planning`]): networks
+//! once. What can't be planned always runs
 //! so; faulty programs among it, so that everything before the fault has its
 //! effect.
 
@@ -23,9 +24,8 @@ mod threads;
 use std::sync::Arc;
 use std::time::Instant;
 
-use vta_driver::{Batch, Budget, DeviceMemory, LayerMark, RunReport, StepBudget};
-use vta_isa::tokens::{self, Order};
-use vta_isa::{Config, Insn, Module};
+use vta_driver::{Batch, Budget, DeviceMemory, LayerMark, RunReport};
+use vta_isa::{Config, Insn};
 
 use self::background::Shared;
 use self::known::{Course, Known, Outlook, Planned};
@@ -36,6 +36,7 @@ use self::plan::{Plan, Subject};
 pub use self::planner::{PlanLog, Planner};
 use self::run::direct::Direct;
 use self::run::scratchpads::Scratchpads;
+use self::run::script::{Script, Stage};
 use self::threads::crew::Crew;
 use self::threads::schedule::{self, Schedule};
 use crate::Executor;
@@ -255,47 +256,30 @@ impl Functional {
         }
     }
 
-    /// One instruction at a time; `report` is what the instructions say, `order` that in which they ran before, or do
-    /// now.
-    fn run_direct(
+    /// Runs instructions without a plan, as `work` does, which gives the tokens that are left; `report` is what the
+    /// instructions say.
+    fn run_unplanned(
         &mut self,
         (insns, marks): (&[Insn], &[LayerMark]),
         report: RunReport,
-        order: &mut Option<Order>,
         memory: &mut DeviceMemory,
+        work: impl FnOnce(&mut Stage<'_>) -> Result<[u32; 4], SimError>,
     ) -> Result<RunReport, SimError> {
         self.settle();
         let start = Instant::now();
-        let mut steps = StepBudget::new(self.limits.steps);
-        let mut laps = run::Laps::default();
-        let mut next = (0..).zip(marks).peekable();
-        let (direct, pads) = (&mut self.direct, &mut self.pads);
-        let mut execute = |index, insn: &Insn| {
-            if insn.module() == Module::Compute {
-                while let Some((mark, _)) = next.next_if(|m| m.1.first_insn <= index) {
-                    laps.begin(mark, Instant::now());
-                }
-            }
-            direct.execute(pads, &self.config, (index, insn), memory)
+        let mut stage = Stage {
+            direct: &mut self.direct,
+            pads: &mut self.pads,
+            config: &self.config,
+            insns,
+            marks,
+            memory,
+            laps: run::Laps::default(),
         };
-        let leftover_tokens = if let Some(order) = order {
-            for index in order.indices.iter().map(|&index| index as usize) {
-                execute(index, &insns[index])?;
-            }
-            order.leftover
-        } else {
-            let mut indices = Vec::with_capacity(insns.len());
-            let leftover = tokens::run_in_token_order(insns, |index, insn| {
-                indices.push(index as u32);
-                steps.spend(index, insn)?;
-                execute(index, insn)
-            })?;
-            *order = Some(Order { indices, leftover });
-            leftover
-        };
+        let leftover_tokens = work(&mut stage)?;
         let end = Instant::now();
         let mut report = report;
-        for (mark, wall) in report.marks.iter_mut().zip(laps.finish(end)) {
+        for (mark, wall) in report.marks.iter_mut().zip(stage.laps.finish(end)) {
             mark.wall = wall;
         }
         Ok(RunReport {
@@ -319,7 +303,10 @@ impl Executor for Functional {
             return Ok(self.run_plan(Arc::new(plan), memory));
         }
         let report = RunReport::of(insns, marks, &self.config);
-        self.run_direct((insns, marks), report, &mut None, memory)
+        let steps = self.limits.steps;
+        self.run_unplanned((insns, marks), report, memory, |stage| {
+            stage.run(steps, None)
+        })
     }
 
     fn run_batch(
@@ -329,15 +316,27 @@ impl Executor for Functional {
     ) -> Result<RunReport, SimError> {
         let known = self.find(batch).map(|index| self.known.remove(index));
         let Batch { insns, marks, .. } = &**batch;
-        let (report, mut order, course) = match known {
-            Some(known) => (known.report, known.order, Some(known.course)),
+        let again = known.is_some();
+        let (report, script, course) = match known {
+            Some(known) => (known.report, known.script, Some(known.course)),
             None => (RunReport::of(insns, marks, &self.config), None, None),
         };
         let outlook = Outlook::of(&report.traffic);
         let (course, plan) = self.next_course(course, batch, outlook, memory);
-        let ran = match plan {
-            Some(plan) => Ok(self.run_plan(plan, memory)),
-            None => self.run_direct((insns, marks), report.clone(), &mut order, memory),
+        let mut script = script.filter(|script| plan.is_none() && script.holds(memory));
+        let (parts, steps) = ((&insns[..], &marks[..]), self.limits.steps);
+        let ran = match (plan, &script) {
+            (Some(plan), _) => Ok(self.run_plan(plan, memory)),
+            (None, Some(script)) => {
+                self.run_unplanned(parts, report.clone(), memory, |stage| script.run(stage))
+            }
+            (None, None) => {
+                let mut new = again.then(|| Script::new(&self.config, insns.len(), memory));
+                let work = |stage: &mut Stage<'_>| stage.run(steps, new.as_mut());
+                let ran = self.run_unplanned(parts, report.clone(), memory, work);
+                script = new.filter(|_| ran.is_ok());
+                ran
+            }
         };
         if let (Course::Awaited(shared), Ok(ran)) = (&course, &ran) {
             shared.allow(ran.wall);
@@ -348,7 +347,7 @@ impl Executor for Functional {
         self.known.push(Known {
             batch: Arc::clone(batch),
             report,
-            order,
+            script,
             course,
         });
         while self.known.len() > 1 && self.plan_bytes() > self.limits.plan_bytes {

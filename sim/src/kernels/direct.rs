@@ -97,7 +97,7 @@ pub(crate) struct DotRow {
 }
 
 /// Rows with the largest of each offset.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct DotRows {
     list: Vec<DotRow>,
     most: DotRow,

@@ -6,7 +6,7 @@ use vta_isa::resolve::{
     UopScratchpad, meet, merge,
 };
 use vta_isa::tokens;
-use vta_isa::{AluOperand, Config, Insn, MemType, Module, Uop};
+use vta_isa::{AluOperand, Config, MemType, Module, Uop};
 
 use super::super::run::ops::{LoadOp, StoreOp};
 use super::draft::{AluDraft, Draft, Input, Kind, Scaled, Weight};

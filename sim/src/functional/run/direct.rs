@@ -34,7 +34,7 @@ pub(crate) struct Direct {
     learnt: Learnt,
     lists: Lists,
     runs: Vec<TileRun>,
-    near: Near,
+    pub near: Near,
 }
 
 /// What GEMMs in the same loops have in common: a layer's instructions have the same, mostly.
@@ -97,12 +97,17 @@ struct Room<'a> {
     lists: &'a mut Lists,
 }
 
+/// Whether rows are multiplied by tiles as they lie in the scratchpad.
+fn takes_plain(kernel: GemmKernel, rows: &DotRows) -> bool {
+    rows.list().len() <= MOST_ROWS_AS_THEY_ARE && kernel.takes_plain_tiles()
+}
+
 impl Room<'_> {
     /// Adds the products of all rows and taps to the accumulators from int32 `first` on; no tap is left. `apart` are
     /// int32 from there to those that take in the second tiles.
     fn add(&mut self, rows: &DotRows, apart: Option<u32>, first: usize) {
         let (kernel, block, inp, wgt) = (self.kernel, self.block, self.inp, self.wgt);
-        let (plain, acc) = (self.takes_plain(rows), &mut self.acc[first..]);
+        let (plain, acc) = (takes_plain(self.kernel, rows), &mut self.acc[first..]);
         let Lists { taps, second, .. } = &mut *self.lists;
         if !plain {
             for tile in taps.iter().map(|tap| tap.wgt).chain(second.iter().copied()) {
@@ -126,11 +131,6 @@ impl Room<'_> {
         second.clear();
     }
 
-    /// Whether rows are multiplied by tiles as they lie in the scratchpad.
-    fn takes_plain(&self, rows: &DotRows) -> bool {
-        rows.list().len() <= MOST_ROWS_AS_THEY_ARE && self.kernel.takes_plain_tiles()
-    }
-
     /// A micro-op whose products have one destination, by taps that are counted from its own.
     fn one(&mut self, rows: &DotRows, taps: &[Tap], uop: &Uop, lanes: usize) {
         let dots = Dots {
@@ -148,7 +148,7 @@ impl Room<'_> {
 
     /// Micro-ops in loops, whose rows that share weights are given.
     fn trips(&mut self, rows: &DotRows, uops: &[Uop], loops: &GemmLoops, lanes: u32) {
-        let pairs = self.kernel.takes_two_columns() && !self.takes_plain(rows);
+        let pairs = self.kernel.takes_two_columns() && !takes_plain(self.kernel, rows);
         for [to, from, weight] in loops.offsets(Trip::Other) {
             let mut chunks = uops.chunk_by(|a, b| a.dst == b.dst).peekable();
             while let Some(uops) = chunks.next() {
@@ -217,6 +217,19 @@ impl Direct {
         }
     }
 
+    /// Rows and taps of a micro-op in the loops of the last product, if tiles are taken as they lie in the scratchpad
+    /// and there is one destination.
+    pub fn plain_product(
+        &self,
+        of: &[Loops; 3],
+        kernel: GemmKernel,
+    ) -> Option<(DotRows, Vec<Tap>)> {
+        let Learnt { rows, taps, .. } = &self.learnt;
+        let known = matches!(&self.learnt.of, Some((known, _)) if known == of);
+        let plain = known && !taps.is_empty() && takes_plain(kernel, rows);
+        plain.then(|| (rows.clone(), taps.clone()))
+    }
+
     fn depth(&self, mem: MemType, pads: &Scratchpads) -> usize {
         match mem {
             MemType::Uop => pads.uop.len(),
@@ -264,7 +277,7 @@ impl Direct {
             lists: &mut self.lists,
         };
         match (uops, &self.learnt) {
-            ([uop], Learnt { rows, taps, .. }) if !taps.is_empty() && room.takes_plain(rows) => {
+            ([uop], Learnt { rows, taps, .. }) if !taps.is_empty() && takes_plain(kernel, rows) => {
                 room.one(rows, taps, uop, lanes);
             }
             (_, Learnt { rows, of, .. }) => {
@@ -324,7 +337,13 @@ impl Direct {
         if let ([uop], [1, 1]) = (uops, dst.trips) {
             let [dst, src] = [uop.dst, uop.src].map(|tile| u32::from(tile) * lanes);
             let (dst_step, src_step) = (0, 0);
-            return run(&[TileRun { dst, src, dst_step, src_step, tiles: 1 }]);
+            return run(&[TileRun {
+                dst,
+                src,
+                dst_step,
+                src_step,
+                tiles: 1,
+            }]);
         }
         let runs = &mut self.runs;
         runs.clear();

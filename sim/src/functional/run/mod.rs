@@ -5,6 +5,7 @@ mod gemm_loops;
 pub(super) mod near;
 pub(super) mod ops;
 pub(super) mod scratchpads;
+pub(super) mod script;
 pub(super) mod shape;
 
 use std::sync::Arc;

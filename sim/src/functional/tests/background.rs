@@ -147,7 +147,7 @@ fn a_batch_is_planned_once_it_came_as_often_as_planning_takes() {
         outlook(&vec![gemm.into(); insns])
     };
     assert_eq!(of(500, 100).runs, 1);
-    let few = of(1, 100);
+    let few = of(1, 50);
     assert!(few.runs > 5 && !few.long && of(1, 100_000).long);
     let batch = super::batch(&super::CONVOLUTION.replace("OUT", "0x800"));
     let runs = outlook(&batch.insns).runs;

@@ -2,14 +2,17 @@
 //! often overlaps, repeats or lies outside.
 
 use proptest::prelude::*;
-use vta_driver::DeviceMemory;
+use vta_driver::{DeviceMemory, RunReport};
 use vta_isa::tokens::At;
-use vta_isa::{Alu, AluOp, AluOperand, Config, Deps, Gemm, Insn, Load, MemType, Store, Uop};
+use vta_isa::{
+    Alu, AluOp, AluOperand, Config, Deps, Finish, Gemm, Insn, Load, MemType, Store, Uop,
+};
 
 use super::super::run::direct::Direct;
 use super::super::run::scratchpads::Scratchpads;
 use crate::error::SimError;
 use crate::kernels::GemmKernel;
+use crate::{Executor, Functional, Oracle, Planning};
 
 /// 64 micro-ops, 16 inputs, 8 weights and 32 accumulators, or as many as the block's size leaves.
 const CONFIGS: [&str; 4] = [
@@ -222,6 +225,155 @@ fn store() -> impl Strategy<Value = Insn> {
 
 fn insn() -> impl Strategy<Value = Insn> {
     prop_oneof![4 => gemm(), 4 => alu(), 3 => load(), 1 => store()]
+}
+
+/// Fills DRAM, which begins with micro-ops: those of the first runs, then others.
+fn fill(memory: &mut DeviceMemory, uops: &[Uop], seed: u64, run: usize) {
+    let bytes = memory.write(DRAM.into(), DRAM_BYTES).unwrap();
+    let values = (0..).map(|at: u64| (at.wrapping_mul(seed | 1) >> 7) as u8 ^ run as u8);
+    bytes
+        .iter_mut()
+        .zip(values)
+        .for_each(|(byte, value)| *byte = value);
+    let uops = uops.iter().cycle().skip(run / 4);
+    for (word, uop) in bytes.chunks_exact_mut(4).take(64).zip(uops) {
+        word.copy_from_slice(&uop.encode().unwrap().to_le_bytes());
+    }
+}
+
+fn memory() -> DeviceMemory {
+    let mut memory = DeviceMemory::new();
+    memory.map(DRAM, DRAM_BYTES).unwrap();
+    memory
+}
+
+/// Runs of the same batch are those of the oracle, though from the second on it is known what it did.
+fn compare_runs(
+    config: &Config,
+    uops: &[Uop],
+    insns: &[Insn],
+    seed: u64,
+) -> Result<(), TestCaseError> {
+    let insns = insns.iter().map(|insn| placed(*insn, config));
+    let insns: Vec<Insn> = insns.chain([Finish::default().into()]).collect();
+    let batch = super::threads::batch(insns);
+    for kernel in GemmKernel::ALL.into_iter().filter(|k| k.supported()) {
+        let ours = Functional::with_kernel(config.clone(), kernel);
+        let mut ours = ours.with_planning(Planning::Never);
+        let mut oracle = Oracle::new(config.clone());
+        let [mut found, mut wanted] = [memory(), memory()];
+        for run in 0..7 {
+            // The same bytes elsewhere.
+            found = if run == 5 { memory() } else { found };
+            for memory in [&mut found, &mut wanted] {
+                fill(memory, uops, seed, run);
+            }
+            let report = |end: Result<RunReport, SimError>| {
+                end.map(|report| (report.traffic, report.leftover_tokens))
+            };
+            let found_end = report(ours.run_batch(&batch, &mut found));
+            let wanted_end = report(oracle.run_batch(&batch, &mut wanted));
+            let known = ours
+                .known
+                .last()
+                .is_some_and(|known| known.script.is_some());
+            prop_assert!(found_end.is_err() || known == (run > 0));
+            prop_assert_eq!(found_end, wanted_end, "{:?}, run {}", kernel, run);
+            let same = found.region(0) == wanted.region(0);
+            prop_assert!(same, "{:?}, run {}", kernel, run);
+        }
+    }
+    Ok(())
+}
+
+/// An instruction that is worked out: one micro-op, of those that are loaded first, in short loops.
+fn single() -> impl Strategy<Value = Insn> {
+    let loops = [[1u16..3, 0..3], [1..4, 0..2]];
+    (prop_oneof![gemm(), alu()], 0u16..10, loops).prop_map(|(insn, uop_bgn, loops)| {
+        let [[iter_out, outer], [iter_in, inner]] = loops;
+        let uop_end = uop_bgn + 1;
+        match insn {
+            Insn::Gemm(gemm) => Insn::Gemm(Gemm {
+                uop_bgn,
+                uop_end,
+                iter_out,
+                iter_in,
+                dst_factor_out: gemm.dst_factor_out.min(outer),
+                dst_factor_in: gemm.dst_factor_in.min(inner),
+                src_factor_out: outer,
+                src_factor_in: inner,
+                wgt_factor_out: gemm.wgt_factor_out.min(1),
+                wgt_factor_in: gemm.wgt_factor_in.min(1),
+                ..gemm
+            }),
+            Insn::Alu(alu) => Insn::Alu(Alu {
+                uop_bgn,
+                uop_end,
+                iter_out: iter_out.min(alu.iter_out.max(1)),
+                iter_in: 1,
+                ..alu
+            }),
+            other => other,
+        }
+    })
+}
+
+/// Micro-ops that stay inside then.
+fn near_uop() -> impl Strategy<Value = Uop> {
+    (0u16..16, 0u16..9, 0u16..4).prop_map(|(dst, src, wgt)| Uop { dst, src, wgt })
+}
+
+/// Some tiles in one run.
+fn near_load() -> impl Strategy<Value = Insn> {
+    let mem = vec![MemType::Wgt, MemType::Inp, MemType::Acc, MemType::Acc8];
+    let mem = prop::sample::select(mem);
+    (mem, 0u16..5, 1u32..8, 1u16..3).prop_map(|(mem, sram_base, dram_base, x_size)| {
+        let load = Load {
+            mem,
+            sram_base,
+            dram_base,
+            y_size: 1,
+            x_size,
+            ..Load::default()
+        };
+        load.into()
+    })
+}
+
+/// Loads some micro-ops from where they lie.
+fn load_uops() -> impl Strategy<Value = Insn> {
+    (0u16..4, 0u32..20, 1u16..9).prop_map(|(sram_base, dram_base, x_size)| {
+        let load = Load {
+            mem: MemType::Uop,
+            sram_base,
+            dram_base,
+            y_size: 1,
+            x_size,
+            ..Load::default()
+        };
+        load.into()
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(1000))]
+
+    #[test]
+    fn runs_of_a_known_batch_are_those_of_the_oracle(
+        config in prop::sample::select(CONFIGS.to_vec()),
+        uops in prop::collection::vec(near_uop(), 1..16),
+        first in load_uops(),
+        insns in prop::collection::vec(
+            prop_oneof![12 => single(), 4 => near_load(), 2 => load_uops(), 1 => insn()],
+            1..14,
+        ),
+        last in store(),
+        seed in any::<u64>(),
+    ) {
+        let config = Config::from_json(config).unwrap();
+        let insns: Vec<Insn> = [first].into_iter().chain(insns).chain([last]).collect();
+        compare_runs(&config, &uops, &insns, seed)?;
+    }
 }
 
 proptest! {

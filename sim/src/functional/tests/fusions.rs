@@ -9,7 +9,7 @@
 //! weights at 0x80 (diagonal ones from 0x88), int32 at 0xc00, results at 0x4000; with two batch
 //! rows at 0x1000, 0x80, 0x600 and 0x2000.
 
-use vta_isa::{Uop, asm};
+use vta_isa::{Module, Uop, asm};
 
 use super::super::*;
 use crate::Oracle;

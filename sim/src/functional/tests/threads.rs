@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use vta_driver::Traffic;
-use vta_isa::{Alu, AluOp, AluOperand, Deps, Finish, Gemm, Load, MemType, Store, Uop};
+use vta_isa::{Alu, AluOp, AluOperand, Deps, Finish, Gemm, Load, MemType, Module, Store, Uop};
 
 use super::super::*;
 use crate::Oracle;

@@ -93,7 +93,14 @@ pub(in crate::kernels) fn add_plain(dots: &Dots<'_>, inp: &[u8], acc: &mut [i32]
             let weights = &dots.wgt[8 * eight * dots.block..];
             // SAFETY: `GemmKernel::add_plain` has checked every offset: inputs of a block's bytes and eight rows of
             // as many lie at each tap; kernels are only chosen where the CPU has their instructions.
-            unsafe { add_eight(dots, inp[row.inp as usize..].as_ptr(), weights.as_ptr(), sums) };
+            unsafe {
+                add_eight(
+                    dots,
+                    inp[row.inp as usize..].as_ptr(),
+                    weights.as_ptr(),
+                    sums,
+                )
+            };
         }
     }
 }
