@@ -26,6 +26,9 @@ const MOST_PLANNED_AT_ONCE_NS: u64 = 200_000;
 /// A batch that ran some times is expected to run so many times as often again.
 const EXPECTED_RUNS: u64 = 2;
 
+/// Runs after which it is noted what a batch does: that takes time and memory, as the first ones do.
+pub(super) const RUNS_BEFORE_SCRIPT: u32 = 2;
+
 /// What is expected of planning a batch. It depends on its instructions alone, so that equal runs have equal courses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Outlook {
@@ -57,7 +60,9 @@ pub(super) struct Known {
     pub batch: Arc<Batch>,
     /// What its instructions say of a run.
     pub report: RunReport,
-    /// What its instructions do, once they ran one at a time again.
+    /// Runs so far.
+    pub runs: u32,
+    /// What its instructions do, once it ran [`RUNS_BEFORE_SCRIPT`] times.
     pub script: Option<Script>,
     pub course: Course,
 }

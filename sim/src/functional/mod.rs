@@ -28,7 +28,7 @@ use vta_driver::{Batch, Budget, DeviceMemory, LayerMark, RunReport};
 use vta_isa::{Config, Insn};
 
 use self::background::Shared;
-use self::known::{Course, Known, Outlook, Planned};
+use self::known::{Course, Known, Outlook, Planned, RUNS_BEFORE_SCRIPT};
 use self::plan::build::Limits;
 pub use self::plan::listing::{PlanLine, PlanListing};
 use self::plan::unplanned::Unplanned;
@@ -316,10 +316,9 @@ impl Executor for Functional {
     ) -> Result<RunReport, SimError> {
         let known = self.find(batch).map(|index| self.known.remove(index));
         let Batch { insns, marks, .. } = &**batch;
-        let again = known.is_some();
-        let (report, script, course) = match known {
-            Some(known) => (known.report, known.script, Some(known.course)),
-            None => (RunReport::of(insns, marks, &self.config), None, None),
+        let (report, runs, script, course) = match known {
+            Some(known) => (known.report, known.runs, known.script, Some(known.course)),
+            None => (RunReport::of(insns, marks, &self.config), 0, None, None),
         };
         let outlook = Outlook::of(&report.traffic);
         let (course, plan) = self.next_course(course, batch, outlook, memory);
@@ -331,7 +330,8 @@ impl Executor for Functional {
                 self.run_unplanned(parts, report.clone(), memory, |stage| script.run(stage))
             }
             (None, None) => {
-                let mut new = again.then(|| Script::new(&self.config, insns.len(), memory));
+                let new = || Script::new(&self.config, insns.len(), memory);
+                let mut new = (runs >= RUNS_BEFORE_SCRIPT).then(new);
                 let work = |stage: &mut Stage<'_>| stage.run(steps, new.as_mut());
                 let ran = self.run_unplanned(parts, report.clone(), memory, work);
                 script = new.filter(|_| ran.is_ok());
@@ -347,6 +347,7 @@ impl Executor for Functional {
         self.known.push(Known {
             batch: Arc::clone(batch),
             report,
+            runs: runs.saturating_add(1),
             script,
             course,
         });

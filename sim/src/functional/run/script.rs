@@ -43,7 +43,7 @@ struct ScriptStep {
     what: What,
 }
 
-/// Places of accumulators and inputs count lanes, those of weights tiles.
+/// Places in scratchpads count tiles.
 #[derive(Clone, Copy, Debug)]
 enum What {
     /// What the instruction says.
@@ -58,31 +58,32 @@ enum What {
         len: u16,
         start: u32,
     },
-    /// As many accumulators as bytes of a region.
+    /// As many accumulators, from a tile on, as bytes of a region.
     Store {
         region: u16,
         len: u16,
-        first: u32,
+        first: u16,
         start: u32,
     },
-    Zero(u32),
+    Zero(u16),
     Each {
         op: AluOp,
         imm: i32,
-        dst: u32,
+        dst: u16,
     },
     Zip {
         op: AluOp,
-        dst: u32,
-        src: u32,
+        dst: u16,
+        src: u16,
     },
     Product {
-        product: u16,
-        wgt: u16,
-        dst: u32,
-        src: u32,
+        product: u8,
+        uop: Uop,
     },
 }
+
+/// A batch has many.
+const _: () = assert!(size_of::<ScriptStep>() == 16);
 
 /// What products in the same loops have in common.
 #[derive(Debug)]
@@ -131,7 +132,7 @@ impl Script {
             Insn::Finish(_) => return,
             Insn::Load(load) if load.mem == MemType::Uop => Some(self.uops(load, pads)),
             Insn::Load(load) => span_of_load(direct, config, load, memory),
-            Insn::Store(store) => span_of_store(direct, config, store, memory, pads.lanes),
+            Insn::Store(store) => span_of_store(direct, config, store, memory),
             Insn::Gemm(gemm) => self.gemm(direct, pads, gemm),
             Insn::Alu(alu) => self.alu(pads, alu),
         };
@@ -158,10 +159,9 @@ impl Script {
 
     fn gemm(&mut self, direct: &Direct, pads: &Scratchpads, gemm: &Gemm) -> Option<What> {
         let uop = self.only_uop(pads, gemm.uop_bgn, gemm.uop_end)?;
-        let [dst, src] = [uop.dst, uop.src].map(|tile| u32::from(tile) * pads.lanes as u32);
         if gemm.reset {
             let once = (gemm.iter_out, gemm.iter_in) == (1, 1);
-            return once.then_some(What::Zero(dst));
+            return once.then_some(What::Zero(uop.dst));
         }
         let of = [gemm.dst_loops(), gemm.src_loops(), gemm.wgt_loops()];
         let known = self.products.iter().position(|product| product.of == of);
@@ -174,17 +174,12 @@ impl Script {
                 self.products.len() - 1
             }
         };
-        Some(What::Product {
-            product: product as u16,
-            wgt: uop.wgt,
-            dst,
-            src,
-        })
+        let product = product as u8;
+        Some(What::Product { product, uop })
     }
 
     fn alu(&self, pads: &Scratchpads, alu: &Alu) -> Option<What> {
-        let uop = self.only_uop(pads, alu.uop_bgn, alu.uop_end)?;
-        let [dst, src] = [uop.dst, uop.src].map(|tile| u32::from(tile) * pads.lanes as u32);
+        let Uop { dst, src, .. } = self.only_uop(pads, alu.uop_bgn, alu.uop_end)?;
         if (alu.iter_out, alu.iter_in) != (1, 1) {
             return None;
         }
@@ -231,7 +226,6 @@ fn span_of_store(
     config: &Config,
     store: &Store,
     memory: &DeviceMemory,
-    lanes: usize,
 ) -> Option<What> {
     let rows = store.dram_rows(config)?;
     let span = direct.near.span(MemType::Out, &rows, memory).ok()?;
@@ -239,7 +233,7 @@ fn span_of_store(
     Some(What::Store {
         region: span.region.try_into().ok()?,
         len: span.len.try_into().ok()?,
-        first: u32::from(store.sram_base) * lanes as u32,
+        first: store.sram_base,
         start: span.start.try_into().ok()?,
     })
 }
@@ -322,6 +316,7 @@ impl Script {
     fn perform(&self, what: What, index: usize, stage: &mut Stage<'_>) -> Result<bool, SimError> {
         let lanes = stage.pads.lanes;
         let pads = &mut *stage.pads;
+        let at = |tile: u16| usize::from(tile) * lanes;
         match what {
             What::Insn => stage.execute(index)?,
             What::Uops(number) => {
@@ -346,24 +341,19 @@ impl Script {
                 start,
             } => {
                 let to = &mut stage.memory.region_mut(region.into())[start as usize..];
-                let acc = &pads.acc[first as usize..][..len.into()];
+                let acc = &pads.acc[at(first)..][..len.into()];
                 lanes::narrow(pads.kernel, acc, &mut to[..len.into()]);
             }
-            What::Zero(dst) => pads.acc[dst as usize..][..lanes].fill(0),
+            What::Zero(dst) => pads.acc[at(dst)..][..lanes].fill(0),
             What::Each { op, imm, dst } => {
-                let on = &[one(dst, dst)][..];
+                let on = &[one(at(dst), at(dst))][..];
                 lanes::each(pads.kernel, TileOp { op, on, lanes }, imm, &mut pads.acc);
             }
             What::Zip { op, dst, src } => {
-                let on = &[one(dst, src)][..];
+                let on = &[one(at(dst), at(src))][..];
                 lanes::zip(pads.kernel, TileOp { op, on, lanes }, &mut pads.acc);
             }
-            What::Product {
-                product,
-                wgt,
-                dst,
-                src,
-            } => {
+            What::Product { product, uop } => {
                 let Taps { rows, taps, .. } = &self.products[usize::from(product)];
                 let block = pads.block;
                 let dots = Dots {
@@ -371,10 +361,10 @@ impl Script {
                     taps,
                     second: None,
                     block,
-                    wgt: &pads.wgt[usize::from(wgt) * block * block..],
+                    wgt: &pads.wgt[usize::from(uop.wgt) * block * block..],
                     tiles: &pads.tiles,
                 };
-                let (inp, acc) = (&pads.inp[src as usize..], &mut pads.acc[dst as usize..]);
+                let (inp, acc) = (&pads.inp[at(uop.src)..], &mut pads.acc[at(uop.dst)..]);
                 pads.kernel.add_plain(&dots, inp, acc);
             }
         }
@@ -382,11 +372,11 @@ impl Script {
     }
 }
 
-/// A single tile and its operand.
-fn one(dst: u32, src: u32) -> TileRun {
+/// A single tile and its operand, by their first lanes.
+fn one(dst: usize, src: usize) -> TileRun {
     TileRun {
-        dst,
-        src,
+        dst: dst as u32,
+        src: src as u32,
         dst_step: 0,
         src_step: 0,
         tiles: 1,
