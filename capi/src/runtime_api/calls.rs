@@ -12,7 +12,7 @@ use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
-use vta_isa::{AluOp, AluOperand, Insn, Load, MemType, Module, Store};
+use vta_isa::{AluOp, AluOperand, Deps, Insn, Load, MemType, Module, Store};
 
 use super::kernel::{Kernel, Kind, Loop, Recording};
 use super::known::{self, Key};
@@ -27,6 +27,21 @@ thread_local! {
     /// The kernel that a callback of this thread records.
     static RECORDING: RefCell<Option<Recording>> = const { RefCell::new(None) };
 }
+
+/// A LOAD that moves nothing. As a constant it is written at once, and no copy waits for its fields.
+const LOAD: Insn = Insn::Load(Load {
+    deps: Deps::NONE,
+    mem: MemType::Inp,
+    sram_base: 0,
+    dram_base: 0,
+    y_size: 0,
+    x_size: 0,
+    x_stride: 0,
+    y_pad_0: 0,
+    y_pad_1: 0,
+    x_pad_0: 0,
+    x_pad_1: 0,
+});
 
 #[inline]
 fn memory_type(code: u32) -> Result<MemType, Failure> {
@@ -189,7 +204,7 @@ pub extern "C" fn VTALoadBuffer2D(
             narrow("x_pad_before", x_pad_before)?,
             narrow("x_pad_after", x_pad_after)?,
         ];
-        thread.queue.push(Load::default().into(), |insn| {
+        thread.queue.push(LOAD, |insn| {
             if let Insn::Load(load) = insn {
                 (load.mem, load.sram_base, load.dram_base) = (mem, sram_base, dram_base);
                 (load.y_size, load.x_size, load.x_stride) = (y_size, x_size, x_stride);
