@@ -52,8 +52,8 @@ proptest! {
     }
 
     #[test]
-    fn words_are_the_same_where_no_field_says_otherwise(word in any::<u128>(), bit in 0..128) {
-        let other = word ^ 1 << bit;
+    fn words_are_the_same_where_no_field_says_otherwise(word in any::<u128>(), bit in 0u32..128) {
+        let other = word ^ 1u128 << bit;
         let opcode = Insn::decode(word).map(|insn| insn.opcode());
         let fields = Deps::LIST.iter().chain(opcode.map_or(&[][..], Opcode::fields));
         let covered = fields.chain([&Opcode::FIELD]).any(|field| field.mask() >> bit & 1 == 1);
