@@ -6,7 +6,6 @@ mod null;
 mod traffic;
 mod worker;
 
-use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,7 +18,7 @@ pub use self::traffic::Traffic;
 pub use self::worker::{Runner, WorkerDevice};
 
 use crate::packing::TensorImages;
-use crate::{Bytes, DriverError, Footprints, PhysAddr, Program};
+use crate::{Bytes, DriverError, PhysAddr, Program};
 
 /// What a device says of itself.
 #[derive(Clone, Debug)]
@@ -267,11 +266,6 @@ pub trait Device: Send + Sync {
     /// Whether it reads a batch's words: from its memory, where they must lie, or from the batch itself.
     fn fetches(&self) -> bool {
         true
-    }
-
-    /// What work touches of the device's memory: as [`Footprints::of`], which a device may have worked out before.
-    fn footprint(&self, work: &Work) -> Arc<[Range<u64>]> {
-        Footprints::default().of(work, &self.info().config)
     }
 
     /// What the device counted since it was opened; `None` from devices that launch nothing.

@@ -9,7 +9,9 @@ use std::sync::Arc;
 use vta_app::Target;
 use vta_app::device::Setup;
 use vta_app::options::ConfigSource;
-use vta_driver::{Allocations, Batch, Device, LayerMark, PhysAddr, Traffic, Work, WorkDone, pages};
+use vta_driver::{
+    Allocations, Batch, Device, Footprints, LayerMark, PhysAddr, Traffic, Work, WorkDone, pages,
+};
 use vta_isa::tokens::{Edge, TokenError, pops, pushes, run_in_token_order};
 use vta_isa::{Config, Deps, INSN_BYTES, Insn, Load, MemType, Module, Store};
 
@@ -70,6 +72,7 @@ pub struct Machine {
     /// Tokens that the runs so far left, in the order of [`Edge::ALL`].
     tokens: [u32; 4],
     streams: VecDeque<Stream>,
+    footprints: Footprints,
     /// Why the original's instructions for the configuration can't be read.
     foreign: Option<String>,
 }
@@ -135,6 +138,7 @@ impl Machine {
             stats: Stats::default(),
             tokens: [0; 4],
             streams: VecDeque::new(),
+            footprints: Footprints::default(),
             foreign: None,
         }
     }
@@ -199,7 +203,7 @@ impl Machine {
     fn run_stream(&mut self, stream: &Stream) -> Result<(), Failure> {
         let device = Arc::clone(&self.device);
         let work = Work::Run(Arc::clone(&stream.batch));
-        let spans = device.footprint(&work);
+        let spans = self.footprints.of(&work, &device.info().config);
         self.memory.push(&*device, &spans)?;
         let done = device.submit(work)?.wait();
         // What ran before a fault has its effect.

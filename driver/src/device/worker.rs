@@ -2,7 +2,6 @@
 
 mod lane;
 
-use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
@@ -134,10 +133,6 @@ impl Device for WorkerDevice {
         self.fetches
     }
 
-    fn footprint(&self, work: &Work) -> Arc<[Range<u64>]> {
-        self.footprints.of(work, &self.info.config)
-    }
-
     fn alloc(&self, size_bytes: u64) -> Result<PhysAddr, DriverError> {
         self.map(size_bytes, |a| a.alloc(size_bytes))
     }
@@ -165,7 +160,7 @@ impl Device for WorkerDevice {
                 LaneThread::start(&self.info.name, &self.lost, &self.packers, None)
             }),
         };
-        let spans = self.footprint(&work);
+        let spans = self.footprints.of(&work, &self.info.config);
         let regions = self.book().regions.touched(&spans);
         let (reply, receiver) = bounded(1);
         let item = Item {

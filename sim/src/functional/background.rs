@@ -13,9 +13,8 @@ use vta_driver::{Batch, DeviceMemory, Span};
 use vta_isa::resolve::merge;
 use vta_isa::{Config, Insn};
 
-use super::plan::build::Limits;
 use super::plan::build::span;
-use super::plan::{Plan, Subject};
+use super::plan::{Limits, Plan, Subject};
 use super::run::scratchpads::Scratchpads;
 use super::threads::schedule::Schedule;
 use crate::kernels::GemmKernel;

@@ -29,10 +29,9 @@ use vta_isa::{Config, Insn};
 
 use self::background::Shared;
 use self::known::{Course, Known, Outlook, Planned, RUNS_BEFORE_SCRIPT};
-use self::plan::build::Limits;
 pub use self::plan::listing::{PlanLine, PlanListing};
 use self::plan::unplanned::Unplanned;
-use self::plan::{Plan, Subject};
+use self::plan::{Limits, Plan, Subject};
 pub use self::planner::{PlanLog, Planner};
 use self::run::direct::Direct;
 use self::run::scratchpads::Scratchpads;

@@ -23,15 +23,6 @@ const MOST_ALU_STEPS: u64 = 1 << 17;
 /// Source tiles of an ALU instruction that are looked up as constants at most.
 const MOST_CONSTANTS: usize = 64;
 
-/// What a batch and its plan may take.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Limits {
-    /// GEMM and ALU steps.
-    pub steps: u64,
-    /// Memory of the plan, and of what is listed while it is made.
-    pub plan_bytes: usize,
-}
-
 /// What building finds.
 #[derive(Default)]
 pub(crate) struct Trace {

@@ -18,7 +18,6 @@ use std::sync::OnceLock;
 use vta_driver::{DeviceMemory, LayerMark, MarkReport, Span, Traffic};
 use vta_isa::{Config, Insn, MemType, Uop};
 
-use self::build::Limits;
 use self::origin::Origin;
 use super::run::ops::Op;
 use super::run::scratchpads::Scratchpads;
@@ -62,6 +61,15 @@ pub(crate) struct Subject<'a> {
     pub memory: &'a DeviceMemory,
     /// Whether inputs that it doesn't store may be taken as constants.
     pub fixed_inputs: bool,
+}
+
+/// What a batch and its plan may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Limits {
+    /// GEMM and ALU steps.
+    pub steps: u64,
+    /// Memory of the plan, and of what is listed while it is made.
+    pub plan_bytes: usize,
 }
 
 /// Asked now and then while a plan is made: it may wait, and says whether to go on. Once it says no, it always does.
