@@ -109,6 +109,7 @@ macro_rules! add_staged {
 }
 
 mod amx;
+mod diagonal;
 mod direct;
 mod madd;
 mod peak;
@@ -117,6 +118,7 @@ pub(super) use amx::{
     peak as peak_amx, peak_with_loads as peak_amx_with_loads, permitted as amx_permitted,
     run as run_amx,
 };
+pub(super) use diagonal::run as run_diagonal;
 pub(super) use direct::{add, lay_out};
 pub(super) use madd::run as run_madd;
 pub(super) use peak::{peak, peak_madd};

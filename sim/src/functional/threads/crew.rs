@@ -154,7 +154,8 @@ impl Worker {
         };
         let pads = &mut self.pads;
         let product = run::piece_of(op, piece, pads.block);
-        let read = piece.read.map_or(&pads.inp[..], |span| grant.read(span));
+        let shift = op.groups[piece.group].shift as usize;
+        let read = piece.read.map_or(&pads.inp[shift..], |span| grant.read(span));
         piece.inputs.stage(read, &mut pads.staging);
         let mut memory = Memory {
             inp: piece.inputs.memory(read, &pads.staging),
@@ -163,7 +164,7 @@ impl Worker {
             out: &mut self.stage,
             residual: piece.residual.map_or(&[], |span| grant.read(span)),
         };
-        op.kernel.run(&product, &mut memory);
+        op.way.run(&product, &mut memory);
         for copy in &piece.copies {
             let staged = &self.stage[copy.from..copy.from + copy.to.len];
             grant.write(copy.to).copy_from_slice(staged);

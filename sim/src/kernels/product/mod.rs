@@ -12,7 +12,7 @@ use self::bundles::{Bundles, Joined, PADDING};
 use self::panel::{Line, Panel};
 use self::staging::{Lines, Staging};
 use self::steps::Steps;
-use super::kernel::{COLUMN, GemmKernel, MAX_COLUMNS};
+use super::kernel::{COLUMN, GemmKernel, MAX_COLUMNS, Way};
 
 /// One accumulator row: offsets from the bases of the product.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -120,8 +120,8 @@ impl Inputs {
 
     /// The same for a kernel that reads copies of the inputs, of `block` bytes each, if it can: see
     /// [`Self::stage`].
-    pub fn staged_for(mut self, kernel: GemmKernel, block: usize) -> Self {
-        if kernel.can_stage_inputs() {
+    pub fn staged_for(mut self, way: Way, block: usize) -> Self {
+        if way.can_stage_inputs() {
             self.lines = Lines::of(&mut self.offsets, block);
         }
         if self.lines.is_some() {
@@ -177,13 +177,13 @@ impl Inputs {
     }
 
     /// Whether a kernel may read bundles of inputs of so many bytes.
-    fn bundles_fit(&self, kernel: GemmKernel, block: usize) -> bool {
-        let (Some(bundles), Some(most)) = (self.bundles, kernel.bundle_bytes()) else {
-            return self.bundles.is_none() && kernel.bundle_bytes().is_none();
+    fn bundles_fit(&self, way: Way, block: usize) -> bool {
+        let (Some(bundles), Some(fit)) = (self.bundles, way.bundle_taps(block)) else {
+            return self.bundles.is_none() && way.bundle_taps(block).is_none();
         };
         let all = self.rows * self.bundle_count();
         bundles.tap_bytes == block
-            && (1..=most / block).contains(&bundles.taps)
+            && fit.contains(&bundles.taps)
             && self.taps.is_multiple_of(bundles.taps)
             && match &self.joined {
                 Some(joined) => joined.len() == all,
@@ -330,20 +330,21 @@ pub(crate) struct Memory<'a> {
 
 impl Product<'_> {
     /// Checks every offset against the memory, so that kernels needn't.
-    pub(in crate::kernels) fn check(&self, kernel: GemmKernel, memory: &Memory<'_>) {
+    pub(in crate::kernels) fn check(&self, way: Way, memory: &Memory<'_>) {
         let width = self.block.min(COLUMN) as u64;
         let fits = |base: u32, offset: u32, room: usize| {
             u64::from(base) + u64::from(offset) + width <= room as u64
         };
         let (most, bases) = (&self.rows.most, &self.bases.most);
         let columns = self.panel.columns();
-        assert!(columns == self.bases.used && (1..=kernel.columns()).contains(&columns));
-        assert!(kernel == GemmKernel::Scalar || self.block.is_multiple_of(COLUMN));
+        assert!(columns == self.bases.used && (1..=way.columns()).contains(&columns));
+        assert!(way.kernel == GemmKernel::Scalar || self.block.is_multiple_of(COLUMN));
+        assert!(!way.format.is_diagonal() || self.block == COLUMN);
         let (inputs, rows) = (self.inputs, self.rows.rows.len());
         assert!(inputs.rows == rows && inputs.offsets.len() == rows * inputs.taps());
-        assert!(inputs.block == kernel.rows(columns));
-        assert!(inputs.bundles_fit(kernel, self.block));
-        assert!(self.panel.fits(kernel.format(), inputs.taps(), self.block));
+        assert!(inputs.block == way.rows(columns));
+        assert!(inputs.bundles_fit(way, self.block));
+        assert!(self.panel.fits(way.format, inputs.taps(), self.block));
         let room = memory.inp.len() as u64;
         // Padding alone reads no input.
         assert!(u64::from(inputs.most) + self.block as u64 <= room || inputs.only_padding);

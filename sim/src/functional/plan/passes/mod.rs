@@ -8,6 +8,7 @@
 mod biases;
 mod chunks;
 mod columns;
+mod diagonals;
 mod ends;
 mod list;
 mod operand;
@@ -24,7 +25,8 @@ use list::Pass;
 pub(super) use list::{Context, List};
 
 /// All passes, in the order in which they run.
-pub(super) const PASSES: [Pass; 12] = [
+pub(super) const PASSES: [Pass; 13] = [
+    diagonals::PASS,
     taps::PASS,
     // Behind the taps: it is whole products that are constant.
     biases::PASS,

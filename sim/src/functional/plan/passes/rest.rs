@@ -24,7 +24,7 @@ pub(super) const PASS: Pass = Pass {
 };
 
 /// What no product took is a product of its own.
-fn plain(draft: Draft) -> Vec<Draft> {
+pub(super) fn plain(draft: Draft) -> Vec<Draft> {
     let Kind::Scaled(scaled) = draft.kind else {
         return vec![draft];
     };
