@@ -14,6 +14,7 @@ use std::arch::x86_64::*;
 
 use self::blocks::{Ahead, run_stretches};
 use self::sums::{Here, apply_steps, at, load, widen};
+use super::product::steps::UNBOUNDED;
 use super::pointers::Pointers;
 use super::{Memory, PADDING, Product, Start, Stretch};
 

@@ -11,6 +11,7 @@ use std::ptr::addr_of_mut;
 use std::arch::x86_64::*;
 
 use super::sums::{Here, apply_steps, at, load, widen};
+use crate::kernels::product::steps::UNBOUNDED;
 use crate::kernels::pointers::Pointers;
 use crate::kernels::product::bundles::Joined;
 use crate::kernels::product::panel::PAIR;

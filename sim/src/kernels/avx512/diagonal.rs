@@ -6,6 +6,7 @@
 use std::arch::x86_64::*;
 
 use super::sums::{Here, apply_steps, at, load, widen};
+use crate::kernels::product::steps::UNBOUNDED;
 use crate::kernels::pointers::Pointers;
 use crate::kernels::product::bundles::Joined;
 use crate::kernels::{Memory, PADDING, Product, Start, Stretch};

@@ -191,17 +191,26 @@ pub(super) const fn at<const M: usize, const N: usize>(number: usize) -> (usize,
 macro_rules! requantize {
     ($end:ident, $sums:ident) => {
         if let Some(factors) = &$end.factors {
+            if let Some([low, high]) = &$end.bounds {
+                each_lane!(low, $sums, _mm512_max_epi32);
+                each_lane!(high, $sums, _mm512_min_epi32);
+            }
+            if let Some(factors) = &$end.first {
+                each_lane!(factors, $sums, _mm512_mullo_epi32);
+            }
             if $end.shift != 0 {
                 shift!($end.shift, $sums);
             }
-            if $end.clamp != [i32::MIN, i32::MAX] {
+            if $end.clamp != UNBOUNDED {
                 let [low, high] = $end.clamp.map(|bound| _mm512_set1_epi32(bound));
                 each_sum!((n, m) {
                     $sums[n][m] = _mm512_min_epi32(_mm512_max_epi32($sums[n][m], low), high);
                 });
             }
-            let factors: [__m512i; M] = std::array::from_fn(|m| load(factors[m].as_ptr(), 0));
-            each_sum!((n, m) { $sums[n][m] = _mm512_mullo_epi32($sums[n][m], factors[m]); });
+            each_lane!(factors, $sums, _mm512_mullo_epi32);
+            if let Some(added) = &$end.added {
+                each_lane!(added, $sums, _mm512_add_epi32);
+            }
         }
         if $end.last_shift != 0 {
             shift!($end.last_shift, $sums);
@@ -244,9 +253,14 @@ macro_rules! store_bytes {
 /// Clamps the sums and writes them where the product says.
 macro_rules! write_sums {
     ($end:ident, $here:ident, $sums:ident) => {
-        let [low, high] = $end.last_clamp.map(|bound| _mm512_set1_epi32(bound));
+        if $end.last_clamp != UNBOUNDED {
+            let [low, high] = $end.last_clamp.map(|bound| _mm512_set1_epi32(bound));
+            each_sum!((n, m) {
+                $sums[n][m] = _mm512_min_epi32(_mm512_max_epi32($sums[n][m], low), high);
+            });
+        }
         each_sum!((n, m) {
-            let sum = _mm512_min_epi32(_mm512_max_epi32($sums[n][m], low), high);
+            let sum = $sums[n][m];
             if $here.product.write_acc {
                 let at = ($here.product.bases.columns[m].dst + $here.rows[n].dst) as usize;
                 _mm512_storeu_si512($here.pointers.acc.add(at).cast(), sum);
