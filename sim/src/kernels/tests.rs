@@ -188,7 +188,7 @@ impl Data {
     fn run(&self, case: &Case, way: Way, columns: &[usize], memory: &mut Memory<'_>) {
         let Case { block, rows, .. } = *case;
         let bundles = way.bundle_taps(block).map(|fit| Bundles {
-            taps: fit.start() + case.seed as usize % fit.count(),
+            taps: fit.start() + case.seed as usize % fit.clone().count(),
             tap_bytes: block,
         });
         let of_bundle = bundles.map_or(1, |bundles| bundles.taps);

@@ -8,6 +8,7 @@ use vta_isa::resolve::merge;
 use super::build;
 use super::emit::{self, Emitted, Products};
 use super::passes::{self, Context, List};
+use crate::functional::run::tiled::Tiled;
 use super::unplanned::Unplanned;
 use super::{Constant, Plan, Subject};
 
@@ -53,6 +54,7 @@ impl Subject<'_> {
         let loaded = weights.filter(|(_, weight)| !weight.is_held());
         let report = RunReport::of(insns, marks, config);
         let mut plan = Plan {
+            tiled: Tiled::all(&ops, pads.lanes),
             ops,
             origins,
             constants,
