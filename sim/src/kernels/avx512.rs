@@ -116,7 +116,7 @@ mod madd;
 mod peak;
 mod staging;
 pub(super) use amx::{
-    peak as peak_amx, peak_with_loads as peak_amx_with_loads, permitted as amx_permitted,
+    pack, peak as peak_amx, peak_with_loads as peak_amx_with_loads, permitted as amx_permitted,
     run as run_amx,
 };
 pub(super) use diagonal::run as run_diagonal;

@@ -232,6 +232,11 @@ impl Way {
         stages && cfg!(target_arch = "x86_64")
     }
 
+    /// Whether products may read copies of their inputs that are packed as the kernel takes them.
+    pub(crate) const fn can_pack_inputs(self) -> bool {
+        matches!(self.kernel, GemmKernel::Amx) && matches!(self.format, Format::Fours)
+    }
+
     /// Columns of one product.
     pub(crate) const fn columns(self) -> usize {
         if self.format.is_diagonal() {

@@ -210,7 +210,7 @@ impl Data {
         let inputs = Inputs::new(&offsets, rows, way.rows(columns.len()), bundles);
         let inputs = match case.seed % 4 {
             0 => inputs,
-            _ => inputs.staged_for(way, block),
+            _ => inputs.staged_for(way, block).packed_for(way, case.run),
         };
         let mut staging = Staging::default();
         inputs.stage(memory.inp, &mut staging);

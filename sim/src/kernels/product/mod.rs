@@ -80,7 +80,12 @@ pub(crate) struct Inputs {
     pub(in crate::kernels) joined: Option<Box<[Joined]>>,
     /// The lines whose copies are read, if offsets count in these.
     pub(in crate::kernels) lines: Option<Lines>,
+    /// Whether the kernel reads the rows of bundles packed, each in a line: `[block][bundle][row of the largest block]`.
+    packed: bool,
 }
+
+/// Bytes of packed rows at most: what stays in a second cache.
+const MOST_PACKED_BYTES: usize = 1 << 19;
 
 impl Inputs {
     /// From offsets `[tap][row]` of `rows` rows, which are worked on at most `block` at a time.
@@ -115,6 +120,7 @@ impl Inputs {
             only_padding: most.is_none(),
             bundles,
             lines: None,
+            packed: false,
         }
     }
 
@@ -136,11 +142,35 @@ impl Inputs {
         self.lines.is_some()
     }
 
+    /// The same for a kernel that reads rows which are packed once for so many products: see [`Self::stage`].
+    pub fn packed_for(mut self, way: Way, products: usize) -> Self {
+        let bytes = self.packed_bytes();
+        self.packed = products > 1 && way.can_pack_inputs() && (1..=MOST_PACKED_BYTES).contains(&bytes);
+        self
+    }
+
+    /// Bytes of all packed rows.
+    fn packed_bytes(&self) -> usize {
+        self.blocks() * self.bundle_count() * self.block * size_of::<Line>()
+    }
+
+    /// Whether rows are packed.
+    #[cfg(target_arch = "x86_64")]
+    pub(in crate::kernels) fn are_packed(&self) -> bool {
+        self.packed
+    }
+
     /// Makes the copies that the kernel reads, if it reads any.
+    ///
+    /// # Panics
+    /// When an input lies outside the bytes: a fault of the caller.
     pub fn stage(&self, from: &[u8], staging: &mut Staging) {
         #[cfg(target_arch = "x86_64")]
         if let Some(lines) = &self.lines {
             lines.copy(from, staging);
+        } else if self.packed {
+            assert!(self.lie_inside(from));
+            super::avx512::pack(self, from, staging.room(self.packed_bytes()));
         }
         #[cfg(not(target_arch = "x86_64"))]
         let _ = (from, staging);
@@ -150,8 +180,15 @@ impl Inputs {
     pub fn memory<'a>(&self, from: &'a [u8], staging: &'a Staging) -> &'a [u8] {
         match &self.lines {
             Some(lines) => lines.copies(staging),
+            None if self.packed => staging.lines(self.packed_bytes()),
             None => from,
         }
+    }
+
+    /// Whether what the kernel reads lies inside some bytes.
+    fn lie_inside(&self, bytes: &[u8]) -> bool {
+        let tap = self.bundles.map_or(0, |bundles| bundles.tap_bytes) as u64;
+        u64::from(self.most) + tap <= bytes.len() as u64 || self.only_padding
     }
 
     /// Taps of every row.
@@ -168,6 +205,12 @@ impl Inputs {
     #[cfg(target_arch = "x86_64")]
     pub(in crate::kernels) fn bundle_bytes(&self) -> usize {
         self.bundles.map_or(0, Bundles::bytes)
+    }
+
+    /// Bytes of a tap's input; 0 if there are no bundles.
+    #[cfg(target_arch = "x86_64")]
+    pub(in crate::kernels) fn tap_bytes(&self) -> usize {
+        self.bundles.map_or(0, |bundles| bundles.tap_bytes)
     }
 
     /// Where the rows of the bundles lie, if they are joined.
@@ -347,7 +390,12 @@ impl Product<'_> {
         assert!(self.panel.fits(way.format, inputs.taps(), self.block));
         let room = memory.inp.len() as u64;
         // Padding alone reads no input.
-        assert!(u64::from(inputs.most) + self.block as u64 <= room || inputs.only_padding);
+        let inside = u64::from(inputs.most) + self.block as u64 <= room || inputs.only_padding;
+        assert!(if inputs.packed {
+            inputs.packed_bytes() as u64 <= room && way.can_pack_inputs()
+        } else {
+            inside
+        });
         assert!(memory.zeros.len() >= self.block);
         let acc = memory.acc.len();
         assert!(fits(bases.dst, most.dst, acc));

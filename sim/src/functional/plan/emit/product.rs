@@ -19,8 +19,8 @@ use crate::kernels::{
 
 /// What rows depend on: positions, and the bytes of each that are stored and read beside.
 type RowsKey = (Vec<u16>, Vec<u32>, Vec<u32>);
-/// What inputs depend on: rows, rows of a block, taps of a bundle, and the bytes of each tap and position.
-type InputsKey = ([usize; 3], Vec<u32>);
+/// What inputs depend on: rows, rows of a block, taps of a bundle, products that read them, and the bytes of each tap and position.
+type InputsKey = ([usize; 4], Vec<u32>);
 /// What a panel depends on: how weights lie, weights and first output of each column.
 type PanelKey = (Format, Vec<(usize, Vec<Weight>)>);
 
@@ -169,7 +169,10 @@ impl<'a> Products<'a> {
         let inputs: Vec<u32> = matmul.inputs.iter().map(relative).collect();
         let inputs = taps.arrange(inputs, matmul.positions.len(), &PADDING);
         let bundle = taps.bundles.map_or(1, |bundles| bundles.taps);
-        let key = ([rows, most, bundle], inputs);
+        // Those of each column or few.
+        let readers = matmul.groups.len() * self.pads.block / COLUMN.min(self.pads.block);
+        let readers = readers.div_ceil(way.columns());
+        let key = ([rows, most, bundle, readers.min(2)], inputs);
         if let Some(found) = self.inputs.get(&key) {
             self.last = Some((columns, Arc::clone(found)));
             return Arc::clone(found);
@@ -187,6 +190,7 @@ impl<'a> Products<'a> {
         if self.pads.staged_inputs {
             made = made.staged_for(way, self.pads.block);
         }
+        made = made.packed_for(way, readers);
         let made = Arc::new(made);
         self.inputs.insert(key, Arc::clone(&made));
         self.last = Some((columns, Arc::clone(&made)));
