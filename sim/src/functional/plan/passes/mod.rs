@@ -10,6 +10,7 @@ mod chunks;
 mod columns;
 mod diagonals;
 mod ends;
+mod interior;
 mod list;
 mod operand;
 mod rectangles;
@@ -25,7 +26,7 @@ use list::Pass;
 pub(super) use list::{Context, List};
 
 /// All passes, in the order in which they run.
-pub(super) const PASSES: [Pass; 13] = [
+pub(super) const PASSES: [Pass; 14] = [
     diagonals::PASS,
     taps::PASS,
     // Behind the taps: it is whole products that are constant.
@@ -42,6 +43,7 @@ pub(super) const PASSES: [Pass; 13] = [
     rest::PASS,
     // What is left is what will be read.
     sums::PASS,
+    interior::PASS,
     unread::PASS,
     columns::PASS,
 ];
