@@ -8,9 +8,7 @@ use anyhow::{Context, Result};
 use serde_json::{Value, json};
 use vta_app::Compiled;
 use vta_app::device;
-use vta_driver::{
-    AttributeValue, Device, Layer, MultiSession, QueueLimits, RunOutput, Session,
-};
+use vta_driver::{AttributeValue, Device, Layer, MultiSession, QueueLimits, RunOutput, Session};
 use vta_isa::Config;
 use vta_sim::{Functional, GemmKernel, Planning, SimDevice};
 
@@ -166,7 +164,9 @@ fn measure(
         let reports = taken.push(kernel, &mut timed)?;
         rows.values_mut().for_each(|row| row.seconds.push(0.0));
         for mark in reports.iter().flat_map(|report| &report.marks) {
-            let row = kinds.get(&mark.name[..]).and_then(|kind| rows.get_mut(kind));
+            let row = kinds
+                .get(&mark.name[..])
+                .and_then(|kind| rows.get_mut(kind));
             let row = row.context("a layer that the network hasn't")?;
             if let Some(seconds) = row.seconds.last_mut() {
                 *seconds += mark.wall.as_secs_f64();
@@ -243,7 +243,12 @@ impl Kinds {
         }
         let layers = self.rows.values().map(|row| row.layers).sum();
         let [low, high] = self.image.quartiles.map(|q| q * whole);
-        row("all, packed and unpacked", layers, [low, whole, high], self.macs());
+        row(
+            "all, packed and unpacked",
+            layers,
+            [low, whole, high],
+            self.macs(),
+        );
         let between = 1e3 * (whole - in_layers);
         format!(
             "{}\n{between:.3} ms between layers and around them; the peak of {}, one thread, is {:.1} GMAC/s",

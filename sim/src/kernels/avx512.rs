@@ -14,8 +14,8 @@ use std::arch::x86_64::*;
 
 use self::blocks::{Ahead, run_stretches};
 use self::sums::{Here, apply_steps, at, load, widen};
-use super::product::steps::UNBOUNDED;
 use super::pointers::Pointers;
+use super::product::steps::UNBOUNDED;
 use super::{Memory, PADDING, Product, Start, Stretch};
 
 /// Runs a product whose offsets were checked, on a CPU that has the instructions.

@@ -71,7 +71,6 @@ impl Way {
 }
 
 impl GemmKernel {
-
     /// Adds the products of scratchpads.
     ///
     /// # Panics

@@ -168,10 +168,7 @@ impl Data {
         let mut acc = self.acc.clone();
         let mut out = vec![0; acc.len()];
         let zeros = vec![0; case.block];
-        for columns in (0..case.columns)
-            .collect::<Vec<_>>()
-            .chunks(way.columns())
-        {
+        for columns in (0..case.columns).collect::<Vec<_>>().chunks(way.columns()) {
             let mut memory = Memory {
                 inp: &self.inp,
                 zeros: &zeros,

@@ -47,7 +47,10 @@ impl<'a> TileReader<'a> {
     /// Whether a product has taps, all of diagonal weights.
     pub fn is_diagonal(&self, matmul: &Matmul) -> bool {
         let block = self.config.block();
-        let diagonal = |weight| self.weights(weight).is_some_and(|tile| is_diagonal(tile, block));
+        let diagonal = |weight| {
+            self.weights(weight)
+                .is_some_and(|tile| is_diagonal(tile, block))
+        };
         let mut weights = matmul.groups.iter().flat_map(|group| &group.weights);
         !matmul.has_no_taps() && weights.all(diagonal)
     }

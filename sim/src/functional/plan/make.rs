@@ -8,9 +8,9 @@ use vta_isa::resolve::merge;
 use super::build;
 use super::emit::{self, Emitted, Products};
 use super::passes::{self, Context, List};
-use crate::functional::run::tiled::Tiled;
 use super::unplanned::Unplanned;
 use super::{Constant, Plan, Subject};
+use crate::functional::run::tiled::Tiled;
 
 impl Subject<'_> {
     /// Makes the plan, as long as `go_on` says so.

@@ -44,7 +44,9 @@ pub(crate) fn join_groups(parts: Vec<(Matmul, TileSet)>) -> Vec<(Matmul, TileSet
         if let Some((first, all)) = joined.last_mut()
             && let Some(shift) = shift(first, &part)
         {
-            part.groups.iter_mut().for_each(|group| group.shift += shift);
+            part.groups
+                .iter_mut()
+                .for_each(|group| group.shift += shift);
             first.groups.append(&mut part.groups);
             first.read = first.read.zip(part.read).map(|(a, b)| a.hull(&b));
             all.add(&tiles);
@@ -169,7 +171,11 @@ fn sorted_form(
         positions.iter_mut().for_each(|p| p.0 -= dst);
         let (taps, weights): (Vec<u16>, _) = form.iter().copied().unzip();
         let shift = 0;
-        let groups = vec![GroupDraft { dst, shift, weights }];
+        let groups = vec![GroupDraft {
+            dst,
+            shift,
+            weights,
+        }];
         (product(groups, &positions, &taps), tiles)
     };
     forms.into_iter().map(of_form).collect()

@@ -62,7 +62,8 @@ impl Part {
             return None;
         };
         let step = |all: &[u32], step: usize| {
-            all.windows(2).all(|pair| pair[0] as usize + step == pair[1] as usize)
+            all.windows(2)
+                .all(|pair| pair[0] as usize + step == pair[1] as usize)
         };
         let (&dst, &src) = (table.tiles.first()?, table.operands.first()?);
         let (dst, src) = (dst as usize, src as usize);
@@ -91,7 +92,9 @@ impl Part {
         let apart = |a: usize, [b, len_b]: [usize; 2]| a + len <= b || b + len_b <= a;
         // What is written is the same run, or elsewhere.
         let lets_write = |run: usize, part: Self| match part {
-            Self::Load(b, _) | Self::Chain(b) | Self::Store(b, _) => run == b || apart(run, [b, len]),
+            Self::Load(b, _) | Self::Chain(b) | Self::Store(b, _) => {
+                run == b || apart(run, [b, len])
+            }
             Self::Pair(a, b) => [a, b].into_iter().all(|b| run == b || apart(run, [b, len])),
             Self::Spread(a, b) => (run == a || apart(run, [a, len])) && apart(run, [b, lanes]),
         };
@@ -121,7 +124,10 @@ impl Tiled {
             if let Some(last) = all.last_mut()
                 && last.ops.end == at
                 && last.len == len
-                && last.parts.iter().all(|other| part.goes_with(*other, len, lanes))
+                && last
+                    .parts
+                    .iter()
+                    .all(|other| part.goes_with(*other, len, lanes))
             {
                 last.ops.end += 1;
                 last.parts.push(part);
@@ -152,13 +158,7 @@ impl Tiled {
 }
 
 impl Part {
-    fn run(
-        self,
-        op: &Op,
-        range: Range<usize>,
-        pads: &mut Scratchpads,
-        memory: &mut DeviceMemory,
-    ) {
+    fn run(self, op: &Op, range: Range<usize>, pads: &mut Scratchpads, memory: &mut DeviceMemory) {
         let kernel = pads.kernel;
         let at = |first: usize| first + range.start..first + range.end;
         match (self, op) {

@@ -155,7 +155,9 @@ impl Worker {
         let pads = &mut self.pads;
         let product = run::piece_of(op, piece, pads.block);
         let shift = op.groups[piece.group].shift as usize;
-        let read = piece.read.map_or(&pads.inp[shift..], |span| grant.read(span));
+        let read = piece
+            .read
+            .map_or(&pads.inp[shift..], |span| grant.read(span));
         piece.inputs.stage(read, &mut pads.staging);
         let mut memory = Memory {
             inp: piece.inputs.memory(read, &pads.staging),

@@ -10,9 +10,7 @@ use vta_isa::resolve::disjoint;
 use super::super::run::ops::{Columns, ProductOp};
 use super::cells::Dims;
 use super::unit::{Copied, Piece, Unit, Work};
-use crate::kernels::{
-    Bases, Inputs, MAX_COLUMNS, Operand, PADDING, Row, Rows, Start, Steps, Way,
-};
+use crate::kernels::{Bases, Inputs, MAX_COLUMNS, Operand, PADDING, Row, Rows, Start, Steps, Way};
 
 /// Makes pieces; what they share is kept once.
 pub(crate) struct Parts {

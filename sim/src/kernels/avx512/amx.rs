@@ -11,10 +11,10 @@ use std::ptr::addr_of_mut;
 use std::arch::x86_64::*;
 
 use super::sums::{Here, apply_steps, at, load, widen};
-use crate::kernels::product::steps::UNBOUNDED;
 use crate::kernels::pointers::Pointers;
 use crate::kernels::product::bundles::Joined;
 use crate::kernels::product::panel::PAIR;
+use crate::kernels::product::steps::UNBOUNDED;
 use crate::kernels::{Inputs, Line, MAX_COLUMNS, Memory, PADDING, Product, Row, Start, Stretch};
 
 mod permission;
@@ -100,7 +100,11 @@ unsafe fn run_stretch<const M: usize>(
         unsafe { config.load() };
     }
     // What is packed already needn't stay in the first cache.
-    let chunks = if packed.is_some() { bundles.min(1) } else { bundles.div_ceil(CHUNK) };
+    let chunks = if packed.is_some() {
+        bundles.min(1)
+    } else {
+        bundles.div_ceil(CHUNK)
+    };
     let (panel, fours) = (product.panel.lines().as_ptr(), bytes / 4);
     for index in 0..stretch.blocks {
         let first = stretch.first + index * stretch.rows;
@@ -208,13 +212,7 @@ impl Pack {
     /// As for [`Self::run`]; `joined` are those of the product.
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
     #[inline]
-    unsafe fn joined(
-        self,
-        joined: &[Joined],
-        inputs: &Inputs,
-        inp: *const u8,
-        to: *mut u8,
-    ) {
+    unsafe fn joined(self, joined: &[Joined], inputs: &Inputs, inp: *const u8, to: *mut u8) {
         let [from, end] = self.bundles;
         let first = self.first_row * inputs.bundle_count() + from * self.rows;
         let rows = &joined[first..first + (end - from) * self.rows];

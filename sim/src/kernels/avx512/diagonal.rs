@@ -6,9 +6,9 @@
 use std::arch::x86_64::*;
 
 use super::sums::{Here, apply_steps, at, load, widen};
-use crate::kernels::product::steps::UNBOUNDED;
 use crate::kernels::pointers::Pointers;
 use crate::kernels::product::bundles::Joined;
+use crate::kernels::product::steps::UNBOUNDED;
 use crate::kernels::{Memory, PADDING, Product, Start, Stretch};
 
 /// Where the byte of each place comes from: tap `n % 4` of output `n / 4`.
@@ -82,12 +82,15 @@ unsafe fn blocks<const N: usize>(product: &Product<'_>, stretch: Stretch, pointe
                         None => break,
                     },
                     None => match offsets.next() {
-                        Some(taps) => std::array::from_fn(|n| gathered(taps.map(|t| t[n]), pointers)),
+                        Some(taps) => {
+                            std::array::from_fn(|n| gathered(taps.map(|t| t[n]), pointers))
+                        }
                         None => break,
                     },
                 };
                 for (sum, inputs) in sums.iter_mut().zip(inputs) {
-                    let fours = _mm512_xor_si512(_mm512_permutexvar_epi8(permutation, inputs), bias);
+                    let fours =
+                        _mm512_xor_si512(_mm512_permutexvar_epi8(permutation, inputs), bias);
                     sum[0] = _mm512_dpbusd_epi32(sum[0], fours, weights);
                 }
             }

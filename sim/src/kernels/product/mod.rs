@@ -145,7 +145,8 @@ impl Inputs {
     /// The same for a kernel that reads rows which are packed once for so many products: see [`Self::stage`].
     pub fn packed_for(mut self, way: Way, products: usize) -> Self {
         let bytes = self.packed_bytes();
-        self.packed = products > 1 && way.can_pack_inputs() && (1..=MOST_PACKED_BYTES).contains(&bytes);
+        self.packed =
+            products > 1 && way.can_pack_inputs() && (1..=MOST_PACKED_BYTES).contains(&bytes);
         self
     }
 

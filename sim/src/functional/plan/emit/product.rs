@@ -13,8 +13,8 @@ use super::taps::Taps;
 use crate::functional::run::ops::{Columns, Op, ProductOp};
 use crate::functional::run::scratchpads::Scratchpads;
 use crate::kernels::{
-    Bases, COLUMN, Column, Format, Inputs, MAX_COLUMNS, Operand, PADDING, Panel, Row,
-    Rows, Start, Step, Steps, Way,
+    Bases, COLUMN, Column, Format, Inputs, MAX_COLUMNS, Operand, PADDING, Panel, Row, Rows, Start,
+    Step, Steps, Way,
 };
 
 /// What rows depend on: positions, and the bytes of each that are stored and read beside.

@@ -166,11 +166,7 @@ mod tests {
         Matmul::new(vec![group], (0..positions).collect(), inputs.to_vec(), None)
     }
 
-    fn arranged(
-        way: Way,
-        inputs: &[u32],
-        block: usize,
-    ) -> (usize, Vec<u32>, Vec<Weight>) {
+    fn arranged(way: Way, inputs: &[u32], block: usize) -> (usize, Vec<u32>, Vec<Weight>) {
         let matmul = product(inputs, 2);
         let taps = Taps::of(way, &matmul, 2, block);
         (
@@ -208,7 +204,10 @@ mod tests {
         // Diagonals of four taps share a line, also where there are fewer.
         let (size, found, weights) = arranged(DIAGONAL, &inputs, 16);
         assert_eq!((size, found.len(), weights.len()), (4, 16, 8));
-        assert_eq!((&found[..6], &found[6..8]), (&inputs[..6], &[PADDING; 2][..]));
+        assert_eq!(
+            (&found[..6], &found[6..8]),
+            (&inputs[..6], &[PADDING; 2][..])
+        );
         assert_eq!(arranged(DIAGONAL, &[0, 500], 16).1.len(), 8);
     }
 

@@ -105,7 +105,10 @@ fn part(whole: &Matmul, keep: impl Fn(&u16) -> bool) -> Matmul {
     let positions = whole.positions.iter().zip(&kept);
     Matmul {
         groups: whole.groups.iter().map(group).collect(),
-        positions: positions.filter(|(_, kept)| **kept).map(|(p, _)| *p).collect(),
+        positions: positions
+            .filter(|(_, kept)| **kept)
+            .map(|(p, _)| *p)
+            .collect(),
         inputs: of_kept(&whole.inputs),
         read: whole.read,
         start: whole.start.clone(),

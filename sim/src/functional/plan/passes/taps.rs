@@ -39,7 +39,9 @@ fn fold_tap(slot: &mut Slot, behind: &mut [Slot]) {
         return;
     };
     let (between, rest) = behind.split_at_mut(at);
-    let Some(Some(next)) = rest.first() else { return };
+    let Some(Some(next)) = rest.first() else {
+        return;
+    };
     let stored = |span: Span| {
         let mut between = between.iter().flatten().filter_map(Draft::dram_write);
         between.any(|written| written.overlaps(&span))

@@ -5,7 +5,13 @@ use super::*;
 fn step() -> impl Strategy<Value = Step> {
     let op = prop::sample::select(AluOp::ALL.to_vec());
     let lanes = prop_oneof![any::<[i32; COLUMN]>(), Just([21; COLUMN])];
-    let of_lanes = prop::sample::select(vec![AluOp::Mul, AluOp::Mul, AluOp::Add, AluOp::Min, AluOp::Max]);
+    let of_lanes = prop::sample::select(vec![
+        AluOp::Mul,
+        AluOp::Mul,
+        AluOp::Add,
+        AluOp::Min,
+        AluOp::Max,
+    ]);
     let of_lanes = (of_lanes, lanes).prop_map(|(op, lanes)| Step {
         op,
         operand: Operand::Lanes([lanes].into()),
