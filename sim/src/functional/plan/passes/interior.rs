@@ -20,15 +20,16 @@ use super::list::{Pass, Slot, join, next_touching};
 pub(super) const PASS: Pass = Pass {
     name: NAME,
     run: |list, _| {
-        let mut inside: Vec<Slot> = list.slots.iter().map(|_| None).collect();
+        let mut inside: Vec<Vec<Slot>> = list.slots.iter().map(|_| Vec::new()).collect();
         for at in 0..list.slots.len() {
             let (before, behind) = list.slots.split_at_mut(at + 1);
             if let Some((next, product)) = interior(&mut before[at], behind) {
-                inside[at + 1 + next] = Some(product);
+                inside[at + 1 + next].push(Some(product));
             }
         }
         let slots = std::mem::take(&mut list.slots).into_iter();
-        let both = slots.zip(inside).flat_map(|(slot, inside)| [inside, slot]);
+        let both = inside.into_iter().zip(slots);
+        let both = both.flat_map(|(inside, slot)| inside.into_iter().chain([slot]));
         list.slots = both.filter(Option::is_some).collect();
     },
 };
