@@ -13,6 +13,8 @@ use crate::kernels::lanes::{self, Gather, TileOp, TileRun};
 
 /// int32 of a piece of a run: 4 KiB.
 const PIECE: usize = 1024;
+/// Operations that are done together at most: bounds the search for those that don't go together.
+const MOST: usize = 32;
 
 /// Operations of a plan on runs of so many int32, lane by lane: none needs other lanes of what one before it leaves.
 pub(crate) struct Tiled {
@@ -77,6 +79,11 @@ impl Part {
         step(&table.tiles, lanes).then_some((part, table.tiles.len() * lanes))
     }
 
+    /// Whether it loads what is behind a store: other bytes of DRAM, far from those before.
+    fn begins_behind(self, last: Option<&Self>) -> bool {
+        matches!((self, last), (Self::Load(..), Some(Self::Store(..))))
+    }
+
     /// The run that it writes.
     fn written(self) -> Option<usize> {
         match self {
@@ -124,6 +131,8 @@ impl Tiled {
             if let Some(last) = all.last_mut()
                 && last.ops.end == at
                 && last.len == len
+                && last.parts.len() < MOST
+                && !part.begins_behind(last.parts.last())
                 && last
                     .parts
                     .iter()
