@@ -32,8 +32,24 @@ use product::Stretch;
 pub(crate) use product::bundles::{Bundles, PADDING};
 use product::panel;
 pub(crate) use product::panel::{Column, Line, Panel};
+use product::staging::Staging;
 pub(crate) use product::steps::{Operand, Step, Steps};
 pub(crate) use product::{Bases, Inputs, Memory, Product, Row, Rows, Start};
+
+/// Makes the copies that a product's kernel reads, if it reads any.
+///
+/// # Panics
+/// When an input lies outside the bytes: a fault of the caller.
+pub(crate) fn stage(inputs: &Inputs, from: &[u8], staging: &mut Staging) {
+    #[cfg(target_arch = "x86_64")]
+    if let Some(lines) = &inputs.lines {
+        lines.copy(from, staging);
+    } else if let Some(to) = inputs.room_for_rows(from, staging) {
+        avx512::pack(inputs, from, to);
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = (inputs, from, staging);
+}
 
 impl Way {
     /// Runs a product whose offsets this function checks.

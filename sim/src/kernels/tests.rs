@@ -5,7 +5,6 @@ use std::io::Write as _;
 use proptest::prelude::*;
 use vta_isa::AluOp;
 
-use super::product::staging::Staging;
 use super::*;
 
 /// A product as numbers, from which each kernel's tables and panels are made.
@@ -210,7 +209,7 @@ impl Data {
             _ => inputs.staged_for(way, block).packed_for(way, case.run),
         };
         let mut staging = Staging::default();
-        inputs.stage(memory.inp, &mut staging);
+        stage(&inputs, memory.inp, &mut staging);
         let mut memory = Memory {
             inp: inputs.memory(memory.inp, &staging),
             zeros: memory.zeros,

@@ -19,7 +19,7 @@ use self::shape::Shape;
 use super::plan::Plan;
 use super::threads::unit::Piece;
 use crate::kernels::lanes::{self, TileOp};
-use crate::kernels::{Memory, Product};
+use crate::kernels::{self, Memory, Product};
 
 /// Runs every operation; the wall time of each mark.
 pub(crate) fn run(plan: &Plan, pads: &mut Scratchpads, memory: &mut DeviceMemory) -> Vec<Duration> {
@@ -123,7 +123,7 @@ fn product(op: &ProductOp, pads: &mut Scratchpads, memory: &mut DeviceMemory) {
         // Neighbouring groups mostly have the same inputs, which are copied once.
         let same = |b: &Columns| Arc::ptr_eq(&b.inputs, inputs) && b.shift == group.shift;
         if !before.is_some_and(same) {
-            inputs.stage(read, &mut pads.staging);
+            kernels::stage(inputs, read, &mut pads.staging);
         }
         before = Some(group);
         let mut memory = Memory {

@@ -158,7 +158,7 @@ impl Worker {
         let read = piece
             .read
             .map_or(&pads.inp[shift..], |span| grant.read(span));
-        piece.inputs.stage(read, &mut pads.staging);
+        kernels::stage(&piece.inputs, read, &mut pads.staging);
         let mut memory = Memory {
             inp: piece.inputs.memory(read, &pads.staging),
             zeros: &pads.zeros,

@@ -125,7 +125,7 @@ impl Inputs {
     }
 
     /// The same for a kernel that reads copies of the inputs, of `block` bytes each, if it can: see
-    /// [`Self::stage`].
+    /// [`stage`](crate::kernels::stage).
     pub fn staged_for(mut self, way: Way, block: usize) -> Self {
         if way.can_stage_inputs() {
             self.lines = Lines::of(&mut self.offsets, block);
@@ -142,7 +142,8 @@ impl Inputs {
         self.lines.is_some()
     }
 
-    /// The same for a kernel that reads rows which are packed once for so many products: see [`Self::stage`].
+    /// The same for a kernel that reads rows which are packed once for so many products: see
+    /// [`stage`](crate::kernels::stage).
     pub fn packed_for(mut self, way: Way, products: usize) -> Self {
         let bytes = self.packed_bytes();
         self.packed =
@@ -161,23 +162,21 @@ impl Inputs {
         self.packed
     }
 
-    /// Makes the copies that the kernel reads, if it reads any.
+    /// Room for the rows that a kernel packs; `None` if it reads them where they lie.
     ///
     /// # Panics
     /// When an input lies outside the bytes: a fault of the caller.
-    pub fn stage(&self, from: &[u8], staging: &mut Staging) {
-        #[cfg(target_arch = "x86_64")]
-        if let Some(lines) = &self.lines {
-            lines.copy(from, staging);
-        } else if self.packed {
-            assert!(self.lie_inside(from));
-            super::avx512::pack(self, from, staging.room(self.packed_bytes()));
-        }
-        #[cfg(not(target_arch = "x86_64"))]
-        let _ = (from, staging);
+    #[cfg(target_arch = "x86_64")]
+    pub(in crate::kernels) fn room_for_rows<'a>(
+        &self,
+        from: &[u8],
+        staging: &'a mut Staging,
+    ) -> Option<&'a mut [u8]> {
+        assert!(!self.packed || self.lie_inside(from));
+        self.packed.then(|| staging.room(self.packed_bytes()))
     }
 
-    /// What offsets count in, when [`Self::stage`] has been called last for these inputs.
+    /// What offsets count in, when [`stage`](crate::kernels::stage) has been called last for these inputs.
     pub fn memory<'a>(&self, from: &'a [u8], staging: &'a Staging) -> &'a [u8] {
         match &self.lines {
             Some(lines) => lines.copies(staging),

@@ -1,21 +1,22 @@
-//! Taps of depthwise convolutions are products.
+//! Taps of depthwise convolutions are products, and so is what no product took.
 //!
 //! Pattern: a product of one tap through diagonal weights, which might be a residual, and the operation on its tiles
-//! right before or behind is one through diagonal weights, too, whose inputs are others.
+//! right before or behind is one through diagonal weights, too, whose inputs are others; at the end, any that is still
+//! there.
 //!
 //! Condition: none.
 //!
 //! Proof: it was kept as the products that its instruction is, too.
 
-use super::super::draft::{Draft, Kind, Scaled};
+use vta_isa::resolve::TileSet;
+
+use super::super::draft::{Draft, Kind, Matmul, Scaled};
 use super::super::elementwise::TileReader;
 use super::list::{Pass, next_touching};
-use super::rest::plain;
 
 pub(super) const PASS: Pass = Pass {
     name: "diagonals",
     run: |list, context| {
-        let is_scaled = |draft: &Draft| matches!(draft.kind, Kind::Scaled(_));
         if !list.slots.iter().flatten().any(is_scaled) {
             return;
         }
@@ -41,6 +42,34 @@ pub(super) const PASS: Pass = Pass {
         list.slots = drafts.zip(taps).flat_map(parts).map(Some).collect();
     },
 };
+
+/// Once all fusions are done.
+pub(super) const REST: Pass = Pass {
+    name: "rest",
+    run: |list, _| {
+        if !list.slots.iter().flatten().any(is_scaled) {
+            list.slots.retain(Option::is_some);
+            return;
+        }
+        let drafts = std::mem::take(&mut list.slots).into_iter().flatten();
+        list.slots = drafts.flat_map(plain).map(Some).collect();
+    },
+};
+
+fn is_scaled(draft: &Draft) -> bool {
+    matches!(draft.kind, Kind::Scaled(_))
+}
+
+/// The products that it is.
+fn plain(draft: Draft) -> Vec<Draft> {
+    let Kind::Scaled(scaled) = draft.kind else {
+        return vec![draft];
+    };
+    let parts = scaled.plain.into_iter();
+    let product =
+        |(matmul, tiles): (Matmul, TileSet)| Draft::product(matmul, tiles, draft.origin.clone());
+    parts.map(product).collect()
+}
 
 /// Whether it multiplies by diagonal weights.
 fn is_diagonal(draft: &Draft, tiles: &TileReader<'_>) -> bool {

@@ -16,7 +16,6 @@ mod operand;
 mod rectangles;
 mod resets;
 mod residuals;
-mod rest;
 mod split;
 mod sums;
 mod taps;
@@ -40,7 +39,7 @@ pub(super) const PASSES: [Pass; 14] = [
     // The second time, products whose biases were split the first time.
     split::PASS,
     ends::PASS,
-    rest::PASS,
+    diagonals::REST,
     // What is left is what will be read.
     sums::PASS,
     interior::PASS,
