@@ -12,9 +12,9 @@ use super::super::run::{self, Laps};
 use super::pool::Threads;
 use super::schedule::Schedule;
 use super::unit::{Copied, Piece, Work};
-use crate::kernels::Memory;
 use crate::kernels::lanes;
 use crate::kernels::shared::{Grant, Hand, Shared};
+use crate::kernels::{self, Memory};
 
 /// The threads of one executor, and what each has of its own. They sleep between runs and end
 /// with the crew.
