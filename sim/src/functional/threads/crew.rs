@@ -155,9 +155,10 @@ impl Worker {
         let pads = &mut self.pads;
         let product = run::piece_of(op, piece, pads.block);
         let shift = op.groups[piece.group].shift as usize;
-        let read = piece
-            .read
-            .map_or(&pads.inp[shift..], |span| grant.read(span));
+        let read = match piece.read {
+            Some(span) => grant.read(span),
+            None => &pads.inp[shift..],
+        };
         kernels::stage(&piece.inputs, read, &mut pads.staging);
         let mut memory = Memory {
             inp: piece.inputs.memory(read, &pads.staging),
