@@ -10,7 +10,6 @@ use super::emit::{self, Emitted, Products};
 use super::passes::{self, Context, List};
 use super::unplanned::Unplanned;
 use super::{Constant, Plan, Subject};
-use crate::functional::run::tiled::Tiled;
 
 impl Subject<'_> {
     /// Makes the plan, as long as `go_on` says so.
@@ -54,7 +53,6 @@ impl Subject<'_> {
         let loaded = weights.filter(|(_, weight)| !weight.is_held());
         let report = RunReport::of(insns, marks, config);
         let mut plan = Plan {
-            tiled: Tiled::all(&ops, pads.lanes),
             ops,
             origins,
             constants,

@@ -22,7 +22,6 @@ use self::build::Limits;
 use self::origin::Origin;
 use super::run::ops::Op;
 use super::run::scratchpads::Scratchpads;
-use super::run::tiled::Tiled;
 use super::threads::schedule::Schedule;
 
 /// An executable plan of one batch for one kernel.
@@ -32,8 +31,6 @@ use super::threads::schedule::Schedule;
 /// are still there. Everything else is read when the plan runs.
 pub(crate) struct Plan {
     pub ops: Vec<Op>,
-    /// Operations that one thread does piece by piece.
-    pub tiled: Vec<Tiled>,
     /// The instructions that each stands for.
     pub origins: Vec<Origin>,
     pub constants: Vec<Constant>,
@@ -122,8 +119,7 @@ impl Plan {
         let copies: usize = copies.flatten().map(|(_, copy)| copy.len()).sum();
         let weights: usize = self.weights.iter().map(|(_, tile)| tile.len()).sum();
         let ops: usize = self.ops.iter().map(Op::bytes).sum();
-        let tiled: usize = self.tiled.iter().map(Tiled::bytes).sum();
-        ops + tiled + copies + weights + size_of_val(&self.uops[..])
+        ops + copies + weights + size_of_val(&self.uops[..])
     }
 
     /// Writes the micro-ops and weights that the plan leaves, which running it doesn't.

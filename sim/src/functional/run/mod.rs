@@ -6,7 +6,6 @@ pub(super) mod near;
 pub(super) mod ops;
 pub(super) mod scratchpads;
 pub(super) mod shape;
-pub(super) mod tiled;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -24,16 +23,7 @@ use crate::kernels::{self, Memory, Product};
 /// Runs every operation; the wall time of each mark.
 pub(crate) fn run(plan: &Plan, pads: &mut Scratchpads, memory: &mut DeviceMemory) -> Vec<Duration> {
     let mut laps = Laps::default();
-    let mut tiled = plan.tiled.iter().peekable();
-    for (at, op) in plan.ops.iter().enumerate() {
-        if let Some(tiled) = tiled.next_if(|tiled| tiled.ops.end == at + 1) {
-            tiled.run(&plan.ops, pads, memory);
-            continue;
-        }
-        if tiled.peek().is_some_and(|tiled| tiled.ops.contains(&at)) {
-            // Done together with the last of them.
-            continue;
-        }
+    for op in &plan.ops {
         match op {
             Op::Mark(mark) => laps.begin(*mark, Instant::now()),
             Op::Load(op) => {
