@@ -201,6 +201,9 @@ impl Import<'_> {
         while let Some(None) = arguments.last() {
             arguments.pop();
         }
+        if node.op_type == "Concat" {
+            self.leave_out_empty(&mut arguments);
+        }
         let is_open = arguments.iter().flatten().any(|id| self.open.contains(id));
         let own = node.domain.is_empty() || node.domain == "ai.onnx";
         // What is of another domain has no line in the table.
@@ -233,6 +236,16 @@ impl Import<'_> {
                 self.forget(values, nodes);
                 self.raw(found, reason)
             }
+        }
+    }
+
+    /// What has no elements adds nothing to a Concat.
+    fn leave_out_empty(&self, arguments: &mut Arguments) {
+        let is_empty = |id: &Option<ValueId>| {
+            id.is_some_and(|id| self.graph.values[id.0].shape.contains(&0))
+        };
+        if !arguments.iter().all(is_empty) {
+            arguments.retain(|id| !is_empty(id));
         }
     }
 

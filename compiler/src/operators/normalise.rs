@@ -29,7 +29,7 @@ fn by_channels(import: &mut Import<'_>, found: &Found<'_>) -> Result<Made, Strin
     if found.op.int("training_mode", 0) != 0 {
         return Err("it takes the mean and variance of its input".to_owned());
     }
-    let shape = sizes::direct(found.operator.size, &import.given(found))?.unwrap_or_default();
+    let shape = sizes::direct(found.operator.size, &import.given(found), 0)?.unwrap_or_default();
     if !matches!(shape[..], [1, _, ..]) {
         return Err(format!("input of shape {shape:?}, not [1, C, ..]"));
     }

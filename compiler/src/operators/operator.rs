@@ -147,6 +147,10 @@ pub(crate) enum Size {
     Window(WindowKind),
     /// As much as the values of its inputs choose, which is so much at most.
     Chosen,
+    /// As its first input's dimensions in another order.
+    Order,
+    /// A state for each step of each direction, and the last ones.
+    States,
     /// What computing it says, with at most as many elements as the bound.
     Computed(Bound),
 }
@@ -190,8 +194,6 @@ pub(crate) enum Bound {
     Depth,
     /// Einsum: sizes of the letters.
     Letters,
-    /// LSTM, GRU and RNN: a state for each step of each direction.
-    States,
     /// Attention: each query for each key.
     Scores,
     /// GridSample: the channels for each place of the grid.

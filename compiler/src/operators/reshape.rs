@@ -13,7 +13,7 @@ pub(super) const OPERATORS: &[Operator] = &[
     Operator::fewer("Reshape").device((1, 2), read),
     Operator::fewer("Squeeze").device((1, 2), read),
     Operator::fewer("Unsqueeze").device((1, 2), read),
-    Operator::fewer("Transpose"),
+    Operator::new("Transpose", Size::Order, Kind::First),
     Operator::same("Identity").device((1, 1), |import, found| import.same(found, Op::Identity)),
     Operator::same("Dropout").device((1, 3), |import, found| {
         let given = import.given(found);

@@ -59,15 +59,6 @@ pub(super) fn most(bound: Bound, given: &Given<'_>) -> Result<u64, String> {
             count(input(0)?).saturating_mul(product(&mut depth.iter().map(size)))
         }
         Bound::Letters => letters(given)?.0,
-        Bound::States => {
-            let steps = leading(input(0)?, 1);
-            // Of R one dimension is a gate's states, another those that it reads.
-            let states = |v: &Value| v.shape.last().map_or(1, |&d| d as u64);
-            let directions = leading(input(2)?, 2);
-            steps
-                .saturating_mul(states(input(2)?))
-                .saturating_mul(directions)
-        }
         Bound::Scores => {
             let scores = leading(input(0)?, 1).saturating_mul(leading(input(1)?, 1));
             let values = input(2)?.shape.last().map_or(1, |&d| d as u64);

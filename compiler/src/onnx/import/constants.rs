@@ -18,9 +18,9 @@ impl Import<'_> {
         let fail = |reason: String| node_error(node, reason);
         let first = arguments.first().copied().flatten();
         let longs = |v: Vec<i64>| (vec![v.len()], Data::I64(v));
-        let mode = arguments.get(2).copied().flatten();
-        let mode = mode.map(|id| self.graph.values[id.0].data.as_ref());
-        let trains = mode.is_some_and(|data| data != Some(&Data::Bool(vec![false])));
+        let third = arguments.get(2).copied().flatten();
+        let third = third.map(|id| &self.graph.values[id.0]);
+        let trains = third.is_some_and(|mode| mode.data != Some(Data::Bool(vec![false])));
         let (shape, data) = match (&node.op_type[..], first) {
             ("Constant", _) => self.constant_node(node, output)?,
             ("Shape", Some(x)) => {
@@ -41,6 +41,10 @@ impl Import<'_> {
             // In training mode, which its third input says, a Dropout is another matter.
             ("Dropout", _) if trains => return Ok(false),
             ("Identity" | "Dropout", Some(x)) if self.graph.values[x.0].data.is_some() => {
+                return self.alias(output, x).map(|()| true);
+            }
+            // The engine takes no update without elements.
+            ("ScatterND", Some(x)) if third.is_some_and(|updates| updates.shape.contains(&0)) => {
                 return self.alias(output, x).map(|()| true);
             }
             _ => return Ok(false),

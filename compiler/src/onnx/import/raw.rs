@@ -48,13 +48,18 @@ impl Import<'_> {
             let element = found.operator.output(&self.given(&found), output);
             let element = element.map_err(fail)?;
             let made = &node.output[output];
-            elements(made, &shape)?;
+            let example = examples.next().filter(|(_, data)| data.len() <= MAX_SMALL);
+            // A value without elements is known.
+            if elements(made, &shape)? == 0 {
+                self.define(made, shape, Some(Data::zeros(element, 0)))?;
+                continue;
+            }
             let id = self.define(made, shape, None)?;
             self.graph.values[id.0].element = element;
             if found.op.is_open() || is_open {
                 self.open.insert(id);
             }
-            if let Some((_, data)) = examples.next().filter(|(_, data)| data.len() <= MAX_SMALL) {
+            if let Some((_, data)) = example {
                 let mut value = self.graph.values[id.0].clone();
                 value.data = Some(data);
                 self.examples.insert(id, value);
@@ -83,14 +88,9 @@ impl Import<'_> {
         let wanted = self.wanted(node);
         let tensors = self.compute(found, &wanted);
         let tensors = tensors.map_err(|text| node_error(node, text))?;
-        let direct = sizes::direct(found.operator.size, &self.given(found));
-        if let Some(shape) = direct.map_err(|text| node_error(node, text))?
-            && let Some((other, _)) = tensors
-                .iter()
-                .find(|(other, _)| !sizes::fits(found.operator.size, other, &shape))
-        {
-            let text = format!("the host makes {other:?} of it, not {shape:?}");
-            return Err(node_error(node, text));
+        for (&output, (made, _)) in wanted.iter().zip(&tensors) {
+            self.agree(found, output, made)
+                .map_err(|text| node_error(node, text))?;
         }
         for (output, (shape, data)) in wanted.into_iter().zip(tensors) {
             let name = &node.output[output];
@@ -233,20 +233,32 @@ impl Import<'_> {
 
     /// The shapes of a node's outputs.
     fn shapes(&mut self, found: &Found<'_>, wanted: &[usize]) -> Result<Vec<Vec<usize>>, String> {
-        let Some(shape) = sizes::direct(found.operator.size, &self.given(found))? else {
+        let given = self.given(found);
+        let direct = |&output: &usize| sizes::direct(found.operator.size, &given, output);
+        let shapes: Vec<Option<Vec<usize>>> = wanted.iter().map(direct).collect::<Result<_, _>>()?;
+        let Some(shapes) = shapes.into_iter().collect() else {
             return self.computed_shapes(found, wanted);
         };
         // Where computing it takes little, the engine must take the operator, and give the same shape. What is left of
         // the budget is for shapes that nothing else says.
-        let cost = sizes::cost(found.operator.size, &self.given(found))?;
+        let cost = sizes::cost(found.operator.size, &given)?;
         if cost.work <= MAX_CHECKED.min(self.budget.work / 8) {
-            let computed = self.computed_shapes(found, wanted)?;
-            let fits = |other: &&Vec<usize>| !sizes::fits(found.operator.size, other, &shape);
-            if let Some(other) = computed.iter().find(fits) {
-                return Err(format!("the host makes {other:?} of it, not {shape:?}"));
+            for (&output, made) in wanted.iter().zip(&self.computed_shapes(found, wanted)?) {
+                self.agree(found, output, made)?;
             }
         }
-        Ok(vec![shape; wanted.len()])
+        Ok(shapes)
+    }
+
+    /// The engine makes what the inputs say.
+    fn agree(&self, found: &Found<'_>, output: usize, made: &[usize]) -> Result<(), String> {
+        let size = found.operator.size;
+        match sizes::direct(size, &self.given(found), output)? {
+            Some(said) if !sizes::fits(size, made, &said) => {
+                Err(format!("the host makes {made:?} of it, not {said:?}"))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// The shapes that computing a node gives. Blocks of a network repeat: equal questions are computed once.

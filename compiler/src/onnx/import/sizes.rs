@@ -7,11 +7,15 @@ use crate::operators::elementwise::broadcast;
 use crate::operators::operator::{Bound, Given, Size, WindowKind, axis};
 use crate::operators::{conv, dense, planes};
 
-/// The shape of the outputs where the inputs' shapes say it; `None` where it must be computed.
+/// The shape of an output where the inputs' shapes say it; `None` where it must be computed.
 ///
 /// # Errors
 /// Inputs that don't fit each other, in words.
-pub(crate) fn direct(size: Size, given: &Given<'_>) -> Result<Option<Vec<usize>>, String> {
+pub(crate) fn direct(
+    size: Size,
+    given: &Given<'_>,
+    output: usize,
+) -> Result<Option<Vec<usize>>, String> {
     Ok(Some(match size {
         Size::First => {
             let x = given.shape(0)?;
@@ -30,6 +34,8 @@ pub(crate) fn direct(size: Size, given: &Given<'_>) -> Result<Option<Vec<usize>>
         Size::Product => dense::shape(given)?,
         Size::Window(kind) => window(kind, given)?,
         Size::Chosen => chosen(given)?,
+        Size::Order => ordered(given)?,
+        Size::States => states(given, output)?,
         Size::Computed(_) => return Ok(None),
     }))
 }
@@ -65,6 +71,45 @@ fn chosen(given: &Given<'_>) -> Result<Vec<usize>, String> {
         return Err("max_output_boxes_per_class lets it choose no box".to_owned());
     }
     Ok(vec![rows, 3])
+}
+
+/// The dimensions of a Transpose.
+fn ordered(given: &Given<'_>) -> Result<Vec<usize>, String> {
+    let x = given.shape(0)?;
+    let Some(order) = given.op.ints("perm") else {
+        return Ok(x.iter().rev().copied().collect());
+    };
+    let mut named = order.to_vec();
+    named.sort_unstable();
+    if !named.iter().copied().eq(0..x.len() as i64) {
+        return Err(format!("perm {order:?} for {x:?}"));
+    }
+    Ok(order.iter().map(|&d| x[d as usize]).collect())
+}
+
+/// What LSTM, GRU and RNN give: a state for each step of each direction, and then the last ones alone.
+fn states(given: &Given<'_>, output: usize) -> Result<Vec<usize>, String> {
+    let gates = match given.op.kind {
+        "LSTM" => 4,
+        "GRU" => 3,
+        _ => 1,
+    };
+    let [x, weights, before] = [given.shape(0)?, given.shape(1)?, given.shape(2)?];
+    let (&[first, second, inputs], &[directions, rows, units]) = (x, before) else {
+        return Err(format!("an input of shape {x:?} and recurrence of {before:?}"));
+    };
+    if weights != [directions, rows, inputs] || units.checked_mul(gates) != Some(rows) {
+        return Err(format!(
+            "weights of shape {weights:?} and recurrence of {before:?} for {x:?}"
+        ));
+    }
+    let is_batch_first = given.op.int("layout", 0) == 1;
+    Ok(match (output, is_batch_first) {
+        (0, false) => vec![first, directions, second, units],
+        (0, true) => vec![first, second, directions, units],
+        (_, false) => vec![directions, second, units],
+        (_, true) => vec![first, directions, units],
+    })
 }
 
 /// Those of a normalisation have a value for each channel.
@@ -174,20 +219,10 @@ pub(super) fn cost(size: Size, given: &Given<'_>) -> Result<Cost, String> {
             summed = sums;
             elements
         }
-        Size::Computed(bound) => {
-            if let Bound::States = bound {
-                // A state is sums over an input and over the states before, for each gate.
-                let states = given.shape(2)?;
-                let units = states.last().map_or(1, |&d| d as u64).max(1);
-                let directions = states.first().map_or(1, |&d| d as u64).max(1);
-                let each = |i: usize| given.shape(i).map(|w| count(w) / directions / units);
-                summed = each(1)?.saturating_add(each(2)?);
-            }
-            most(bound, given)?
-        }
-        Size::First | Size::Broadcast | Size::Product | Size::Window(_) | Size::Chosen => {
+        Size::Computed(bound) => most(bound, given)?,
+        _ => {
             summed = terms(size, given);
-            count(&direct(size, given)?.unwrap_or_default())
+            count(&direct(size, given, 0)?.unwrap_or_default())
         }
     };
     let limit = MAX_ELEMENTS as u64;
@@ -217,6 +252,11 @@ fn terms(size: Size, given: &Given<'_>) -> u64 {
         Size::Product => shape(0).last().map_or(1, |&d| d as u64),
         // A box is compared with those that were chosen.
         Size::Chosen if op.kind == "NonMaxSuppression" => shape(0).get(1).map_or(1, |&d| d as u64),
+        // A state is sums over an input and over the states before, for each gate.
+        Size::States => {
+            let each = |at: usize| one_of(shape(at), 0) / shape(2).last().map_or(1, |&d| d.max(1)) as u64;
+            each(1).saturating_add(each(2))
+        }
         Size::Window(WindowKind::Conv) => one_of(shape(1), 0),
         Size::Window(WindowKind::ConvTranspose) => one_of(shape(1), 1),
         Size::Window(WindowKind::Pool) => {
