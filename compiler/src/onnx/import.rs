@@ -241,9 +241,8 @@ impl Import<'_> {
 
     /// What has no elements adds nothing to a Concat.
     fn leave_out_empty(&self, arguments: &mut Arguments) {
-        let is_empty = |id: &Option<ValueId>| {
-            id.is_some_and(|id| self.graph.values[id.0].shape.contains(&0))
-        };
+        let is_empty =
+            |id: &Option<ValueId>| id.is_some_and(|id| self.graph.values[id.0].shape.contains(&0));
         if !arguments.iter().all(is_empty) {
             arguments.retain(|id| !is_empty(id));
         }

@@ -144,10 +144,11 @@ impl GemmKernel {
 
     /// The way for a planned product whose weight tiles, of [`COLUMN`] inputs, are diagonal.
     pub(crate) fn of_diagonal_product(self) -> Way {
+        // Plans that are only listed are the same on every CPU that lacks the kernel.
         #[cfg(target_arch = "x86_64")]
-        let permutes = is_x86_feature_detected!("avx512vbmi");
+        let permutes = is_x86_feature_detected!("avx512vbmi") || !self.supported();
         #[cfg(not(target_arch = "x86_64"))]
-        let permutes = false;
+        let permutes = true;
         let format = match self {
             Self::Avx512Vnni | Self::Amx if permutes => Format::Diagonal,
             _ => Format::DiagonalPairs,

@@ -235,7 +235,8 @@ impl Import<'_> {
     fn shapes(&mut self, found: &Found<'_>, wanted: &[usize]) -> Result<Vec<Vec<usize>>, String> {
         let given = self.given(found);
         let direct = |&output: &usize| sizes::direct(found.operator.size, &given, output);
-        let shapes: Vec<Option<Vec<usize>>> = wanted.iter().map(direct).collect::<Result<_, _>>()?;
+        let shapes: Vec<Option<Vec<usize>>> =
+            wanted.iter().map(direct).collect::<Result<_, _>>()?;
         let Some(shapes) = shapes.into_iter().collect() else {
             return self.computed_shapes(found, wanted);
         };

@@ -96,7 +96,9 @@ fn states(given: &Given<'_>, output: usize) -> Result<Vec<usize>, String> {
     };
     let [x, weights, before] = [given.shape(0)?, given.shape(1)?, given.shape(2)?];
     let (&[first, second, inputs], &[directions, rows, units]) = (x, before) else {
-        return Err(format!("an input of shape {x:?} and recurrence of {before:?}"));
+        return Err(format!(
+            "an input of shape {x:?} and recurrence of {before:?}"
+        ));
     };
     if weights != [directions, rows, inputs] || units.checked_mul(gates) != Some(rows) {
         return Err(format!(
@@ -254,7 +256,8 @@ fn terms(size: Size, given: &Given<'_>) -> u64 {
         Size::Chosen if op.kind == "NonMaxSuppression" => shape(0).get(1).map_or(1, |&d| d as u64),
         // A state is sums over an input and over the states before, for each gate.
         Size::States => {
-            let each = |at: usize| one_of(shape(at), 0) / shape(2).last().map_or(1, |&d| d.max(1)) as u64;
+            let each =
+                |at: usize| one_of(shape(at), 0) / shape(2).last().map_or(1, |&d| d.max(1)) as u64;
             each(1).saturating_add(each(2))
         }
         Size::Window(WindowKind::Conv) => one_of(shape(1), 0),
