@@ -220,7 +220,7 @@ impl Kinds {
             Column::number("quartiles"),
             Column::number("time"),
             Column::number("GMAC/s"),
-            Column::number("of the peak"),
+            Column::number("peak"),
         ]);
         let whole = self.image.seconds;
         let mut row = |name: &str, layers: usize, [low, seconds, high]: [f64; 3], macs: u64| {
@@ -243,12 +243,7 @@ impl Kinds {
         }
         let layers = self.rows.values().map(|row| row.layers).sum();
         let [low, high] = self.image.quartiles.map(|q| q * whole);
-        row(
-            "all, packed and unpacked",
-            layers,
-            [low, whole, high],
-            self.macs(),
-        );
+        row("all, with packing", layers, [low, whole, high], self.macs());
         let between = 1e3 * (whole - in_layers);
         format!(
             "{}\n{between:.3} ms between layers and around them; the peak of {}, one thread, is {:.1} GMAC/s",
