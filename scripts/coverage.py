@@ -110,7 +110,10 @@ def measured(vta, folder, kinds, all_run, known):
     """A row: what float's outputs are like, and by each way of quantising what onnxruntime makes of the file, and `vta`
     of its own or, where `all_run`, of all and on `cycle`, too. Ways that are known aren't taken again."""
     given, row = Given(folder), {}
-    expected = reference(given.model, given)
+    try:
+        expected = reference(given.model, given)
+    except Exception as error:
+        return {"exporter": f"onnxruntime doesn't run the file: {reason(error, given)}"}
     if not all(np.isfinite(values).all() for values in expected.values()):
         return {"failed": "float outputs aren't all finite"}
     taken = parts(given.model, expected)

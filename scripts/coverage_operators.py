@@ -192,9 +192,9 @@ def made():
     for first in ["t", "all"]:
         nodes = [node("ScatterND", [first, "places", "updates"], ["q"]), node("Add", ["q", "t"], ["y"])]
         yield f"ScatterND of nothing into {first}", nodes, [*none, floats("all", 1, 4, 8, 8)]
-    rolled = [node("Slice", ["t", "z", "n", "one"], ["a"]), node("Slice", ["t", "z", "z", "one"], ["e"])]
+    rolled = [node("Slice", ["t", "z", "n", "first"], ["a"]), node("Slice", ["t", "z", "z", "first"], ["e"])]
     nodes = [*rolled, node("Concat", ["e", "a"], ["c"], axis=1), node("Tanh", ["c"], ["y"])]
-    yield "Concat of nothing", nodes, [long("z", [0]), long("n", [9]), long("one", [1])]
+    yield "Concat of nothing", nodes, [long("z", [0]), long("n", [9]), long("first", [1])]
     yield "MaxPool dilated", [node("MaxPool", ["t"], ["y"], kernel_shape=[2, 3], dilations=[2, 2], pads=[1, 1, 0, 2])], []
 
 
