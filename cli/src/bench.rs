@@ -2,6 +2,7 @@
 
 mod cores;
 mod figures;
+mod kinds;
 mod onnxruntime;
 pub mod spread;
 pub mod subject;
@@ -41,6 +42,9 @@ const MIN_TURNS: usize = 21;
 pub fn bench(args: &BenchArgs) -> Result<bool> {
     ensure!(args.samples > 0, "--samples must be at least 1");
     ensure!(args.threads > 0, "--threads must be at least 1");
+    if let Some(network) = &args.onnx {
+        return kinds::bench(args, network);
+    }
     let config = device::config(args.config.as_ref())?;
     let kernel = SimDevice::kernel_from_env()?;
     let mut figures = Figures {

@@ -374,18 +374,30 @@ impl Generator<'_> {
         let mut regions = vec![(UOP_ADDR, self.uops())];
         for (addr, mem) in types {
             let size = 3 * usize::from(TILES) * self.config.elem_bytes(mem);
-            let diagonal = mem == MemType::Wgt && self.one_in(4);
             let mut bytes: Vec<u8> = (0..size).map(|_| self.byte()).collect();
-            if diagonal {
-                let block = self.config.block();
-                for (i, byte) in bytes.iter_mut().enumerate() {
-                    let at = i % (block * block);
-                    *byte *= u8::from(at / block == at % block);
-                }
+            if mem == MemType::Wgt {
+                self.clear_blocks(&mut bytes);
             }
             regions.push((addr, bytes));
         }
         regions
+    }
+
+    /// Makes the weights of some programs diagonal, but for an element of a tile or two in some of these, and those of
+    /// others block-diagonal.
+    fn clear_blocks(&mut self, bytes: &mut [u8]) {
+        let (block, kind) = (self.config.block(), self.below(6));
+        let width = match kind {
+            0..3 => 1,
+            3 => 4,
+            _ => return,
+        };
+        let off = [0; 2].map(|_: usize| usize::from(self.next() as u16) % bytes.len());
+        for (i, byte) in bytes.iter_mut().enumerate() {
+            let at = i % (block * block);
+            let kept = kind == 0 && off.contains(&i);
+            *byte *= u8::from(kept || at / block / width == at % block / width);
+        }
     }
 
     /// Often small, so that sums stay telling, sometimes the extremes.

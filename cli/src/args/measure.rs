@@ -117,6 +117,9 @@ pub struct BenchArgs {
     /// an interpreter
     #[arg(long, conflicts_with_all = ["cycles", "device"])]
     pub first: bool,
+    /// Measure the kinds of layers of an int8 network instead, on one thread beside the peak
+    #[arg(long, value_name = "MODEL", conflicts_with_all = ["cycles", "device", "first"])]
+    pub onnx: Option<String>,
     /// Recorded runs for --first, as `vta replay` takes them
     #[arg(long, value_name = "CASE", num_args = 1.., requires = "first")]
     pub case: Vec<PathBuf>,

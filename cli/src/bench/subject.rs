@@ -4,13 +4,23 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
 use vta_app::options::ConfigSource;
-use vta_app::{Model, Target};
+use vta_app::{Compiled, Model, Target};
 use vta_compiler::zoo;
 use vta_driver::Program;
 use vta_isa::Config;
 
-/// A network for a configuration; a bundle is for its own.
+/// A network for a configuration, all of which a device computes; a bundle is for its own.
 pub fn program(network: &str, config: &Config) -> Result<Arc<Program>> {
+    let compiled = compiled(network, config)?;
+    ensure!(
+        compiled.split.is_none(),
+        "{network}: the host computes some of its layers, so that it can only be run"
+    );
+    Ok(compiled.program)
+}
+
+/// The same, of whose layers the host may compute some.
+pub fn compiled(network: &str, config: &Config) -> Result<Compiled> {
     let model = Model::open(network)?;
     ensure!(
         !model.is_float(),
@@ -21,12 +31,7 @@ pub fn program(network: &str, config: &Config) -> Result<Arc<Program>> {
         config: (!model.is_compiled()).then_some(ConfigSource::Keys(keys)),
         ..Target::default()
     };
-    let compiled = model.compile(&target, &())?;
-    ensure!(
-        compiled.split.is_none(),
-        "{network}: the host computes some of its layers, so that it can only be run"
-    );
-    Ok(compiled.program)
+    Ok(model.compile(&target, &())?)
 }
 
 /// As many images as a run takes, all different.

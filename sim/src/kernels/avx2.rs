@@ -90,6 +90,9 @@ run!(run_madd, block_madd, 1 2 3);
 // Two vectors of sums each, two of weights, one of inputs.
 run!(run_vnni, block_vnni, 1 2 3 4 5 6);
 
+// As those, and two of inputs.
+run!(run_diagonal, block_diagonal, 1 2 3 4 5);
+
 /// Adds a tap's products to sums with `dpbusd`, and goes on to the next tap's weights.
 macro_rules! add_vnni {
     ($block:expr, $inputs:ident, $panel:ident, $bias:ident, $sums:ident) => {
@@ -212,6 +215,50 @@ unsafe fn block_madd<const N: usize>(
             let high = _mm256_add_epi32(first[1], add_neighbours(pairs[2], pairs[3]));
             sum[0] = _mm256_add_epi32(sum[0], low);
             sum[1] = _mm256_add_epi32(sum[1], high);
+        }
+        end(product, rows, pointers, sums);
+    }
+}
+
+/// N rows of one column of diagonal weights, with `madd`: a lane multiplies its inputs of two taps.
+///
+/// # Safety
+/// As for [`block_vnni`].
+#[target_feature(enable = "avx2")]
+unsafe fn block_diagonal<const N: usize>(
+    product: &Product<'_>,
+    range: Range<usize>,
+    pointers: &Pointers,
+) {
+    let rows: &[Row; N] = rows_of(product, &range);
+    let taps = product.inputs.taps();
+    // SAFETY: as in `block_vnni`, but the panel has a line for every two taps, of inputs of 16 bytes.
+    unsafe {
+        let mut panel = product.panel.lines().as_ptr().cast::<__m256i>();
+        let mut products: [Sums; N] = [load(product.first[0].as_ptr(), 0); N];
+        let mut offsets = product.inputs.offsets.as_ptr().add(range.start * taps);
+        for pair in 0..taps.div_ceil(2) {
+            let even: [*const u8; N] = inputs(offsets, pointers);
+            let odd = if 2 * pair + 1 < taps {
+                inputs(offsets.add(N), pointers)
+            } else {
+                [pointers.zeros; N]
+            };
+            offsets = offsets.wrapping_add(2 * N);
+            let weights = [_mm256_load_si256(panel), _mm256_load_si256(panel.add(1))];
+            panel = panel.add(2);
+            for (sum, (even, odd)) in products.iter_mut().zip(even.into_iter().zip(odd)) {
+                let [even, odd] = [even, odd].map(|at| _mm_loadu_si128(at.cast()));
+                let low = _mm256_cvtepi8_epi16(_mm_unpacklo_epi8(even, odd));
+                let high = _mm256_cvtepi8_epi16(_mm_unpackhi_epi8(even, odd));
+                sum[0] = _mm256_add_epi32(sum[0], _mm256_madd_epi16(low, weights[0]));
+                sum[1] = _mm256_add_epi32(sum[1], _mm256_madd_epi16(high, weights[1]));
+            }
+        }
+        let mut sums: [Sums; N] = begin(product, rows, pointers);
+        for (sum, products) in sums.iter_mut().zip(&products) {
+            sum[0] = _mm256_add_epi32(sum[0], products[0]);
+            sum[1] = _mm256_add_epi32(sum[1], products[1]);
         }
         end(product, rows, pointers, sums);
     }

@@ -15,6 +15,7 @@ use std::arch::x86_64::*;
 use self::blocks::{Ahead, run_stretches};
 use self::sums::{Here, apply_steps, at, load, widen};
 use super::pointers::Pointers;
+use super::product::steps::UNBOUNDED;
 use super::{Memory, PADDING, Product, Start, Stretch};
 
 /// Runs a product whose offsets were checked, on a CPU that has the instructions.
@@ -109,14 +110,16 @@ macro_rules! add_staged {
 }
 
 mod amx;
+mod diagonal;
 mod direct;
 mod madd;
 mod peak;
 mod staging;
 pub(super) use amx::{
-    peak as peak_amx, peak_with_loads as peak_amx_with_loads, permitted as amx_permitted,
+    pack, peak as peak_amx, peak_with_loads as peak_amx_with_loads, permitted as amx_permitted,
     run as run_amx,
 };
+pub(super) use diagonal::run as run_diagonal;
 pub(super) use direct::{add, add_plain, lay_out};
 pub(super) use madd::run as run_madd;
 pub(super) use peak::{peak, peak_madd};

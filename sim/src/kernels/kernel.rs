@@ -1,5 +1,7 @@
 //! Which kernels there are, and what each can do.
 
+use std::ops::RangeInclusive;
+
 /// Columns of 16 outputs that one product may have.
 pub(crate) const MAX_COLUMNS: usize = 4;
 /// Outputs of a column; fewer when the block is smaller.
@@ -42,6 +44,26 @@ pub(crate) enum Format {
     Biased,
     /// Four inputs of each output side by side, for inputs as they are.
     Fours,
+    /// Of diagonal tiles the diagonals of four taps, whose weights of each output lie side by side; the kernel adds 128
+    /// to inputs.
+    Diagonal,
+    /// Of diagonal tiles the diagonals of two taps, widened to int16, whose weights of each output lie side by side.
+    DiagonalPairs,
+}
+
+impl Format {
+    /// Whether all beside the tiles' diagonals is zero, and left out.
+    pub(crate) const fn is_diagonal(self) -> bool {
+        matches!(self, Self::Diagonal | Self::DiagonalPairs)
+    }
+}
+
+/// How a planned product is multiplied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Way {
+    pub kernel: GemmKernel,
+    /// How its weights lie.
+    pub format: Format,
 }
 
 impl GemmKernel {
@@ -107,19 +129,38 @@ impl GemmKernel {
         }
     }
 
-    /// The kernel for a planned product of so many rows, each of so many inputs: of a few, tiles take longer to set up
+    /// The way for a planned product of so many rows, each of so many inputs: of a few, tiles take longer to set up
     /// than to multiply.
-    pub(crate) const fn of_product(self, rows: usize, inputs: usize) -> Self {
+    pub(crate) const fn of_product(self, rows: usize, inputs: usize) -> Way {
         let few = rows < LEAST_ROWS_OF_TILES || inputs < LEAST_INPUTS_OF_TILES;
-        if few && matches!(self, Self::Amx) {
+        let kernel = if few && matches!(self, Self::Amx) {
             Self::Avx512Vnni
         } else {
             self
+        };
+        let format = kernel.format();
+        Way { kernel, format }
+    }
+
+    /// The way for a planned product whose weight tiles, of [`COLUMN`] inputs, are diagonal.
+    pub(crate) fn of_diagonal_product(self) -> Way {
+        // Plans that are only listed are the same on every CPU that lacks the kernel.
+        #[cfg(target_arch = "x86_64")]
+        let permutes = is_x86_feature_detected!("avx512vbmi") || !self.supported();
+        #[cfg(not(target_arch = "x86_64"))]
+        let permutes = true;
+        let format = match self {
+            Self::Avx512Vnni | Self::Amx if permutes => Format::Diagonal,
+            _ => Format::DiagonalPairs,
+        };
+        Way {
+            kernel: self,
+            format,
         }
     }
 
     /// How a panel's weights lie.
-    pub(crate) const fn format(self) -> Format {
+    const fn format(self) -> Format {
         match self {
             Self::Scalar => Format::Plain,
             Self::Avx2 => Format::Wide,
@@ -150,21 +191,7 @@ impl GemmKernel {
         matches!(self, Self::Avx512Vnni | Self::Amx)
     }
 
-    /// Bytes of neighbouring taps that the kernel multiplies at once; `None` for one that takes taps one by one.
-    pub(crate) const fn bundle_bytes(self) -> Option<usize> {
-        if matches!(self, Self::Amx) {
-            Some(64)
-        } else {
-            None
-        }
-    }
-
-    /// Whether products may read copies of their inputs that have what the kernel adds.
-    pub(crate) const fn can_stage_inputs(self) -> bool {
-        matches!(self, Self::Avx512Vnni) && cfg!(target_arch = "x86_64")
-    }
-
-    /// Columns of one product.
+    /// Columns of one product whose tiles are any.
     pub(crate) const fn columns(self) -> usize {
         match self {
             Self::Scalar | Self::Neon | Self::Avx2 | Self::AvxVnni => 1,
@@ -173,7 +200,7 @@ impl GemmKernel {
     }
 
     /// Rows that are worked on together, for that many columns.
-    pub(crate) const fn rows(self, columns: usize) -> usize {
+    const fn rows(self, columns: usize) -> usize {
         match (self, columns) {
             (Self::Scalar, _) => 1,
             (Self::Avx2, _) => 3,
@@ -186,6 +213,54 @@ impl GemmKernel {
             (Self::Avx512Bw | Self::Avx512Vnni, _) => 6,
             // Two tiles.
             (Self::Amx, _) => 32,
+        }
+    }
+}
+
+impl Way {
+    /// How many taps of so many inputs may make a bundle, which is multiplied at once; `None` where taps are taken one by
+    /// one.
+    pub(crate) fn bundle_taps(self, block: usize) -> Option<RangeInclusive<usize>> {
+        match (self.kernel, self.format) {
+            (GemmKernel::Amx, Format::Fours) => Some(1..=64 / block),
+            // A line of weights is that of a bundle.
+            (_, Format::Diagonal) => Some(4..=4),
+            _ => None,
+        }
+    }
+
+    /// Whether products may read copies of their inputs that have what the kernel adds.
+    pub(crate) const fn can_stage_inputs(self) -> bool {
+        let stages = matches!(
+            (self.kernel, self.format),
+            (GemmKernel::Avx512Vnni, Format::Biased)
+        );
+        stages && cfg!(target_arch = "x86_64")
+    }
+
+    /// Whether products may read copies of their inputs that are packed as the kernel takes them.
+    pub(crate) const fn can_pack_inputs(self) -> bool {
+        matches!(self.kernel, GemmKernel::Amx) && matches!(self.format, Format::Fours)
+    }
+
+    /// Columns of one product.
+    pub(crate) const fn columns(self) -> usize {
+        if self.format.is_diagonal() {
+            1
+        } else {
+            self.kernel.columns()
+        }
+    }
+
+    /// Rows that are worked on together, for that many columns.
+    pub(crate) const fn rows(self, columns: usize) -> usize {
+        match (self.kernel, self.format) {
+            // What isn't written for a kernel is the scalar one's.
+            (GemmKernel::Scalar | GemmKernel::Neon, Format::DiagonalPairs) => 1,
+            (_, Format::Diagonal) => 8,
+            // Sums, weights and inputs fit 16 registers.
+            (_, Format::DiagonalPairs) => 5,
+            _ => self.kernel.rows(columns),
         }
     }
 }

@@ -27,39 +27,66 @@ mod tests;
 
 use direct::{Dots, Tiles};
 pub use kernel::GemmKernel;
-pub(crate) use kernel::{COLUMN, Format, MAX_COLUMNS};
+pub(crate) use kernel::{COLUMN, Format, MAX_COLUMNS, Way};
 use product::Stretch;
 pub(crate) use product::bundles::{Bundles, PADDING};
 use product::panel;
 pub(crate) use product::panel::{Column, Line, Panel};
+use product::staging::Staging;
 pub(crate) use product::steps::{Operand, Step, Steps};
 pub(crate) use product::{Bases, Inputs, Memory, Product, Row, Rows, Start};
 
-impl GemmKernel {
+/// Makes the copies that a product's kernel reads, if it reads any.
+///
+/// # Panics
+/// When an input lies outside the bytes: a fault of the caller.
+pub(crate) fn stage(inputs: &Inputs, from: &[u8], staging: &mut Staging) {
+    #[cfg(target_arch = "x86_64")]
+    if let Some(lines) = &inputs.lines {
+        lines.copy(from, staging);
+    } else if let Some(to) = inputs.room_for_rows(from, staging) {
+        avx512::pack(inputs, from, to);
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = (inputs, from, staging);
+}
+
+impl Way {
     /// Runs a product whose offsets this function checks.
     ///
     /// # Panics
     /// When an offset of the product lies outside its memory: a fault of the caller.
     pub(crate) fn run(self, product: &Product<'_>, memory: &mut Memory<'_>) {
         product.check(self, memory);
-        match self {
+        match (self.kernel, self.format) {
             #[cfg(target_arch = "x86_64")]
-            Self::Avx2 => avx2::run_madd(product, memory),
-            #[cfg(target_arch = "x86_64")]
-            Self::AvxVnni => avx2::run_vnni(product, memory),
-            #[cfg(target_arch = "x86_64")]
-            Self::Avx512Vnni => avx512::run(product, memory),
-            #[cfg(target_arch = "x86_64")]
-            Self::Avx512Bw => avx512::run_madd(product, memory),
-            #[cfg(target_arch = "x86_64")]
-            Self::Amx => avx512::run_amx(product, memory),
-            #[cfg(target_arch = "aarch64")]
-            Self::Neon => neon::run(product, memory),
+            (GemmKernel::Avx512Vnni | GemmKernel::Amx, Format::Diagonal) => {
+                avx512::run_diagonal(product, memory);
+            }
             // The scalar one, and those of other machines, which are never chosen.
+            (GemmKernel::Scalar, _) | (GemmKernel::Neon, Format::DiagonalPairs) => {
+                scalar::run(product, memory);
+            }
+            #[cfg(target_arch = "x86_64")]
+            (_, Format::DiagonalPairs) => avx2::run_diagonal(product, memory),
+            #[cfg(target_arch = "x86_64")]
+            (GemmKernel::Avx2, _) => avx2::run_madd(product, memory),
+            #[cfg(target_arch = "x86_64")]
+            (GemmKernel::AvxVnni, _) => avx2::run_vnni(product, memory),
+            #[cfg(target_arch = "x86_64")]
+            (GemmKernel::Avx512Vnni, _) => avx512::run(product, memory),
+            #[cfg(target_arch = "x86_64")]
+            (GemmKernel::Avx512Bw, _) => avx512::run_madd(product, memory),
+            #[cfg(target_arch = "x86_64")]
+            (GemmKernel::Amx, _) => avx512::run_amx(product, memory),
+            #[cfg(target_arch = "aarch64")]
+            (GemmKernel::Neon, _) => neon::run(product, memory),
             _ => scalar::run(product, memory),
         }
     }
+}
 
+impl GemmKernel {
     /// Adds the products of scratchpads.
     ///
     /// # Panics

@@ -2,7 +2,7 @@
 
 use vta_isa::{AluOp, for_alu_op};
 
-use super::{COLUMN, Memory, Operand, PADDING, Product, Row, Start, Step};
+use super::{COLUMN, Format, Memory, Operand, PADDING, Product, Row, Start, Step};
 
 /// Runs a product whose offsets are checked.
 pub(super) fn run(product: &Product<'_>, memory: &mut Memory<'_>) {
@@ -81,6 +81,9 @@ impl<'a> Sums<'a> {
 
     fn add_products(self, sums: &mut [i32], memory: &Memory<'_>) {
         let Self { product, .. } = self;
+        if product.panel.format() == Format::DiagonalPairs {
+            return self.add_diagonals(sums, memory);
+        }
         let (block, columns) = (product.block, product.panel.columns());
         let tap_lines = (block * sums.len()).div_ceil(64);
         let lines = product.panel.lines();
@@ -100,6 +103,25 @@ impl<'a> Sums<'a> {
                     .map(|(&x, &w)| i32::from(x as i8) * i32::from(w as i8))
                     .sum();
                 *sum = sum.wrapping_add(dot);
+            }
+        }
+    }
+
+    /// Of each tap one product for every sum.
+    fn add_diagonals(self, sums: &mut [i32], memory: &Memory<'_>) {
+        let taps = self.product.inputs.taps();
+        let offsets = &self.product.inputs.offsets[self.index * taps..][..taps];
+        for (line, offsets) in self.product.panel.lines().iter().zip(offsets.chunks(2)) {
+            for (at, &offset) in offsets.iter().enumerate() {
+                let inputs = match offset {
+                    PADDING => continue,
+                    offset => &memory.inp[offset as usize..][..COLUMN],
+                };
+                let weights = line.0.as_chunks::<4>().0;
+                for ((sum, &x), w) in sums.iter_mut().zip(inputs).zip(weights) {
+                    let w = i16::from_le_bytes([w[2 * at], w[2 * at + 1]]);
+                    *sum = sum.wrapping_add(i32::from(x as i8) * i32::from(w));
+                }
             }
         }
     }

@@ -5,7 +5,6 @@ use std::io::Write as _;
 use proptest::prelude::*;
 use vta_isa::AluOp;
 
-use super::product::staging::Staging;
 use super::*;
 
 /// A product as numbers, from which each kernel's tables and panels are made.
@@ -21,7 +20,22 @@ struct Case {
     padding: u32,
     start: Start,
     store: bool,
+    /// Whether weights beside the diagonals of tiles of 16 are zero.
+    diagonal: bool,
     seed: u64,
+}
+
+impl Case {
+    /// How a kernel may multiply it.
+    fn ways(&self, kernel: GemmKernel) -> Vec<Way> {
+        let mut ways = vec![kernel.of_product(usize::MAX, usize::MAX)];
+        if self.diagonal && self.taps > 0 {
+            let way = kernel.of_diagonal_product();
+            let format = Format::DiagonalPairs;
+            ways.extend([way, Way { format, ..way }]);
+        }
+        ways
+    }
 }
 
 fn case() -> impl Strategy<Value = Case> {
@@ -32,9 +46,10 @@ fn case() -> impl Strategy<Value = Case> {
         0usize..50,
     );
     let start = prop_oneof![Just(Start::Zero), Just(Start::Acc), Just(Start::Residual)];
-    let more = (1usize..6, 1u32..9, start, any::<bool>(), any::<u64>());
+    let more = (1usize..6, 1u32..9, start, any::<[bool; 2]>(), any::<u64>());
     (sizes, more).prop_map(
-        |((block, columns, rows, taps), (run, padding, start, store, seed))| Case {
+        |((block, columns, rows, taps), (run, padding, start, [store, diagonal], seed))| Case {
+            diagonal: diagonal && block == COLUMN,
             block,
             columns,
             rows,
@@ -96,10 +111,16 @@ impl Data {
             }
         }
         let sums = rows * case.columns * COLUMN;
+        let mut tile = || {
+            let mut tile = numbers.bytes(block * block);
+            let beside = |i: &usize| case.diagonal && !i.is_multiple_of(block + 1);
+            (0..tile.len()).filter(beside).for_each(|i| tile[i] = 0);
+            tile
+        };
         Self {
             offsets,
             weights: (0..case.columns)
-                .map(|_| (0..taps).map(|_| numbers.bytes(block * block)).collect())
+                .map(|_| (0..taps).map(|_| tile()).collect())
                 .collect(),
             inp: numbers.bytes(taps.div_ceil(case.run) * run_bytes + block),
             residual: numbers.bytes(sums),
@@ -142,14 +163,11 @@ impl Data {
         }
     }
 
-    fn found(&self, case: &Case, kernel: GemmKernel) -> (Vec<i32>, Vec<u8>) {
+    fn found(&self, case: &Case, way: Way) -> (Vec<i32>, Vec<u8>) {
         let mut acc = self.acc.clone();
         let mut out = vec![0; acc.len()];
         let zeros = vec![0; case.block];
-        for columns in (0..case.columns)
-            .collect::<Vec<_>>()
-            .chunks(kernel.columns())
-        {
+        for columns in (0..case.columns).collect::<Vec<_>>().chunks(way.columns()) {
             let mut memory = Memory {
                 inp: &self.inp,
                 zeros: &zeros,
@@ -157,17 +175,16 @@ impl Data {
                 out: &mut out,
                 residual: &self.residual,
             };
-            self.run(case, kernel, columns, &mut memory);
+            self.run(case, way, columns, &mut memory);
         }
         (acc, out)
     }
 
     /// Runs the product of some columns.
-    fn run(&self, case: &Case, kernel: GemmKernel, columns: &[usize], memory: &mut Memory<'_>) {
+    fn run(&self, case: &Case, way: Way, columns: &[usize], memory: &mut Memory<'_>) {
         let Case { block, rows, .. } = *case;
-        let most = kernel.bundle_bytes().map(|bytes| bytes / block);
-        let bundles = most.map(|most| Bundles {
-            taps: 1 + case.seed as usize % most,
+        let bundles = way.bundle_taps(block).map(|fit| Bundles {
+            taps: fit.start() + case.seed as usize % fit.clone().count(),
             tap_bytes: block,
         });
         let of_bundle = bundles.map_or(1, |bundles| bundles.taps);
@@ -185,14 +202,14 @@ impl Data {
             }
         };
         let parts: Vec<Column<'_>> = columns.iter().map(column).collect();
-        let panel = Panel::new(&parts, kernel.format(), block);
-        let inputs = Inputs::new(&offsets, rows, kernel.rows(columns.len()), bundles);
+        let panel = Panel::new(&parts, way.format, block);
+        let inputs = Inputs::new(&offsets, rows, way.rows(columns.len()), bundles);
         let inputs = match case.seed % 4 {
             0 => inputs,
-            _ => inputs.staged_for(kernel, block),
+            _ => inputs.staged_for(way, block).packed_for(way, case.run),
         };
         let mut staging = Staging::default();
-        inputs.stage(memory.inp, &mut staging);
+        stage(&inputs, memory.inp, &mut staging);
         let mut memory = Memory {
             inp: inputs.memory(memory.inp, &staging),
             zeros: memory.zeros,
@@ -233,7 +250,7 @@ impl Data {
             store: case.store,
             ahead: &[],
         };
-        kernel.run(&product, &mut memory);
+        way.run(&product, &mut memory);
     }
 }
 
@@ -250,8 +267,9 @@ proptest! {
     fn every_kernel_is_the_definition(case in case()) {
         let data = Data::of(&case);
         let expected = data.expected(&case);
-        for kernel in GemmKernel::ALL.into_iter().filter(|kernel| kernel.supported()) {
-            prop_assert!(data.found(&case, kernel) == expected, "{:?} differs", kernel);
+        let kernels = GemmKernel::ALL.into_iter().filter(|kernel| kernel.supported());
+        for way in kernels.flat_map(|kernel| case.ways(kernel)) {
+            prop_assert!(data.found(&case, way) == expected, "{:?} differs", way);
         }
     }
 }

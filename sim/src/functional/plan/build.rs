@@ -325,12 +325,12 @@ impl Builder<'_> {
             let scaled = Scaled {
                 terms,
                 read,
-                plain: parts,
+                plain: matmul::join_groups(parts),
             };
             self.push(Kind::Scaled(Box::new(scaled)), writes.clone(), writes);
             return Ok(());
         }
-        for (matmul, writes) in parts {
+        for (matmul, writes) in matmul::join_groups(parts) {
             self.push(Kind::Matmul(Box::new(matmul)), writes.clone(), writes);
         }
         Ok(())

@@ -9,6 +9,7 @@ use vta_isa::resolve::{Interval, TileSet};
 
 use super::super::run::ops::{LoadOp, StoreOp};
 use super::origin::Origin;
+use crate::kernels::PADDING;
 
 /// One operation of the trace with what it touches.
 pub(crate) struct Draft {
@@ -129,8 +130,21 @@ pub(crate) struct Matmul {
 pub(crate) struct GroupDraft {
     /// First accumulator tile.
     pub dst: u16,
+    /// Bytes from the product's inputs to the group's: 0 for all but convolutions in groups.
+    pub shift: u32,
     /// Weights of each tap.
     pub weights: Vec<Weight>,
+}
+
+impl GroupDraft {
+    /// Where the group's inputs lie, from the product's.
+    pub fn inputs<'a>(&self, inputs: &'a [u32]) -> impl Iterator<Item = u32> + use<'a> {
+        let shift = self.shift;
+        inputs.iter().map(move |&start| match start {
+            PADDING => PADDING,
+            start => start + shift,
+        })
+    }
 }
 
 /// What sums start from.
@@ -170,6 +184,12 @@ impl Matmul {
         size_of_val(&self.inputs[..])
             + size_of_val(&self.positions[..])
             + self.groups.iter().map(weights).sum::<usize>()
+    }
+
+    /// Whether the groups of two products, of which there are as many, read inputs that are as far apart.
+    pub fn same_shifts(&self, other: &Self) -> bool {
+        let mut groups = self.groups.iter().zip(&other.groups);
+        self.groups.len() == other.groups.len() && groups.all(|(a, b)| a.shift == b.shift)
     }
 
     /// Whether there is no tap at all: only what steps and stores do.

@@ -13,6 +13,12 @@ use super::draft::{Matmul, OperandDraft, Terms, Vector, Weight};
 use crate::kernels::PADDING;
 use crate::kernels::direct::add_tile;
 
+/// Whether a weight tile, of `block` inputs and outputs, has nothing beside its diagonal.
+pub(super) fn is_diagonal(tile: &[u8], block: usize) -> bool {
+    let mut pieces = tile.chunks(block + 1);
+    pieces.all(|piece| piece[1..].iter().all(|&w| w == 0))
+}
+
 /// Reads tiles of weights and inputs in DRAM.
 #[derive(Clone, Copy)]
 pub(crate) struct TileReader<'a> {
@@ -33,17 +39,20 @@ impl<'a> TileReader<'a> {
 
     /// The diagonal of a weight tile that has nothing beside it.
     fn diagonal(&self, weight: &Weight) -> Option<Vector> {
+        let (block, tile) = (self.config.block(), self.weights(weight)?);
+        let diagonal = tile.iter().step_by(block + 1).map(|&w| i32::from(w as i8));
+        is_diagonal(tile, block).then(|| diagonal.collect())
+    }
+
+    /// Whether a product has taps, all of diagonal weights.
+    pub fn is_diagonal(&self, matmul: &Matmul) -> bool {
         let block = self.config.block();
-        let rows = self.weights(weight)?.chunks_exact(block);
-        let mut diagonal = Vec::with_capacity(block);
-        for (output, row) in rows.enumerate() {
-            let beside = |(input, &w): (usize, &u8)| input != output && w != 0;
-            if row.iter().enumerate().any(beside) {
-                return None;
-            }
-            diagonal.push(i32::from(row[output] as i8));
-        }
-        Some(diagonal.into())
+        let diagonal = |weight| {
+            self.weights(weight)
+                .is_some_and(|tile| is_diagonal(tile, block))
+        };
+        let mut weights = matmul.groups.iter().flat_map(|group| &group.weights);
+        !matmul.has_no_taps() && weights.all(diagonal)
     }
 
     /// The products of one GEMM as scaled inputs, if that is all they are: what each tile gets,
@@ -67,8 +76,8 @@ impl<'a> TileReader<'a> {
                     Entry::Occupied(found) => found.into_mut(),
                     Entry::Vacant(new) => new.insert(self.diagonal(weight)?),
                 };
-                let starts = matmul.tiles_of(group).zip(&matmul.inputs);
-                terms.extend(starts.map(|(tile, &start)| (tile, (start, factors.clone()))));
+                let starts = matmul.tiles_of(group).zip(group.inputs(&matmul.inputs));
+                terms.extend(starts.map(|(tile, start)| (tile, (start, factors.clone()))));
             }
         }
         Some((terms, read?))
@@ -82,7 +91,7 @@ impl<'a> TileReader<'a> {
         let positions = matmul.positions.len();
         let (lanes, block) = (self.config.lanes(), self.config.block());
         let region = matmul.read?.region;
-        if positions < 2 {
+        if positions < 2 || matmul.groups.iter().any(|group| group.shift > 0) {
             return None;
         }
         let mut spans = Vec::new();

@@ -8,10 +8,11 @@ use std::ops::Range;
 
 use rustc_hash::FxHashMap;
 use vta_isa::Uop;
-use vta_isa::resolve::{AffineTiles, MAX_TILES, TileSet};
+use vta_isa::resolve::{AffineTiles, Interval, MAX_TILES, TileSet};
 
 use super::draft::{GroupDraft, Matmul, Weight};
 use super::unplanned::Unplanned;
+use crate::kernels::PADDING;
 
 /// Steps that are sorted one by one; longer instructions of no known form aren't planned.
 const MOST_SORTED_STEPS: u64 = 1 << 16;
@@ -34,6 +35,42 @@ pub(crate) fn recognise(
         return Err(Unplanned::Pattern);
     }
     Ok(sorted_form(dst, operands, weights))
+}
+
+/// Joins neighbouring products of a GEMM whose inputs are the same but for a distance: those of a convolution in groups.
+pub(crate) fn join_groups(parts: Vec<(Matmul, TileSet)>) -> Vec<(Matmul, TileSet)> {
+    let mut joined: Vec<(Matmul, TileSet)> = Vec::with_capacity(parts.len());
+    for (mut part, tiles) in parts {
+        if let Some((first, all)) = joined.last_mut()
+            && let Some(shift) = shift(first, &part)
+        {
+            part.groups
+                .iter_mut()
+                .for_each(|group| group.shift += shift);
+            first.groups.append(&mut part.groups);
+            first.read = first.read.zip(part.read).map(|(a, b)| a.hull(&b));
+            all.add(&tiles);
+        } else {
+            joined.push((part, tiles));
+        }
+    }
+    joined
+}
+
+/// Bytes from each input of a product to the other's, if all are as far apart and nothing else differs but groups.
+fn shift(first: &Matmul, next: &Matmul) -> Option<u32> {
+    let region = |matmul: &Matmul| matmul.read.map(|span| span.region);
+    let same = first.positions == next.positions
+        && first.inputs.len() == next.inputs.len()
+        && region(first) == region(next);
+    let mut pairs = first.inputs.iter().zip(&next.inputs);
+    let (&a, &b) = pairs.clone().find(|(a, _)| **a != PADDING)?;
+    let shift = b.checked_sub(a).filter(|_| same && b != PADDING)?;
+    let moved = |(&a, &b): (&u32, &u32)| match a {
+        PADDING => b == PADDING,
+        a => a.checked_add(shift) == Some(b),
+    };
+    pairs.all(moved).then_some(shift)
 }
 
 /// Trips of both loops.
@@ -64,6 +101,7 @@ fn affine_form(
     }
     let group = |uops: &[Uop]| GroupDraft {
         dst: uops[0].dst,
+        shift: 0,
         weights: uops.iter().map(|u| weights[usize::from(u.wgt)]).collect(),
     };
     let groups = by_dst().map(group).collect();
@@ -132,7 +170,12 @@ fn sorted_form(
         let dst = positions.first().map_or(0, |p| p.0);
         positions.iter_mut().for_each(|p| p.0 -= dst);
         let (taps, weights): (Vec<u16>, _) = form.iter().copied().unzip();
-        let groups = vec![GroupDraft { dst, weights }];
+        let shift = 0;
+        let groups = vec![GroupDraft {
+            dst,
+            shift,
+            weights,
+        }];
         (product(groups, &positions, &taps), tiles)
     };
     forms.into_iter().map(of_form).collect()

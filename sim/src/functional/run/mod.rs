@@ -19,7 +19,7 @@ use self::shape::Shape;
 use super::plan::Plan;
 use super::threads::unit::Piece;
 use crate::kernels::lanes::{self, TileOp};
-use crate::kernels::{Inputs, Memory, Product};
+use crate::kernels::{self, Memory, Product};
 
 /// Runs every operation; the wall time of each mark.
 pub(crate) fn run(plan: &Plan, pads: &mut Scratchpads, memory: &mut DeviceMemory) -> Vec<Duration> {
@@ -107,14 +107,16 @@ fn product(op: &ProductOp, pads: &mut Scratchpads, memory: &mut DeviceMemory) {
     let (others, out) = memory.split(op.out);
     let residual = op.residual.as_ref().map_or(&[][..], |r| others.span(r));
     let read = op.read.as_ref().map_or(&pads.inp[..], |r| others.span(r));
-    let mut before: Option<&Arc<Inputs>> = None;
+    let mut before: Option<&Columns> = None;
     for group in &op.groups {
         let inputs = &group.inputs;
+        let read = &read[group.shift as usize..];
         // Neighbouring groups mostly have the same inputs, which are copied once.
-        if !before.is_some_and(|before| Arc::ptr_eq(before, inputs)) {
-            inputs.stage(read, &mut pads.staging);
+        let same = |b: &Columns| Arc::ptr_eq(&b.inputs, inputs) && b.shift == group.shift;
+        if !before.is_some_and(same) {
+            kernels::stage(inputs, read, &mut pads.staging);
         }
-        before = Some(inputs);
+        before = Some(group);
         let mut memory = Memory {
             inp: inputs.memory(read, &pads.staging),
             zeros: &pads.zeros,
@@ -122,7 +124,7 @@ fn product(op: &ProductOp, pads: &mut Scratchpads, memory: &mut DeviceMemory) {
             out: &mut *out,
             residual,
         };
-        op.kernel.run(&whole(op, group, pads.block), &mut memory);
+        op.way.run(&whole(op, group, pads.block), &mut memory);
     }
 }
 

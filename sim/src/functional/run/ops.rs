@@ -8,7 +8,7 @@ use vta_isa::{Load, MemType, Store, resolve};
 
 use super::shape::Shape;
 use crate::kernels::lanes::{Gather, TileRun};
-use crate::kernels::{Bases, COLUMN, GemmKernel, Inputs, Panel, Rows, Start, Step, Steps};
+use crate::kernels::{Bases, COLUMN, Inputs, Panel, Rows, Start, Step, Steps, Way};
 
 /// One thing to do.
 pub(crate) enum Op {
@@ -122,7 +122,7 @@ impl StoreOp {
 
 /// A blocked matrix product with everything fused into it.
 pub(crate) struct ProductOp {
-    pub kernel: GemmKernel,
+    pub way: Way,
     pub rows: Arc<Rows>,
     /// The bytes that inputs are read from; the scratchpad if there are none.
     pub read: Option<Span>,
@@ -138,6 +138,8 @@ pub(crate) struct ProductOp {
 /// Columns that a kernel works on together.
 pub(crate) struct Columns {
     pub inputs: Arc<Inputs>,
+    /// Bytes from where the product's inputs lie to those of these columns.
+    pub shift: u32,
     pub panel: Arc<Panel>,
     /// The next other panel that the plan reads.
     pub ahead: Option<Arc<Panel>>,

@@ -94,8 +94,13 @@ impl Dims {
         // Beside the taps a row costs about as much as one of them.
         let taps = group.inputs.taps() + 1;
         let columns = group.bases.list().len();
-        let macs = op.rows.list().len() * taps * columns * self.width * self.block;
-        100 + macs as u64 / macs_per_ns(op.kernel)
+        let inputs = if op.way.format.is_diagonal() {
+            DIAGONAL_INPUTS
+        } else {
+            self.block
+        };
+        let macs = op.rows.list().len() * taps * columns * self.width * inputs;
+        100 + macs as u64 / macs_per_ns(op.way.kernel)
     }
 
     /// Cells that a load overwrites; none of memories that plans don't load.
@@ -113,6 +118,9 @@ impl Dims {
         }
     }
 }
+
+/// What a row takes of a tap of diagonal weights, in inputs of others.
+const DIAGONAL_INPUTS: usize = 4;
 
 /// The multiply-adds that a kernel does in a nanosecond, about.
 fn macs_per_ns(kernel: GemmKernel) -> u64 {

@@ -12,9 +12,9 @@ use super::super::run::{self, Laps};
 use super::pool::Threads;
 use super::schedule::Schedule;
 use super::unit::{Copied, Piece, Work};
-use crate::kernels::Memory;
 use crate::kernels::lanes;
 use crate::kernels::shared::{Grant, Hand, Shared};
+use crate::kernels::{self, Memory};
 
 /// The threads of one executor, and what each has of its own. They sleep between runs and end
 /// with the crew.
@@ -154,8 +154,12 @@ impl Worker {
         };
         let pads = &mut self.pads;
         let product = run::piece_of(op, piece, pads.block);
-        let read = piece.read.map_or(&pads.inp[..], |span| grant.read(span));
-        piece.inputs.stage(read, &mut pads.staging);
+        let shift = op.groups[piece.group].shift as usize;
+        let read = match piece.read {
+            Some(span) => grant.read(span),
+            None => &pads.inp[shift..],
+        };
+        kernels::stage(&piece.inputs, read, &mut pads.staging);
         let mut memory = Memory {
             inp: piece.inputs.memory(read, &pads.staging),
             zeros: &pads.zeros,
@@ -163,7 +167,7 @@ impl Worker {
             out: &mut self.stage,
             residual: piece.residual.map_or(&[], |span| grant.read(span)),
         };
-        op.kernel.run(&product, &mut memory);
+        op.way.run(&product, &mut memory);
         for copy in &piece.copies {
             let staged = &self.stage[copy.from..copy.from + copy.to.len];
             grant.write(copy.to).copy_from_slice(staged);

@@ -10,9 +10,7 @@ use vta_isa::resolve::disjoint;
 use super::super::run::ops::{Columns, ProductOp};
 use super::cells::Dims;
 use super::unit::{Copied, Piece, Unit, Work};
-use crate::kernels::{
-    Bases, GemmKernel, Inputs, MAX_COLUMNS, Operand, PADDING, Row, Rows, Start, Steps,
-};
+use crate::kernels::{Bases, Inputs, MAX_COLUMNS, Operand, PADDING, Row, Rows, Start, Steps, Way};
 
 /// Makes pieces; what they share is kept once.
 pub(crate) struct Parts {
@@ -51,8 +49,8 @@ impl Parts {
             (Some(part), Some(whole)) => (part.start - whole.start) as u32,
             _ => 0,
         };
-        let base = offset(read, op.read);
-        let inputs = self.part((op.kernel, &group.inputs), &blocks, base);
+        let base = offset(read, op.read).saturating_sub(group.shift);
+        let inputs = self.part((op.way, &group.inputs), &blocks, base);
         let sums = sums(rows, bases, dims);
         let mut reads = cells;
         if op.start == Start::Acc {
@@ -97,16 +95,16 @@ impl Parts {
         group: &Columns,
         blocks: &Range<usize>,
     ) -> (Option<Span>, Vec<Range<usize>>) {
-        let dims = self.dims;
+        let (dims, shift) = (self.dims, group.shift as usize);
         let inside = || group.inputs.offsets_of(blocks).filter(|&o| o != PADDING);
         let Some(whole) = op.read else {
-            let cell = |offset: u32| dims.acc_cells + offset as usize / dims.block;
+            let cell = |offset: u32| dims.acc_cells + (offset as usize + shift) / dims.block;
             return (None, inside().map(|o| cell(o)..cell(o) + 1).collect());
         };
         let least = inside().min().map_or(0, |o| o as usize);
         let end = inside().max().map_or(0, |o| o as usize + dims.block);
         let span = Span {
-            start: whole.start + least,
+            start: whole.start + shift + least,
             len: end - least,
             ..whole
         };
@@ -115,18 +113,18 @@ impl Parts {
 
     fn part(
         &mut self,
-        (kernel, inputs): (GemmKernel, &Arc<Inputs>),
+        (way, inputs): (Way, &Arc<Inputs>),
         blocks: &Range<usize>,
         base: u32,
     ) -> Arc<Inputs> {
-        if *blocks == (0..inputs.blocks()) {
-            debug_assert_eq!(base, 0, "all inputs are counted from the first byte");
+        // Mostly they are counted from the first byte.
+        if *blocks == (0..inputs.blocks()) && base == 0 {
             return Arc::clone(inputs);
         }
         let key = (Arc::as_ptr(inputs), blocks.clone(), base);
         let (dims, made) = (self.dims, self.inputs.entry(key));
         let part = || match (inputs.part(blocks, base), dims.staged_inputs) {
-            (part, true) => Arc::new(part.staged_for(kernel, dims.block)),
+            (part, true) => Arc::new(part.staged_for(way, dims.block)),
             (part, false) => Arc::new(part),
         };
         Arc::clone(made.or_insert_with(part))

@@ -14,7 +14,8 @@ use super::sums::{Here, apply_steps, at, load, widen};
 use crate::kernels::pointers::Pointers;
 use crate::kernels::product::bundles::Joined;
 use crate::kernels::product::panel::PAIR;
-use crate::kernels::{Line, MAX_COLUMNS, Memory, PADDING, Product, Row, Start, Stretch};
+use crate::kernels::product::steps::UNBOUNDED;
+use crate::kernels::{Inputs, Line, MAX_COLUMNS, Memory, PADDING, Product, Row, Start, Stretch};
 
 mod permission;
 mod tiles;
@@ -55,15 +56,21 @@ pub(in crate::kernels) fn run(product: &Product<'_>, memory: &mut Memory<'_>) {
             sums: addr_of_mut!((*buffers).sums).cast(),
         }
     };
+    let mut before = 0;
     for stretch in product.inputs.stretches {
+        // Where the rows of each bundle of the stretch are, if they are packed.
+        let bytes = before * product.inputs.bundle_count() * ROWS * 64;
+        let packed = product.inputs.are_packed();
+        let packed = packed.then(|| pointers.inp.wrapping_add(bytes));
+        before += stretch.blocks;
         // SAFETY: `GemmKernel::run` has checked every offset of the product against its memory
         // and the panel's length; kernels are only chosen where `GemmKernel::supported` is true.
         unsafe {
             match product.panel.columns() {
-                1 => run_stretch::<1>(product, stretch, &pointers, room),
-                2 => run_stretch::<2>(product, stretch, &pointers, room),
-                3 => run_stretch::<3>(product, stretch, &pointers, room),
-                4 => run_stretch::<4>(product, stretch, &pointers, room),
+                1 => run_stretch::<1>(product, stretch, &pointers, (room, packed)),
+                2 => run_stretch::<2>(product, stretch, &pointers, (room, packed)),
+                3 => run_stretch::<3>(product, stretch, &pointers, (room, packed)),
+                4 => run_stretch::<4>(product, stretch, &pointers, (room, packed)),
                 columns => unreachable!("{columns} columns"),
             }
         }
@@ -74,13 +81,14 @@ pub(in crate::kernels) fn run(product: &Product<'_>, memory: &mut Memory<'_>) {
 ///
 /// # Safety
 /// The CPU has the features. The stretch is of the product's rows, at most [`ROWS`] in each block; the panel has
-/// M columns, and the product's offsets lie inside the memory that the pointers name. The room is that of [`Buffers`].
+/// M columns, and the product's offsets lie inside the memory that the pointers name. The room is that of [`Buffers`];
+/// packed rows are those of the stretch, if there are any.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
 unsafe fn run_stretch<const M: usize>(
     product: &Product<'_>,
     stretch: Stretch,
     pointers: &Pointers,
-    room: Room,
+    (room, packed): (Room, Option<*const u8>),
 ) {
     let (bundles, bytes) = (product.inputs.bundle_count(), product.inputs.bundle_bytes());
     if stretch.blocks == 0 {
@@ -91,7 +99,12 @@ unsafe fn run_stretch<const M: usize>(
         // SAFETY: at most 32 rows of at most 64 bytes, a multiple of 16: two tiles of sums, inputs and weights.
         unsafe { config.load() };
     }
-    let chunks = bundles.div_ceil(CHUNK);
+    // What is packed already needn't stay in the first cache.
+    let chunks = if packed.is_some() {
+        bundles.min(1)
+    } else {
+        bundles.div_ceil(CHUNK)
+    };
     let (panel, fours) = (product.panel.lines().as_ptr(), bytes / 4);
     for index in 0..stretch.blocks {
         let first = stretch.first + index * stretch.rows;
@@ -103,13 +116,19 @@ unsafe fn run_stretch<const M: usize>(
                 rows: stretch.rows,
                 bundles: [from, to],
             };
-            // SAFETY: the caller's promise; at most CHUNK bundles of the product's, of at most ROWS rows.
-            unsafe { pack.run(product, pointers, room.packed) };
+            let inputs = if let Some(packed) = packed {
+                packed.wrapping_add(index * bundles * ROWS * 64)
+            } else {
+                let from = [pointers.inp, pointers.zeros];
+                // SAFETY: the caller's promise; at most CHUNK bundles of the product's, of at most ROWS rows.
+                unsafe { pack.run(product.inputs, from, room.packed) };
+                room.packed.cast_const()
+            };
             for column in (0..M).step_by(PAIR) {
                 let width = PAIR.min(M - column);
                 let lines = (bundles * column + from * width) * fours;
                 let block = Block {
-                    inputs: room.packed,
+                    inputs,
                     // SAFETY: a column has a line for every four bytes of each bundle, and a pair of columns all of them
                     // before the next pair.
                     weights: unsafe { panel.add(lines) }.cast(),
@@ -141,6 +160,26 @@ unsafe fn run_stretch<const M: usize>(
     }
 }
 
+/// Packs all rows of inputs that lie inside some bytes.
+///
+/// # Panics
+/// When there is no room for them, or a block has more rows than two tiles: a fault of the caller.
+pub(in crate::kernels) fn pack(inputs: &Inputs, from: &[u8], to: &mut [u8]) {
+    let (zeros, bundles) = ([0; 64], inputs.bundle_count());
+    let ranges = inputs.stretches.into_iter().flat_map(Stretch::ranges);
+    for (rows, to) in ranges.zip(to.chunks_exact_mut(bundles * ROWS * 64)) {
+        assert!(rows.len() <= ROWS);
+        let pack = Pack {
+            first_row: rows.start,
+            rows: rows.len(),
+            bundles: [0, bundles],
+        };
+        // SAFETY: `Inputs::stage` has seen to it that all inputs lie inside; there is room for all bundles; kernels are only
+        // chosen where `GemmKernel::supported` is true.
+        unsafe { pack.run(inputs, [from.as_ptr(), zeros.as_ptr()], to.as_mut_ptr()) };
+    }
+}
+
 /// Some bundles of a block's rows.
 #[derive(Clone, Copy)]
 struct Pack {
@@ -151,18 +190,18 @@ struct Pack {
 }
 
 impl Pack {
-    /// Packs rows: 64 bytes for each, [`ROWS`] of them for each bundle.
+    /// Packs rows: 64 bytes for each, [`ROWS`] of them for each bundle. They are read from the inputs and from zeros.
     ///
     /// # Safety
     /// As for [`run_stretch`], of whose blocks this is one; there is room for that many bundles.
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-    unsafe fn run(self, product: &Product<'_>, pointers: &Pointers, to: *mut u8) {
+    unsafe fn run(self, inputs: &Inputs, from: [*const u8; 2], to: *mut u8) {
         // SAFETY: the caller's promise. Blocks of 64 are always joined, since a bundle is one tap.
         unsafe {
-            match (product.inputs.joined(), product.block) {
-                (Some(joined), _) => self.joined(joined, product, pointers, to),
-                (None, 32) => self.gathered::<2>(product, pointers, to),
-                (None, _) => self.gathered::<1>(product, pointers, to),
+            match (inputs.joined(), inputs.tap_bytes()) {
+                (Some(joined), _) => self.joined(joined, inputs, from[0], to),
+                (None, 32) => self.gathered::<2>(inputs, from, to),
+                (None, _) => self.gathered::<1>(inputs, from, to),
             }
         }
     }
@@ -173,22 +212,16 @@ impl Pack {
     /// As for [`Self::run`]; `joined` are those of the product.
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
     #[inline]
-    unsafe fn joined(
-        self,
-        joined: &[Joined],
-        product: &Product<'_>,
-        pointers: &Pointers,
-        to: *mut u8,
-    ) {
+    unsafe fn joined(self, joined: &[Joined], inputs: &Inputs, inp: *const u8, to: *mut u8) {
         let [from, end] = self.bundles;
-        let first = self.first_row * product.inputs.bundle_count() + from * self.rows;
+        let first = self.first_row * inputs.bundle_count() + from * self.rows;
         let rows = &joined[first..first + (end - from) * self.rows];
         for (bundle, rows) in rows.chunks_exact(self.rows).enumerate() {
             let to = to.wrapping_add(bundle * ROWS * 64);
             for (n, row) in rows.iter().enumerate() {
                 // SAFETY: what the mask names is inside the inputs, and nothing else is read.
                 unsafe {
-                    let from = pointers.inp.wrapping_offset(row.start()).cast();
+                    let from = inp.wrapping_offset(row.start()).cast();
                     let line = _mm512_maskz_loadu_epi32(row.mask(), from);
                     _mm512_store_si512(to.add(64 * n).cast(), line);
                 }
@@ -204,22 +237,22 @@ impl Pack {
     #[inline]
     unsafe fn gathered<const VECTORS: usize>(
         self,
-        product: &Product<'_>,
-        pointers: &Pointers,
+        inputs: &Inputs,
+        [inp, zeros]: [*const u8; 2],
         to: *mut u8,
     ) {
         let [from, end] = self.bundles;
-        let taps = product.inputs.taps();
-        let of_bundle = taps / product.inputs.bundle_count();
-        let offsets = &product.inputs.offsets[self.first_row * taps..][..self.rows * taps];
+        let taps = inputs.taps();
+        let of_bundle = taps / inputs.bundle_count();
+        let offsets = &inputs.offsets[self.first_row * taps..][..self.rows * taps];
         let offsets = &offsets[from * of_bundle * self.rows..end * of_bundle * self.rows];
         for (tap, offsets) in offsets.chunks_exact(self.rows).enumerate() {
             let (bundle, place) = (tap / of_bundle, tap % of_bundle);
             let to = to.wrapping_add(bundle * ROWS * 64 + place * 16 * VECTORS);
             for (n, &offset) in offsets.iter().enumerate() {
                 let from = match offset {
-                    PADDING => pointers.zeros,
-                    offset => pointers.inp.wrapping_add(offset as usize),
+                    PADDING => zeros,
+                    offset => inp.wrapping_add(offset as usize),
                 };
                 for vector in 0..VECTORS {
                     // SAFETY: an input, or the zeros, has a block's bytes; a bundle's taps have at most 64.

@@ -19,6 +19,23 @@ pub(super) struct Here<'a, const N: usize> {
     pub pointers: &'a Pointers,
 }
 
+/// Does something with each row `n` and column `m` of the sums, of which there are 24 at most.
+/// There is no loop, since sums that a loop which isn't unrolled early indexes would leave their
+/// registers.
+macro_rules! each_sum {
+    (($n:ident, $m:ident) $body:block) => {
+        each_sum!(
+            ($n, $m) $body 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23
+        )
+    };
+    (($n:ident, $m:ident) $body:block $($number:literal)*) => {$(
+        if const { $number < M * N } {
+            let ($n, $m) = const { at::<M, N>($number) };
+            $body
+        }
+    )*};
+}
+
 /// Applies an operation to all sums, whatever its operand is.
 macro_rules! each {
     ($operand:ident, $here:ident, $sums:ident, $f:ident) => {
@@ -32,46 +49,37 @@ macro_rules! each {
 }
 
 macro_rules! add_scaled {
-    ($factors:ident, $here:ident, $sums:ident) => {
-        for (m, factors) in $factors.iter().enumerate().take(M) {
-            let factors = load(factors.as_ptr(), 0);
-            for (sums, row) in $sums.iter_mut().zip($here.rows) {
-                let at = ($here.product.bases.columns[m].residual + row.residual) as usize;
-                let bytes = widen($here.pointers.residual.add(at));
-                sums[m] = _mm512_add_epi32(sums[m], _mm512_mullo_epi32(bytes, factors));
-            }
-        }
-    };
+    ($factors:ident, $here:ident, $sums:ident) => {{
+        let factors: [__m512i; M] = std::array::from_fn(|m| load($factors[m].as_ptr(), 0));
+        each_sum!((n, m) {
+            let at = $here.product.bases.columns[m].residual + $here.rows[n].residual;
+            let bytes = widen($here.pointers.residual.add(at as usize));
+            $sums[n][m] = _mm512_add_epi32($sums[n][m], _mm512_mullo_epi32(bytes, factors[m]));
+        });
+    }};
 }
 
 macro_rules! each_imm {
     ($imm:ident, $sums:ident, $f:ident) => {{
         let y = _mm512_set1_epi32(*$imm);
-        for sum in $sums.as_flattened_mut() {
-            *sum = $f(*sum, y);
-        }
+        each_sum!((n, m) { $sums[n][m] = $f($sums[n][m], y); });
     }};
 }
 
 macro_rules! each_lane {
-    ($lanes:ident, $sums:ident, $f:ident) => {
-        for (m, lanes) in $lanes.iter().enumerate().take(M) {
-            let y = load(lanes.as_ptr(), 0);
-            for sums in &mut $sums {
-                sums[m] = $f(sums[m], y);
-            }
-        }
-    };
+    ($lanes:ident, $sums:ident, $f:ident) => {{
+        let y: [__m512i; M] = std::array::from_fn(|m| load($lanes[m].as_ptr(), 0));
+        each_sum!((n, m) { $sums[n][m] = $f($sums[n][m], y[m]); });
+    }};
 }
 
 macro_rules! each_tile {
-    ($tiles:ident, $here:ident, $sums:ident, $f:ident) => {
-        for (sums, row) in $sums.iter_mut().zip($here.rows) {
-            for (m, sum) in sums.iter_mut().enumerate() {
-                *sum = $f(*sum, load($here.pointers.acc, $tiles[m] + row.lane));
-            }
-        }
-    };
+    ($tiles:ident, $here:ident, $sums:ident, $f:ident) => {{
+        each_sum!((n, m) {
+            let y = load($here.pointers.acc, $tiles[m] + $here.rows[n].lane);
+            $sums[n][m] = $f($sums[n][m], y);
+        });
+    }};
 }
 
 /// The sums after some steps. Not inlined: sums stay in registers where there are no steps.
@@ -174,23 +182,6 @@ macro_rules! add_digits {
     };
 }
 
-/// Does something with each row `n` and column `m` of the sums, of which there are 24 at most.
-/// There is no loop, since sums that a loop which isn't unrolled early indexes would leave their
-/// registers.
-macro_rules! each_sum {
-    (($n:ident, $m:ident) $body:block) => {
-        each_sum!(
-            ($n, $m) $body 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23
-        )
-    };
-    (($n:ident, $m:ident) $body:block $($number:literal)*) => {$(
-        if const { $number < M * N } {
-            let ($n, $m) = const { at::<M, N>($number) };
-            $body
-        }
-    )*};
-}
-
 /// Row and column of a sum, counted column by column of each row.
 pub(super) const fn at<const M: usize, const N: usize>(number: usize) -> (usize, usize) {
     (number / M, number % M)
@@ -200,17 +191,26 @@ pub(super) const fn at<const M: usize, const N: usize>(number: usize) -> (usize,
 macro_rules! requantize {
     ($end:ident, $sums:ident) => {
         if let Some(factors) = &$end.factors {
+            if let Some([low, high]) = &$end.bounds {
+                each_lane!(low, $sums, _mm512_max_epi32);
+                each_lane!(high, $sums, _mm512_min_epi32);
+            }
+            if let Some(factors) = &$end.first {
+                each_lane!(factors, $sums, _mm512_mullo_epi32);
+            }
             if $end.shift != 0 {
                 shift!($end.shift, $sums);
             }
-            if $end.clamp != [i32::MIN, i32::MAX] {
+            if $end.clamp != UNBOUNDED {
                 let [low, high] = $end.clamp.map(|bound| _mm512_set1_epi32(bound));
                 each_sum!((n, m) {
                     $sums[n][m] = _mm512_min_epi32(_mm512_max_epi32($sums[n][m], low), high);
                 });
             }
-            let factors: [__m512i; M] = std::array::from_fn(|m| load(factors[m].as_ptr(), 0));
-            each_sum!((n, m) { $sums[n][m] = _mm512_mullo_epi32($sums[n][m], factors[m]); });
+            each_lane!(factors, $sums, _mm512_mullo_epi32);
+            if let Some(added) = &$end.added {
+                each_lane!(added, $sums, _mm512_add_epi32);
+            }
         }
         if $end.last_shift != 0 {
             shift!($end.last_shift, $sums);
@@ -253,9 +253,14 @@ macro_rules! store_bytes {
 /// Clamps the sums and writes them where the product says.
 macro_rules! write_sums {
     ($end:ident, $here:ident, $sums:ident) => {
-        let [low, high] = $end.last_clamp.map(|bound| _mm512_set1_epi32(bound));
+        if $end.last_clamp != UNBOUNDED {
+            let [low, high] = $end.last_clamp.map(|bound| _mm512_set1_epi32(bound));
+            each_sum!((n, m) {
+                $sums[n][m] = _mm512_min_epi32(_mm512_max_epi32($sums[n][m], low), high);
+            });
+        }
         each_sum!((n, m) {
-            let sum = _mm512_min_epi32(_mm512_max_epi32($sums[n][m], low), high);
+            let sum = $sums[n][m];
             if $here.product.write_acc {
                 let at = ($here.product.bases.columns[m].dst + $here.rows[n].dst) as usize;
                 _mm512_storeu_si512($here.pointers.acc.add(at).cast(), sum);

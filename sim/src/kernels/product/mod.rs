@@ -12,7 +12,7 @@ use self::bundles::{Bundles, Joined, PADDING};
 use self::panel::{Line, Panel};
 use self::staging::{Lines, Staging};
 use self::steps::Steps;
-use super::kernel::{COLUMN, GemmKernel, MAX_COLUMNS};
+use super::kernel::{COLUMN, GemmKernel, MAX_COLUMNS, Way};
 
 /// One accumulator row: offsets from the bases of the product.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -80,7 +80,12 @@ pub(crate) struct Inputs {
     pub(in crate::kernels) joined: Option<Box<[Joined]>>,
     /// The lines whose copies are read, if offsets count in these.
     pub(in crate::kernels) lines: Option<Lines>,
+    /// Whether the kernel reads the rows of bundles packed, each in a line: `[block][bundle][row of the largest block]`.
+    packed: bool,
 }
+
+/// Bytes of packed rows at most: what stays in a second cache.
+const MOST_PACKED_BYTES: usize = 1 << 19;
 
 impl Inputs {
     /// From offsets `[tap][row]` of `rows` rows, which are worked on at most `block` at a time.
@@ -115,13 +120,14 @@ impl Inputs {
             only_padding: most.is_none(),
             bundles,
             lines: None,
+            packed: false,
         }
     }
 
     /// The same for a kernel that reads copies of the inputs, of `block` bytes each, if it can: see
-    /// [`Self::stage`].
-    pub fn staged_for(mut self, kernel: GemmKernel, block: usize) -> Self {
-        if kernel.can_stage_inputs() {
+    /// [`stage`](crate::kernels::stage).
+    pub fn staged_for(mut self, way: Way, block: usize) -> Self {
+        if way.can_stage_inputs() {
             self.lines = Lines::of(&mut self.offsets, block);
         }
         if self.lines.is_some() {
@@ -136,22 +142,53 @@ impl Inputs {
         self.lines.is_some()
     }
 
-    /// Makes the copies that the kernel reads, if it reads any.
-    pub fn stage(&self, from: &[u8], staging: &mut Staging) {
-        #[cfg(target_arch = "x86_64")]
-        if let Some(lines) = &self.lines {
-            lines.copy(from, staging);
-        }
-        #[cfg(not(target_arch = "x86_64"))]
-        let _ = (from, staging);
+    /// The same for a kernel that reads rows which are packed once for so many products: see
+    /// [`stage`](crate::kernels::stage).
+    pub fn packed_for(mut self, way: Way, products: usize) -> Self {
+        let bytes = self.packed_bytes();
+        self.packed =
+            products > 1 && way.can_pack_inputs() && (1..=MOST_PACKED_BYTES).contains(&bytes);
+        self
     }
 
-    /// What offsets count in, when [`Self::stage`] has been called last for these inputs.
+    /// Bytes of all packed rows.
+    fn packed_bytes(&self) -> usize {
+        self.blocks() * self.bundle_count() * self.block * size_of::<Line>()
+    }
+
+    /// Whether rows are packed.
+    #[cfg(target_arch = "x86_64")]
+    pub(in crate::kernels) fn are_packed(&self) -> bool {
+        self.packed
+    }
+
+    /// Room for the rows that a kernel packs; `None` if it reads them where they lie.
+    ///
+    /// # Panics
+    /// When an input lies outside the bytes: a fault of the caller.
+    #[cfg(target_arch = "x86_64")]
+    pub(in crate::kernels) fn room_for_rows<'a>(
+        &self,
+        from: &[u8],
+        staging: &'a mut Staging,
+    ) -> Option<&'a mut [u8]> {
+        assert!(!self.packed || self.lie_inside(from));
+        self.packed.then(|| staging.room(self.packed_bytes()))
+    }
+
+    /// What offsets count in, when [`stage`](crate::kernels::stage) has been called last for these inputs.
     pub fn memory<'a>(&self, from: &'a [u8], staging: &'a Staging) -> &'a [u8] {
         match &self.lines {
             Some(lines) => lines.copies(staging),
+            None if self.packed => staging.lines(self.packed_bytes()),
             None => from,
         }
+    }
+
+    /// Whether what the kernel reads lies inside some bytes.
+    fn lie_inside(&self, bytes: &[u8]) -> bool {
+        let tap = self.bundles.map_or(0, |bundles| bundles.tap_bytes) as u64;
+        u64::from(self.most) + tap <= bytes.len() as u64 || self.only_padding
     }
 
     /// Taps of every row.
@@ -170,6 +207,12 @@ impl Inputs {
         self.bundles.map_or(0, Bundles::bytes)
     }
 
+    /// Bytes of a tap's input; 0 if there are no bundles.
+    #[cfg(target_arch = "x86_64")]
+    pub(in crate::kernels) fn tap_bytes(&self) -> usize {
+        self.bundles.map_or(0, |bundles| bundles.tap_bytes)
+    }
+
     /// Where the rows of the bundles lie, if they are joined.
     #[cfg(target_arch = "x86_64")]
     pub(in crate::kernels) fn joined(&self) -> Option<&[Joined]> {
@@ -177,13 +220,13 @@ impl Inputs {
     }
 
     /// Whether a kernel may read bundles of inputs of so many bytes.
-    fn bundles_fit(&self, kernel: GemmKernel, block: usize) -> bool {
-        let (Some(bundles), Some(most)) = (self.bundles, kernel.bundle_bytes()) else {
-            return self.bundles.is_none() && kernel.bundle_bytes().is_none();
+    fn bundles_fit(&self, way: Way, block: usize) -> bool {
+        let (Some(bundles), Some(fit)) = (self.bundles, way.bundle_taps(block)) else {
+            return self.bundles.is_none() && way.bundle_taps(block).is_none();
         };
         let all = self.rows * self.bundle_count();
         bundles.tap_bytes == block
-            && (1..=most / block).contains(&bundles.taps)
+            && fit.contains(&bundles.taps)
             && self.taps.is_multiple_of(bundles.taps)
             && match &self.joined {
                 Some(joined) => joined.len() == all,
@@ -330,23 +373,29 @@ pub(crate) struct Memory<'a> {
 
 impl Product<'_> {
     /// Checks every offset against the memory, so that kernels needn't.
-    pub(in crate::kernels) fn check(&self, kernel: GemmKernel, memory: &Memory<'_>) {
+    pub(in crate::kernels) fn check(&self, way: Way, memory: &Memory<'_>) {
         let width = self.block.min(COLUMN) as u64;
         let fits = |base: u32, offset: u32, room: usize| {
             u64::from(base) + u64::from(offset) + width <= room as u64
         };
         let (most, bases) = (&self.rows.most, &self.bases.most);
         let columns = self.panel.columns();
-        assert!(columns == self.bases.used && (1..=kernel.columns()).contains(&columns));
-        assert!(kernel == GemmKernel::Scalar || self.block.is_multiple_of(COLUMN));
+        assert!(columns == self.bases.used && (1..=way.columns()).contains(&columns));
+        assert!(way.kernel == GemmKernel::Scalar || self.block.is_multiple_of(COLUMN));
+        assert!(!way.format.is_diagonal() || self.block == COLUMN);
         let (inputs, rows) = (self.inputs, self.rows.rows.len());
         assert!(inputs.rows == rows && inputs.offsets.len() == rows * inputs.taps());
-        assert!(inputs.block == kernel.rows(columns));
-        assert!(inputs.bundles_fit(kernel, self.block));
-        assert!(self.panel.fits(kernel.format(), inputs.taps(), self.block));
+        assert!(inputs.block == way.rows(columns));
+        assert!(inputs.bundles_fit(way, self.block));
+        assert!(self.panel.fits(way.format, inputs.taps(), self.block));
         let room = memory.inp.len() as u64;
         // Padding alone reads no input.
-        assert!(u64::from(inputs.most) + self.block as u64 <= room || inputs.only_padding);
+        let inside = u64::from(inputs.most) + self.block as u64 <= room || inputs.only_padding;
+        assert!(if inputs.packed {
+            inputs.packed_bytes() as u64 <= room && way.can_pack_inputs()
+        } else {
+            inside
+        });
         assert!(memory.zeros.len() >= self.block);
         let acc = memory.acc.len();
         assert!(fits(bases.dst, most.dst, acc));

@@ -14,7 +14,7 @@ pub(crate) struct Line(pub [u8; 64]);
 ///
 /// For each tap, each group of inputs and each column, four inputs of 16 outputs: one line (`Biased`, `Fours`), or two of int16 (`Wide`: of eight outputs, `Pairs`: of two inputs). `Plain` has, for
 /// each tap, a column's outputs one after the other, BLOCK bytes each. `Fours` has pairs of columns, all taps of one
-/// pair before the next.
+/// pair before the next. Of diagonal tiles only the diagonals are there, those of several taps in one line.
 #[derive(Debug)]
 pub(crate) struct Panel {
     lines: Box<[Line]>,
@@ -37,12 +37,18 @@ impl Panel {
         let taps = columns.first().map_or(0, |c| c.tiles.len());
         let mut lines = Vec::with_capacity(Self::lines_for(format, columns.len(), taps, block));
         let together = match format {
-            Format::Plain | Format::Wide | Format::Pairs | Format::Biased => columns.len().max(1),
             Format::Fours => PAIR,
+            _ => columns.len().max(1),
         };
+        let of_line = line_taps(format);
         let all = columns.chunks(together);
-        for (columns, tap) in all.flat_map(|some| (0..taps).map(move |tap| (some, tap))) {
+        let all = all.flat_map(|some| (0..taps).step_by(of_line).map(move |tap| (some, tap)));
+        for (columns, tap) in all {
             match format {
+                Format::Diagonal | Format::DiagonalPairs => {
+                    let of_taps = |column: &Column<'_>| diagonals(&column.tiles[tap..], of_line);
+                    lines.extend(columns.iter().map(of_taps));
+                }
                 Format::Plain => {
                     for column in columns {
                         plain(column, tap, block, &mut lines);
@@ -71,9 +77,10 @@ impl Panel {
         let line = size_of::<Line>();
         let tap = match format {
             Format::Plain => (block * block.min(COLUMN)).div_ceil(line),
+            Format::Diagonal | Format::DiagonalPairs => 1,
             _ => tile_lines(format, block),
         };
-        columns * taps * tap
+        columns * taps.div_ceil(line_taps(format)) * tap
     }
 
     pub fn columns(&self) -> usize {
@@ -84,6 +91,10 @@ impl Panel {
     /// else zero.
     pub fn corrections(&self) -> &[[i32; COLUMN]] {
         &self.corrections
+    }
+
+    pub fn format(&self) -> Format {
+        self.format
     }
 
     pub fn lines(&self) -> &[Line] {
@@ -100,7 +111,7 @@ impl Panel {
 /// `-128 * sum of weights` for each output from `first` on where inputs are biased.
 fn correction(tiles: &[&[u8]], first: usize, format: Format, block: usize) -> [i32; COLUMN] {
     let mut correction = [0; COLUMN];
-    if format != Format::Biased {
+    if !matches!(format, Format::Biased | Format::Diagonal) {
         return correction;
     }
     for tile in tiles {
@@ -116,6 +127,29 @@ fn correction(tiles: &[&[u8]], first: usize, format: Format, block: usize) -> [i
 fn sum(row: &[u8]) -> i32 {
     let biased: u32 = row.iter().map(|&w| u32::from(w ^ 0x80)).sum();
     biased as i32 - 128 * row.len() as i32
+}
+
+/// Taps whose weights share lines.
+const fn line_taps(format: Format) -> usize {
+    match format {
+        Format::Diagonal => 4,
+        Format::DiagonalPairs => 2,
+        _ => 1,
+    }
+}
+
+/// The diagonals of the first of some tiles, of which a line has so many: as bytes, or as int16 if it has two.
+fn diagonals(tiles: &[&[u8]], of_line: usize) -> Line {
+    let mut line = Line([0; 64]);
+    let size = 4 / of_line;
+    for (at, tile) in tiles.iter().take(of_line).enumerate() {
+        let weights = tile.iter().step_by(COLUMN + 1);
+        for (to, &w) in line.0.as_chunks_mut::<4>().0.iter_mut().zip(weights) {
+            let bytes = i16::from(w as i8).to_le_bytes();
+            to[at * size..][..size].copy_from_slice(&bytes[..size]);
+        }
+    }
+    line
 }
 
 fn plain(column: &Column<'_>, tap: usize, block: usize, lines: &mut Vec<Line>) {
@@ -204,7 +238,7 @@ pub(in crate::kernels) fn lay_out(
     let block = tile.len().isqrt();
     for (at, to) in lines.iter_mut().enumerate() {
         *to = match format {
-            Format::Plain => return [0; COLUMN],
+            Format::Plain | Format::Diagonal | Format::DiagonalPairs => return [0; COLUMN],
             Format::Pairs => pair(tile, [first, at * 2], block),
             Format::Wide => line::<8>(tile, [first + at % 2 * 8, at / 2 * 4], block),
             Format::Biased | Format::Fours => line::<16>(tile, [first, at * 4], block),
@@ -216,7 +250,7 @@ pub(in crate::kernels) fn lay_out(
 /// Lines of a column of one tile; none where kernels read the tile itself.
 pub(in crate::kernels) const fn tile_lines(format: Format, block: usize) -> usize {
     match format {
-        Format::Plain => 0,
+        Format::Plain | Format::Diagonal | Format::DiagonalPairs => 0,
         Format::Wide | Format::Pairs => block / 2,
         Format::Biased | Format::Fours => block / 4,
     }

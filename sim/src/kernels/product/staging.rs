@@ -113,7 +113,7 @@ impl Lines {
 
     /// The copies that were made last, of these lines.
     pub fn copies<'a>(&self, staging: &'a Staging) -> &'a [u8] {
-        &staging.bytes[staging.start..][..self.bytes()]
+        staging.lines(self.bytes())
     }
 }
 
@@ -126,8 +126,14 @@ pub(crate) struct Staging {
 }
 
 impl Staging {
+    /// The bytes that were written last, so many.
+    pub fn lines(&self, bytes: usize) -> &[u8] {
+        &self.bytes[self.start..][..bytes]
+    }
+
+    /// Room for so many bytes.
     #[cfg(target_arch = "x86_64")]
-    fn room(&mut self, bytes: usize) -> &mut [u8] {
+    pub fn room(&mut self, bytes: usize) -> &mut [u8] {
         if self.bytes.len() < bytes + LINE {
             self.bytes.resize(bytes + LINE, 0);
             // Where that isn't known they lie anywhere, which is slower.

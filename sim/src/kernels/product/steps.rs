@@ -64,17 +64,26 @@ pub(crate) struct Digits {
     pub low: Box<[[i32; COLUMN]]>,
 }
 
-/// How sums usually end: a residual, then shift, clamp, multiply, shift and clamp, each of which
+/// What each column has for its lanes.
+type Lanes = Box<[[i32; COLUMN]]>;
+
+/// How sums usually end: a residual, then clamp, multiply, shift, clamp, multiply, add, shift and clamp, each of which
 /// may be missing. A kernel does it all to a sum at once, in registers.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Requantize {
     pub residual: Option<Digits>,
+    /// Lower and upper bounds before the first of two multiplications.
+    pub bounds: Option<[Lanes; 2]>,
+    /// The factors of that.
+    pub first: Option<Lanes>,
     /// Arithmetic shift right before the multiplication, 0 to 31.
     pub shift: i32,
     /// Bounds before the multiplication; those of an int32 if there are none.
     pub clamp: [i32; 2],
-    /// The factors of each column.
-    pub factors: Option<Box<[[i32; COLUMN]]>>,
+    /// The factors; without them there is nothing of all that before.
+    pub factors: Option<Lanes>,
+    /// What is added to the products.
+    pub added: Option<Lanes>,
     /// As above, after the multiplication.
     pub last_shift: i32,
     pub last_clamp: [i32; 2],
@@ -166,30 +175,38 @@ impl Requantize {
         let (list, last_shift) = take_shift(list);
         let mut end = Self {
             residual: None,
+            bounds: None,
+            first: None,
             shift: 0,
-            clamp: [i32::MIN, i32::MAX],
+            clamp: UNBOUNDED,
             factors: None,
+            added: None,
             last_shift,
             last_clamp,
             bytes: byte_bounds(last_clamp),
         };
-        let [before @ .., step] = list else {
-            return (0, end);
+        let (products, added) = match last_lanes(list, AluOp::Add) {
+            Some((before, added)) => (before, Some(added)),
+            None => (list, None),
         };
-        let (AluOp::Mul, Operand::Lanes(factors)) = (step.op, &step.operand) else {
+        let Some((before, factors)) = last_lanes(products, AluOp::Mul) else {
             let (before, residual) = take_residual(list);
             end.residual = residual;
             return (before.len(), end);
         };
-        end.factors = Some(factors.clone());
+        (end.added, end.factors) = (added.cloned(), Some(factors.clone()));
         let (before, clamp) = take_clamp(before);
-        let (before, shift) = take_shift(before);
+        let (mut before, shift) = take_shift(before);
         (end.clamp, end.shift) = (clamp, shift);
         // Neither sign nor size is lost in the multiplication.
         let fits = |&factor: &i32| factor >= 0 && factor.checked_mul(clamp[1]).is_some();
-        if clamp[0] >= 0 && factors.as_flattened().iter().all(fits) {
+        if added.is_none() && clamp[0] >= 0 && factors.as_flattened().iter().all(fits) {
             // What is never negative needs no lower bound.
             end.bytes = byte_bounds([last_clamp[0].max(0), last_clamp[1]]);
+        }
+        if let Some((rest, first)) = last_lanes(before, AluOp::Mul) {
+            end.first = Some(first.clone());
+            (before, end.bounds) = take_bounds(rest, first.len());
         }
         let (before, residual) = take_residual(before);
         end.residual = residual;
@@ -235,6 +252,44 @@ fn take_residual(list: &[Step]) -> (&[Step], Option<Digits>) {
     (before, Some(digits))
 }
 
+fn last_lanes(list: &[Step], op: AluOp) -> Option<(&[Step], &Lanes)> {
+    match list {
+        [before @ .., step] if step.op == op => match &step.operand {
+            Operand::Lanes(lanes) => Some((before, lanes)),
+            Operand::Imm(_) | Operand::Tiles(_) | Operand::Scaled(_) => None,
+        },
+        _ => None,
+    }
+}
+
+/// MIN and MAX at the end as bounds of each lane of so many columns, in either order as for [`take_clamp`].
+fn take_bounds(list: &[Step], columns: usize) -> (&[Step], Option<[Lanes; 2]>) {
+    let (mut rest, mut low, mut high) = (list, None, None);
+    for _ in 0..2 {
+        for (op, bound) in [(AluOp::Min, &mut high), (AluOp::Max, &mut low)] {
+            let all = |(before, imm)| (before, vec![[imm; COLUMN]; columns].into());
+            let lanes = last_lanes(rest, op).map(|(before, lanes)| (before, lanes.clone()));
+            let found = lanes.or_else(|| last_immediate(rest, op).map(all));
+            if bound.is_none()
+                && let Some((before, lanes)) = found
+            {
+                (rest, *bound) = (before, Some(lanes));
+            }
+        }
+    }
+    if low.is_none() && high.is_none() {
+        return (list, None);
+    }
+    let unbounded = UNBOUNDED.map(|bound| -> Lanes { vec![[bound; COLUMN]; columns].into() });
+    let [least, most] = unbounded;
+    let [low, high] = [low.unwrap_or(least), high.unwrap_or(most)];
+    let mut pairs = low.as_flattened().iter().zip(high.as_flattened());
+    if low.len() != high.len() || pairs.any(|(low, high)| low > high) {
+        return (list, None);
+    }
+    (rest, Some([low, high]))
+}
+
 fn last_immediate(list: &[Step], op: AluOp) -> Option<(&[Step], i32)> {
     match list {
         [before @ .., step] if step.op == op => match step.operand {
@@ -244,6 +299,9 @@ fn last_immediate(list: &[Step], op: AluOp) -> Option<(&[Step], i32)> {
         _ => None,
     }
 }
+
+/// Bounds of a clamp that is none.
+pub(in crate::kernels) const UNBOUNDED: [i32; 2] = [i32::MIN, i32::MAX];
 
 /// MIN and MAX at the end, in either order: bounds in either order are the same unless they
 /// cross, which is left alone.
@@ -258,9 +316,9 @@ fn take_clamp(list: &[Step]) -> (&[Step], [i32; 2]) {
             break;
         }
     }
-    let bounds = [low.unwrap_or(i32::MIN), high.unwrap_or(i32::MAX)];
+    let bounds = [low.unwrap_or(UNBOUNDED[0]), high.unwrap_or(UNBOUNDED[1])];
     if bounds[0] > bounds[1] {
-        return (list, [i32::MIN, i32::MAX]);
+        return (list, UNBOUNDED);
     }
     (rest, bounds)
 }

@@ -218,6 +218,7 @@ fn unsafe_code_is_where_it_may_be() {
         "sim/src/kernels/avx512/amx/permission.rs",
         "sim/src/kernels/avx512/amx/tiles.rs",
         "sim/src/kernels/avx512/blocks.rs",
+        "sim/src/kernels/avx512/diagonal.rs",
         "sim/src/kernels/avx512/direct.rs",
         "sim/src/kernels/avx512/madd.rs",
         "sim/src/kernels/avx512/peak.rs",

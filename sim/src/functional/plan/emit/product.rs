@@ -7,19 +7,20 @@ use vta_driver::{DeviceMemory, Span};
 use vta_isa::AluOp;
 
 use super::super::draft::{ByteTiles, Matmul, OperandDraft, StartDraft, StepDraft, Vector, Weight};
+use super::super::elementwise::is_diagonal;
 use super::super::unplanned::Unplanned;
 use super::taps::Taps;
 use crate::functional::run::ops::{Columns, Op, ProductOp};
 use crate::functional::run::scratchpads::Scratchpads;
 use crate::kernels::{
-    Bases, COLUMN, Column, Format, GemmKernel, Inputs, MAX_COLUMNS, Operand, PADDING, Panel, Row,
-    Rows, Start, Step, Steps,
+    Bases, COLUMN, Column, Format, Inputs, MAX_COLUMNS, Operand, PADDING, Panel, Row, Rows, Start,
+    Step, Steps, Way,
 };
 
 /// What rows depend on: positions, and the bytes of each that are stored and read beside.
 type RowsKey = (Vec<u16>, Vec<u32>, Vec<u32>);
-/// What inputs depend on: rows, rows of a block, taps of a bundle, and the bytes of each tap and position.
-type InputsKey = ([usize; 3], Vec<u32>);
+/// What inputs depend on: rows, rows of a block, taps of a bundle, products that read them, and the bytes of each tap and position.
+type InputsKey = ([usize; 4], Vec<u32>);
 /// What a panel depends on: how weights lie, weights and first output of each column.
 type PanelKey = (Format, Vec<(usize, Vec<Weight>)>);
 
@@ -76,17 +77,24 @@ impl<'a> Products<'a> {
         let columns: Vec<(usize, usize)> = (0..matmul.groups.len()).flat_map(of_group).collect();
         let taps = matmul.inputs.len() / matmul.positions.len().max(1);
         let (positions, batch) = (matmul.positions.len(), self.pads.batch);
-        let kernel = self.pads.kernel.of_product(positions * batch, taps * block);
-        let most = kernel.columns();
-        let taps = Taps::of(kernel, matmul, columns.len(), block);
+        let kernel = self.pads.kernel;
+        let way = if taps > 0 && block == COLUMN && self.is_diagonal(matmul) {
+            kernel.of_diagonal_product()
+        } else {
+            kernel.of_product(positions * batch, taps * block)
+        };
+        let most = way.columns();
+        let taps = Taps::of(way, matmul, columns.len(), block);
         let mut groups = Vec::with_capacity(columns.len().div_ceil(most));
-        let mut rest = &columns[..];
-        while !rest.is_empty() {
-            // About even: five columns are three and two, not four and one.
-            let take = rest.len().div_ceil(rest.len().div_ceil(most));
-            let (now, later) = rest.split_at(take);
-            rest = later;
-            groups.push(self.group((kernel, matmul), &taps, now)?);
+        let shift = |column: &(usize, usize)| matmul.groups[column.0].shift;
+        for mut rest in columns.chunk_by(|a, b| shift(a) == shift(b)) {
+            while !rest.is_empty() {
+                // About even: five columns are three and two, not four and one.
+                let take = rest.len().div_ceil(rest.len().div_ceil(most));
+                let (now, later) = rest.split_at(take);
+                rest = later;
+                groups.push(self.group((way, matmul), &taps, now)?);
+            }
         }
         let start = match matmul.start {
             StartDraft::Side(_) => Start::Residual,
@@ -94,7 +102,7 @@ impl<'a> Products<'a> {
             StartDraft::Acc => Start::Acc,
         };
         Ok(Op::Product(Box::new(ProductOp {
-            kernel,
+            way,
             rows,
             read: matmul.read,
             groups,
@@ -103,6 +111,12 @@ impl<'a> Products<'a> {
             out: matmul.stored.as_ref().map(|s| s.span),
             residual: matmul.side.as_ref().map(|s| s.span),
         })))
+    }
+
+    /// Whether no weight tile has anything beside its diagonal.
+    fn is_diagonal(&self, matmul: &Matmul) -> bool {
+        let mut weights = matmul.groups.iter().flat_map(|group| &group.weights);
+        weights.all(|weight| is_diagonal(self.tile(weight), self.pads.block))
     }
 
     fn rows(&mut self, matmul: &Matmul) -> Arc<Rows> {
@@ -137,7 +151,7 @@ impl<'a> Products<'a> {
 
     fn inputs(
         &mut self,
-        (kernel, matmul): (GemmKernel, &Matmul),
+        (way, matmul): (Way, &Matmul),
         taps: &Taps,
         columns: usize,
     ) -> Arc<Inputs> {
@@ -145,7 +159,7 @@ impl<'a> Products<'a> {
             return Arc::clone(inputs);
         }
         let rows = matmul.positions.len() * self.pads.batch;
-        let most = kernel.rows(columns);
+        let most = way.rows(columns);
         // Counted from the first byte that is read, products are often the same.
         let first = matmul.read.map_or(0, |s| s.start as u32);
         let relative = |&byte: &u32| match byte {
@@ -155,7 +169,10 @@ impl<'a> Products<'a> {
         let inputs: Vec<u32> = matmul.inputs.iter().map(relative).collect();
         let inputs = taps.arrange(inputs, matmul.positions.len(), &PADDING);
         let bundle = taps.bundles.map_or(1, |bundles| bundles.taps);
-        let key = ([rows, most, bundle], inputs);
+        // Those of each column or few.
+        let readers = matmul.groups.len() * self.pads.block / COLUMN.min(self.pads.block);
+        let readers = readers.div_ceil(way.columns());
+        let key = ([rows, most, bundle, readers.min(2)], inputs);
         if let Some(found) = self.inputs.get(&key) {
             self.last = Some((columns, Arc::clone(found)));
             return Arc::clone(found);
@@ -171,8 +188,9 @@ impl<'a> Products<'a> {
         self.kept_bytes += size_of_val(&offsets[..]);
         let mut made = Inputs::new(&offsets, rows, most, taps.bundles);
         if self.pads.staged_inputs {
-            made = made.staged_for(kernel, self.pads.block);
+            made = made.staged_for(way, self.pads.block);
         }
+        made = made.packed_for(way, readers);
         let made = Arc::new(made);
         self.inputs.insert(key, Arc::clone(&made));
         self.last = Some((columns, Arc::clone(&made)));
@@ -182,7 +200,7 @@ impl<'a> Products<'a> {
     /// Columns that are worked on together: `(group, first output)`.
     fn group(
         &mut self,
-        (kernel, matmul): (GemmKernel, &Matmul),
+        (way, matmul): (Way, &Matmul),
         taps: &Taps,
         columns: &[(usize, usize)],
     ) -> Result<Columns, Unplanned> {
@@ -198,11 +216,12 @@ impl<'a> Products<'a> {
             }
         };
         let bases: Vec<Row> = columns.iter().map(base).collect();
-        let panel = self.panel((kernel, matmul), taps, columns)?;
+        let panel = self.panel((way, matmul), taps, columns)?;
         let mut first: Box<[[i32; COLUMN]]> = panel.corrections().into();
         let after = self.add_first(&mut first, &matmul.after, columns);
         Ok(Columns {
-            inputs: self.inputs((kernel, matmul), taps, columns.len()),
+            inputs: self.inputs((way, matmul), taps, columns.len()),
+            shift: columns.first().map_or(0, |c| matmul.groups[c.0].shift),
             ahead: None,
             panel,
             first,
@@ -285,7 +304,7 @@ impl<'a> Products<'a> {
 
     fn panel(
         &mut self,
-        (kernel, matmul): (GemmKernel, &Matmul),
+        (way, matmul): (Way, &Matmul),
         taps: &Taps,
         columns: &[(usize, usize)],
     ) -> Result<Arc<Panel>, Unplanned> {
@@ -293,8 +312,7 @@ impl<'a> Products<'a> {
             let weights = matmul.groups[group].weights.clone();
             (first, taps.arrange(weights, 1, &Weight::Zero))
         };
-        let format = kernel.format();
-        let key: PanelKey = (format, columns.iter().map(weights).collect());
+        let key: PanelKey = (way.format, columns.iter().map(weights).collect());
         if let Some(panel) = self.panels.get(&key) {
             return Ok(Arc::clone(panel));
         }
@@ -303,7 +321,7 @@ impl<'a> Products<'a> {
             first: *first,
         };
         let parts: Vec<Column<'_>> = key.1.iter().map(column).collect();
-        let panel = Arc::new(Panel::new(&parts, format, self.pads.block));
+        let panel = Arc::new(Panel::new(&parts, way.format, self.pads.block));
         self.kept_bytes += size_of_val(panel.lines());
         if self.kept_bytes > self.most_bytes {
             return Err(Unplanned::Memory);

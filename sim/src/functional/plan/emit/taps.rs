@@ -3,8 +3,10 @@
 //! Sums wrap, so taps may come in any order, and taps of zeros among them add nothing. A bundle whose inputs lie side
 //! by side costs a row one copy, another one copy a tap; every bundle costs a multiplication, full or not.
 
+use std::ops::RangeInclusive;
+
 use super::super::draft::Matmul;
-use crate::kernels::{Bundles, GemmKernel, MAX_COLUMNS, PADDING};
+use crate::kernels::{Bundles, MAX_COLUMNS, PADDING, Way};
 
 /// What a copy costs for each row, and a multiplication for each row and column: about a cycle, or a bit more.
 const COPY: usize = 3;
@@ -19,30 +21,33 @@ pub(super) struct Taps {
 
 impl Taps {
     /// The cheapest order for a kernel; products have so many columns, and inputs `block` bytes.
-    pub fn of(kernel: GemmKernel, matmul: &Matmul, columns: usize, block: usize) -> Self {
+    pub fn of(way: Way, matmul: &Matmul, columns: usize, block: usize) -> Self {
         let bundles = |taps| Bundles {
             taps,
             tap_bytes: block,
         };
-        let most = kernel.bundle_bytes().map(|bytes| bytes / block);
         let inputs = Inputs {
             offsets: &matmul.inputs,
             positions: matmul.positions.len(),
             block: block as u32,
         };
-        let (Some(most @ 2..), 2..) = (most, inputs.taps()) else {
-            let bundles = most.map(|_| bundles(1));
-            return Self {
-                order: None,
-                bundles,
-            };
+        let taps = inputs.taps();
+        let fit = way.bundle_taps(block).map(RangeInclusive::into_inner);
+        let (least, most) = match fit {
+            Some((least, most)) if least.max(most.min(taps)) > 1 => (least, most),
+            _ => {
+                let bundles = fit.map(|_| bundles(1));
+                return Self {
+                    order: None,
+                    bundles,
+                };
+            }
         };
         let runs = inputs.runs();
         let multiply = MULTIPLY * columns.min(MAX_COLUMNS);
-        let taps = inputs.taps();
-        let whole = most.min(taps);
+        let whole = most.min(taps).max(least);
         let apart = (taps * COPY + taps.div_ceil(whole) * multiply, whole, false);
-        let side_by_side = (1..=most).map(|size| {
+        let side_by_side = (least..=most).map(|size| {
             let bundles: usize = runs.iter().map(|run| run.len().div_ceil(size)).sum();
             (bundles * (COPY + multiply), size, true)
         });
@@ -141,24 +146,29 @@ impl Inputs<'_> {
 mod tests {
     use super::*;
     use crate::functional::plan::draft::{GroupDraft, Weight};
+    use crate::kernels::{Format, GemmKernel};
+
+    const TILES: Way = GemmKernel::Amx.of_product(usize::MAX, usize::MAX);
+    const BY_ONE: Way = GemmKernel::Avx512Vnni.of_product(usize::MAX, usize::MAX);
+    const DIAGONAL: Way = Way {
+        format: Format::Diagonal,
+        ..BY_ONE
+    };
 
     /// A product of one group whose tap `t` has the weight tile `t`.
     fn product(inputs: &[u32], positions: u16) -> Matmul {
         let taps = inputs.len() as u16 / positions;
         let group = GroupDraft {
             dst: 0,
+            shift: 0,
             weights: (0..taps).map(Weight::Held).collect(),
         };
         Matmul::new(vec![group], (0..positions).collect(), inputs.to_vec(), None)
     }
 
-    fn arranged(
-        kernel: GemmKernel,
-        inputs: &[u32],
-        block: usize,
-    ) -> (usize, Vec<u32>, Vec<Weight>) {
+    fn arranged(way: Way, inputs: &[u32], block: usize) -> (usize, Vec<u32>, Vec<Weight>) {
         let matmul = product(inputs, 2);
-        let taps = Taps::of(kernel, &matmul, 2, block);
+        let taps = Taps::of(way, &matmul, 2, block);
         (
             taps.bundles.map_or(0, |bundles| bundles.taps),
             taps.arrange(matmul.inputs.clone(), 2, &PADDING),
@@ -175,28 +185,36 @@ mod tests {
         ];
         let held =
             |taps: &[u16]| -> Vec<Weight> { taps.iter().map(|t| Weight::Held(*t)).collect() };
-        let (size, found, weights) = arranged(GemmKernel::Amx, &inputs, 16);
+        let (size, found, weights) = arranged(TILES, &inputs, 16);
         assert_eq!((size, &found[..]), (3, &inputs[..]));
         assert_eq!(weights, held(&[0, 1, 2, 3, 4, 5]));
         // Another order, and one tap less.
         let shuffled = [500, 516, 116, 132, PADDING, 100, 100, 116, PADDING, 500];
-        let (size, found, weights) = arranged(GemmKernel::Amx, &shuffled, 16);
+        let (size, found, weights) = arranged(TILES, &shuffled, 16);
         assert_eq!((size, found.len()), (3, 12));
         assert_eq!(found[..6], inputs[..6]);
         assert_eq!(found[6..], [PADDING, 500, 500, 516, PADDING, PADDING]);
         assert_eq!(weights[..5], held(&[2, 3, 1, 4, 0]));
         assert_eq!(weights[5], Weight::Zero);
         // Neighbours of 16 bytes aren't neighbours of 32.
-        assert_eq!(arranged(GemmKernel::Amx, &inputs, 32).0, 2);
-        assert_eq!(arranged(GemmKernel::Amx, &inputs, 64).0, 1);
-        let (size, found, _) = arranged(GemmKernel::Avx512Vnni, &shuffled, 16);
+        assert_eq!(arranged(TILES, &inputs, 32).0, 2);
+        assert_eq!(arranged(TILES, &inputs, 64).0, 1);
+        let (size, found, _) = arranged(BY_ONE, &shuffled, 16);
         assert_eq!((size, &found[..]), (0, &shuffled[..]));
+        // Diagonals of four taps share a line, also where there are fewer.
+        let (size, found, weights) = arranged(DIAGONAL, &inputs, 16);
+        assert_eq!((size, found.len(), weights.len()), (4, 16, 8));
+        assert_eq!(
+            (&found[..6], &found[6..8]),
+            (&inputs[..6], &[PADDING; 2][..])
+        );
+        assert_eq!(arranged(DIAGONAL, &[0, 500], 16).1.len(), 8);
     }
 
     #[test]
     fn taps_that_lie_apart_fill_bundles() {
         let inputs: Vec<u32> = (0..10).map(|i| i * 1000).collect();
-        let (size, found, weights) = arranged(GemmKernel::Amx, &inputs, 16);
+        let (size, found, weights) = arranged(TILES, &inputs, 16);
         assert_eq!((size, found.len(), weights.len()), (4, 16, 8));
         assert_eq!(found[..10], inputs);
         assert!(found[10..].iter().all(|offset| *offset == PADDING));

@@ -49,6 +49,7 @@ fn absorb(mut first: Matmul, second: &mut Matmul) {
     first.inputs.append(&mut second.inputs);
     for (group, later) in first.groups.iter_mut().zip(&mut second.groups) {
         group.weights.append(&mut later.weights);
+        group.shift = later.shift;
     }
     first.read = match (first.read, second.read) {
         (Some(a), Some(b)) => Some(a.hull(&b)),
@@ -72,7 +73,8 @@ fn continues(first: &Draft, b: &Matmul, between: &[Slot]) -> bool {
         && b.goes_on()
         && a.positions == b.positions
         && a.groups.len() == b.groups.len()
-        && groups.all(|(x, y)| x.dst == y.dst);
+        && groups.all(|(x, y)| x.dst == y.dst)
+        && (a.has_no_taps() || a.same_shifts(b));
     // Operand tiles of steps on the residual must stay as they are, too.
     let before = a.tiles_before();
     same && !between.iter().flatten().any(|d| {

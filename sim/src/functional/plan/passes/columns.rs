@@ -132,6 +132,8 @@ fn absorb(first: Draft, second: &mut Draft) {
         return;
     };
     b.groups.extend(a.groups);
+    // Groups of one may read further on.
+    b.read = b.read.zip(a.read).map(|(x, y)| x.hull(&y));
     for (a, b) in [(a.stored, &mut b.stored), (a.side, &mut b.side)] {
         if let (Some(a), Some(b)) = (a, b) {
             b.append(a);

@@ -8,13 +8,14 @@
 mod biases;
 mod chunks;
 mod columns;
+mod diagonals;
 mod ends;
+mod interior;
 mod list;
 mod operand;
 mod rectangles;
 mod resets;
 mod residuals;
-mod rest;
 mod split;
 mod sums;
 mod taps;
@@ -24,7 +25,8 @@ use list::Pass;
 pub(super) use list::{Context, List};
 
 /// All passes, in the order in which they run.
-pub(super) const PASSES: [Pass; 12] = [
+pub(super) const PASSES: [Pass; 14] = [
+    diagonals::PASS,
     taps::PASS,
     // Behind the taps: it is whole products that are constant.
     biases::PASS,
@@ -37,9 +39,10 @@ pub(super) const PASSES: [Pass; 12] = [
     // The second time, products whose biases were split the first time.
     split::PASS,
     ends::PASS,
-    rest::PASS,
+    diagonals::REST,
     // What is left is what will be read.
     sums::PASS,
+    interior::PASS,
     unread::PASS,
     columns::PASS,
 ];

@@ -102,6 +102,7 @@ fn tiles_of(matmul: &Matmul, groups: &[usize]) -> TileSet {
 fn part(matmul: &Matmul, groups: &[usize], lanes: usize) -> Matmul {
     let group = |&g: &usize| GroupDraft {
         dst: matmul.groups[g].dst,
+        shift: matmul.groups[g].shift,
         weights: matmul.groups[g].weights.clone(),
     };
     let step = |(op, operand): &StepDraft| (*op, operand_of(operand, groups));

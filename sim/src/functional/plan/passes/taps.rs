@@ -1,44 +1,61 @@
 //! Products of one chunk over tap rectangles become one.
 //!
-//! Pattern: a product right behind another: a compiler that leaves out taps on padding makes an
-//! instruction for each rectangle of outputs whose taps lie inside the input.
+//! Pattern: a product, and the next operation that touches its tiles is a product, too: a compiler that leaves out
+//! taps on padding makes an instruction for each rectangle of outputs whose taps lie inside the input, of depthwise
+//! convolutions those of each row of taps behind loads of their own.
 //!
 //! Condition: as many groups, all moved by equally much, whose tiles don't meet over the positions of
-//! both; inputs in one region. No tap multiplies one input for several positions, since alone such a
+//! both; inputs in one region, of all groups as far apart. Nothing between stores to what the first reads. No tap multiplies one input for several positions, since alone such a
 //! bias can be seen to be constant, and padding doesn't outweigh the rest.
 //!
 //! Proof: over the positions of both, a tap that a position lacks multiplies padding, which adds
-//! nothing. Nothing stands between the two.
+//! nothing. Nothing between the two touches the sums of the first, whose order is free, so that they may be added where
+//! the second stands.
 
+use vta_driver::Span;
 use vta_isa::resolve::{Interval, TileSet};
 
 use super::super::draft::{Draft, Kind, Matmul};
-use super::list::{Pass, join};
+use super::list::{Pass, Slot, join, next_touching};
 use crate::kernels::PADDING;
 
 pub(super) const PASS: Pass = Pass {
     name: NAME,
     run: |list, _| {
-        let mut last: Option<usize> = None;
-        for at in 0..list.slots.len() {
-            let (before, rest) = list.slots.split_at_mut(at);
-            let Some(draft) = &rest[0] else { continue };
-            if let Some(last) = last.and_then(|last| before[last].as_mut())
-                && let Kind::Matmul(next) = &draft.kind
-                && absorb(last, next, &draft.writes)
-            {
-                join(&mut rest[0], &mut last.origin, NAME);
-            } else {
-                last = Some(at);
-            }
-        }
+        list.each(|_, slot, behind| fold_tap(slot, behind));
         list.slots.retain(Option::is_some);
     },
 };
 
 const NAME: &str = "taps";
 
-/// Adds a product right behind another to it, where that is worth it; whether it did.
+/// A product whose sums the next product adds to.
+fn fold_tap(slot: &mut Slot, behind: &mut [Slot]) {
+    let Some(first) = slot.as_mut() else { return };
+    if !matches!(first.kind, Kind::Matmul(_)) {
+        return;
+    }
+    let Some(at) = next_touching(behind, &first.writes) else {
+        return;
+    };
+    let (between, rest) = behind.split_at_mut(at);
+    let Some(Some(next)) = rest.first() else {
+        return;
+    };
+    let stored = |span: Span| {
+        let mut between = between.iter().flatten().filter_map(Draft::dram_write);
+        between.any(|written| written.overlaps(&span))
+    };
+    if let Kind::Matmul(matmul) = &next.kind
+        && !first.dram_reads().any(stored)
+        && absorb(first, matmul, &next.writes)
+    {
+        join(&mut rest[0], &mut first.origin, NAME);
+        rest[0] = slot.take();
+    }
+}
+
+/// Adds a product behind another to it, where that is worth it; whether it did.
 fn absorb(last: &mut Draft, next: &Matmul, writes: &TileSet) -> bool {
     let Kind::Matmul(first) = &mut last.kind else {
         return false;
@@ -51,6 +68,9 @@ fn absorb(last: &mut Draft, next: &Matmul, writes: &TileSet) -> bool {
     };
     // A bias multiplies one input for all sums; alone it can be seen to be constant.
     if a.region != b.region || shares_inputs(first) || shares_inputs(next) {
+        return false;
+    }
+    if !first.same_shifts(next) {
         return false;
     }
     let union = union(&first.positions, &next.positions, shift);

@@ -32,7 +32,9 @@ fn drop_unread(slots: &mut [Slot], lanes: usize) {
                 }
             }
             Some(Kind::Matmul(matmul)) if matmul.read.is_none() => {
-                live.extend(matmul.inputs.iter().map(|&byte| byte as usize / lanes));
+                let groups = matmul.groups.iter();
+                let inputs = groups.flat_map(|group| group.inputs(&matmul.inputs));
+                live.extend(inputs.map(|byte| byte as usize / lanes));
             }
             _ => {}
         }

@@ -5,8 +5,15 @@ use super::*;
 fn step() -> impl Strategy<Value = Step> {
     let op = prop::sample::select(AluOp::ALL.to_vec());
     let lanes = prop_oneof![any::<[i32; COLUMN]>(), Just([21; COLUMN])];
-    let multiply = lanes.prop_map(|lanes| Step {
-        op: AluOp::Mul,
+    let of_lanes = prop::sample::select(vec![
+        AluOp::Mul,
+        AluOp::Mul,
+        AluOp::Add,
+        AluOp::Min,
+        AluOp::Max,
+    ]);
+    let of_lanes = (of_lanes, lanes).prop_map(|(op, lanes)| Step {
+        op,
         operand: Operand::Lanes([lanes].into()),
     });
     let scale = any::<[i32; COLUMN]>().prop_map(|factors| Step {
@@ -17,7 +24,7 @@ fn step() -> impl Strategy<Value = Step> {
         3 => (op, -200i32..200).prop_map(|(op, imm)| Step::immediate(op, imm)),
         1 => Just(Step::immediate(AluOp::Min, 127)),
         1 => Just(Step::immediate(AluOp::Max, 0)),
-        1 => multiply,
+        3 => of_lanes,
         1 => scale,
     ]
 }
@@ -49,9 +56,18 @@ proptest! {
             sum = sum.wrapping_add(digits.high[0][0].wrapping_mul(RESIDUAL)) >> digits.shift;
             sum = sum.wrapping_add(digits.low[0][0].wrapping_mul(RESIDUAL));
         }
+        if let Some([low, high]) = &end.bounds {
+            sum = sum.clamp(low[0][0], high[0][0]);
+        }
+        if let Some(factors) = &end.first {
+            sum = sum.wrapping_mul(factors[0][0]);
+        }
         sum = (sum >> end.shift).clamp(end.clamp[0], end.clamp[1]);
         if let Some(factors) = &end.factors {
             sum = sum.wrapping_mul(factors[0][0]);
+        }
+        if let Some(added) = &end.added {
+            sum = sum.wrapping_add(added[0][0]);
         }
         sum = (sum >> end.last_shift).max(end.last_clamp[0]);
         if let Some([low, high]) = end.bytes {
@@ -116,4 +132,29 @@ fn a_requantization_is_an_end() {
     assert_eq!((end.shift, end.clamp), (3, [0, 32767]));
     assert_eq!((end.last_shift, end.last_clamp), (9, [i32::MIN, 127]));
     assert_eq!(end.bytes, Some([0, 127]));
+}
+
+#[test]
+fn a_requantization_in_two_steps_is_an_end() {
+    let lanes = |op, v: i32| Step {
+        op,
+        operand: Operand::Lanes([[v; COLUMN]].into()),
+    };
+    let list = |low| {
+        vec![
+            lanes(AluOp::Min, 1000),
+            Step::immediate(AluOp::Max, low),
+            lanes(AluOp::Mul, 21),
+            Step::immediate(AluOp::Shr, 7),
+            lanes(AluOp::Mul, 33),
+            lanes(AluOp::Add, 5),
+            Step::immediate(AluOp::Shr, 23),
+        ]
+    };
+    let steps = Steps::new(list(0));
+    let (before, end) = steps.parts();
+    assert!(before.is_empty() && end.bounds.is_some() && end.first.is_some());
+    assert_eq!((end.shift, end.last_shift, end.bytes), (7, 23, None));
+    // Bounds that cross are steps.
+    assert_eq!(Steps::new(list(2000)).parts().0.len(), 2);
 }

@@ -6,6 +6,7 @@ use crate::functional::plan::origin::Origin;
 
 fn product(dst: &[u16], positions: &[u16], inputs: &[u32], tap: u16) -> Draft {
     let group = |&dst: &u16| GroupDraft {
+        shift: 0,
         dst,
         weights: vec![Weight::Held(tap); inputs.len() / positions.len()],
     };
