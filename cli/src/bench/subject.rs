@@ -29,6 +29,7 @@ pub fn compiled(network: &str, config: &Config) -> Result<Compiled> {
     let keys = serde_json::from_str(&config.to_json())?;
     let target = Target {
         config: (!model.is_compiled()).then_some(ConfigSource::Keys(keys)),
+        allow_host: !model.is_compiled(),
         ..Target::default()
     };
     Ok(model.compile(&target, &())?)
