@@ -14,14 +14,14 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, bail, ensure};
 use vta_app::device;
 use vta_compiler::{layer, lower};
-use vta_driver::{Device, Program, QueueLimits, RunReport, Session};
+use vta_driver::{Program, QueueLimits, RunReport, Session};
 use vta_isa::Config;
-use vta_sim::{Functional, GemmKernel, Planning, SimDevice};
+use vta_sim::{GemmKernel, SimDevice};
 
 pub use self::cores::on_core;
 use self::figures::{Figures, LayerRow, NetworkRow, Samples, Speedup};
 use self::spread::median;
-use self::subject::{image, program};
+use self::subject::{image, program, simulator};
 use crate::args::BenchArgs;
 use crate::terminal::{print_json, print_text, say};
 
@@ -163,15 +163,9 @@ fn session(program: &Arc<Program>) -> Result<Session> {
 
 /// A session whose device runs each image on so many threads.
 fn threaded_session(program: &Arc<Program>, kernel: GemmKernel, threads: usize) -> Result<Session> {
-    let config = program.config.clone();
-    let executor = Functional::with_kernel(config.clone(), kernel).with_threads(threads);
-    // Known programs are measured.
-    let executor = executor.with_planning(Planning::AtOnce);
-    let device = SimDevice::with_executor("sim", config, executor).with_packing_threads(threads);
-    let device: Arc<dyn Device> = Arc::new(device);
     Ok(Session::new(
         Arc::clone(program),
-        device,
+        simulator(&program.config, kernel, threads),
         QueueLimits::default(),
     )?)
 }

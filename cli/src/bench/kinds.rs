@@ -8,9 +8,8 @@ use anyhow::{Context, Result};
 use serde_json::{Value, json};
 use vta_app::Compiled;
 use vta_app::device;
-use vta_driver::{AttributeValue, Device, Layer, MultiSession, QueueLimits, RunOutput, Session};
-use vta_isa::Config;
-use vta_sim::{Functional, GemmKernel, Planning, SimDevice};
+use vta_driver::{AttributeValue, Layer, MultiSession, QueueLimits, RunOutput, Session};
+use vta_sim::{GemmKernel, SimDevice};
 
 use super::cores::on_core;
 use super::figures::{Measured, Samples};
@@ -107,7 +106,7 @@ enum Loaded {
 impl Loaded {
     fn new(compiled: &Compiled, kernel: GemmKernel) -> Result<Self> {
         let limits = QueueLimits::default();
-        let device = device_of(&compiled.program.config, kernel);
+        let device = subject::simulator(&compiled.program.config, kernel, 1);
         Ok(match &compiled.split {
             None => Self::One(Session::new(Arc::clone(&compiled.program), device, limits)?),
             Some(split) => {
@@ -124,12 +123,6 @@ impl Loaded {
             Self::Several(session) => session.run(images)?,
         })
     }
-}
-
-fn device_of(config: &Config, kernel: GemmKernel) -> Arc<dyn Device> {
-    let executor = Functional::with_kernel(config.clone(), kernel).with_planning(Planning::AtOnce);
-    let device = SimDevice::with_executor("sim", config.clone(), executor);
-    Arc::new(device.with_packing_threads(1))
 }
 
 fn measure(
@@ -256,6 +249,8 @@ impl Kinds {
 
 #[cfg(test)]
 mod tests {
+    use vta_isa::Config;
+
     use super::*;
 
     #[test]

@@ -1,4 +1,4 @@
-//! What is measured: networks, and images for them.
+//! What is measured: networks, images for them, and the simulator.
 
 use std::sync::Arc;
 
@@ -6,8 +6,9 @@ use anyhow::{Context, Result, ensure};
 use vta_app::options::ConfigSource;
 use vta_app::{Compiled, Model, Target};
 use vta_compiler::zoo;
-use vta_driver::Program;
+use vta_driver::{Device, Program};
 use vta_isa::Config;
+use vta_sim::{Functional, GemmKernel, Planning, SimDevice};
 
 /// A network for a configuration, all of which a device computes; a bundle is for its own.
 pub fn program(network: &str, config: &Config) -> Result<Arc<Program>> {
@@ -48,4 +49,13 @@ pub fn image(program: &Program, seed: u64) -> Result<Vec<i8>> {
     let values = zoo::sample_image(h.max(w), seed).into_iter();
     let values = values.map(|v| (i16::from(v) - 128) as i8).cycle();
     Ok(values.take(c * h * w).collect())
+}
+
+/// A device that runs each image on so many threads.
+pub fn simulator(config: &Config, kernel: GemmKernel, threads: usize) -> Arc<dyn Device> {
+    let executor = Functional::with_kernel(config.clone(), kernel).with_threads(threads);
+    // Known programs are measured.
+    let executor = executor.with_planning(Planning::AtOnce);
+    let device = SimDevice::with_executor("sim", config.clone(), executor);
+    Arc::new(device.with_packing_threads(threads))
 }

@@ -10,8 +10,7 @@
 //!
 //! Planning takes longer than running, so a batch runs one instruction at a time ([`run::direct`]), with the same
 //! bits, or as it did before ([`run::script`]), until it came so often that a plan is worth it ([`Planning`]): networks
-//! once. What can't be planned always runs
-//! so; faulty programs among it, so that everything before the fault has its
+//! once. What can't be planned always runs so; faulty programs among it, so that everything before the fault has its
 //! effect.
 
 mod background;

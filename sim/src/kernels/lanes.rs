@@ -25,6 +25,17 @@ pub(crate) struct TileRun {
 }
 
 impl TileRun {
+    /// A single tile and its operand, by their first int32.
+    pub const fn single(dst: u32, src: u32) -> Self {
+        Self {
+            dst,
+            src,
+            dst_step: 0,
+            src_step: 0,
+            tiles: 1,
+        }
+    }
+
     /// Makes the run one tile longer, if that tile is the next.
     pub fn joins(&mut self, new: &Self) -> bool {
         let behind = |first: u32, next: u32, tiles: u32, step: i32| {

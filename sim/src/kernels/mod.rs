@@ -125,9 +125,11 @@ impl GemmKernel {
             Self::Avx512Vnni | Self::Amx if dots.block == COLUMN => {
                 avx512::add_plain(dots, inp, acc);
             }
-            // Every vector kernel of x86-64 has AVX2, and blocks of 16 and more.
+            // Every vector kernel of x86-64 has AVX2.
             #[cfg(target_arch = "x86_64")]
-            Self::Avx2 | Self::Avx512Bw | Self::AvxVnni | Self::Avx512Vnni | Self::Amx => {
+            Self::Avx2 | Self::Avx512Bw | Self::AvxVnni | Self::Avx512Vnni | Self::Amx
+                if dots.block.is_multiple_of(COLUMN) =>
+            {
                 avx2::add_plain(dots, inp, acc);
             }
             _ => direct::scalar(dots, inp, acc),

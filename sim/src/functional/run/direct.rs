@@ -131,21 +131,6 @@ impl Room<'_> {
         second.clear();
     }
 
-    /// A micro-op whose products have one destination, by taps that are counted from its own.
-    fn one(&mut self, rows: &DotRows, taps: &[Tap], uop: &Uop, lanes: usize) {
-        let dots = Dots {
-            rows,
-            taps,
-            second: None,
-            block: self.block,
-            wgt: &self.wgt[usize::from(uop.wgt) * self.block * self.block..],
-            tiles: self.tiles,
-        };
-        let (inp, acc) = (usize::from(uop.src) * lanes, usize::from(uop.dst) * lanes);
-        let (inp, acc) = (&self.inp[inp..], &mut self.acc[acc..]);
-        self.kernel.add_plain(&dots, inp, acc);
-    }
-
     /// Micro-ops in loops, whose rows that share weights are given.
     fn trips(&mut self, rows: &DotRows, uops: &[Uop], loops: &GemmLoops, lanes: u32) {
         let pairs = self.kernel.takes_two_columns() && !takes_plain(self.kernel, rows);
@@ -240,16 +225,8 @@ impl Direct {
     }
 
     fn gemm(&mut self, pads: &mut Scratchpads, gemm: &Gemm) -> Result<(), Outside> {
-        let Scratchpads {
-            uop,
-            inp,
-            wgt,
-            acc,
-            tiles,
-            ..
-        } = pads;
         let (kernel, lanes, block) = (pads.kernel, pads.lanes, pads.block);
-        let uops = uops(uop, gemm.uop_bgn, gemm.uop_end)?;
+        let uops = uops(&pads.uop, gemm.uop_bgn, gemm.uop_end)?;
         let loops = [gemm.dst_loops(), gemm.src_loops(), gemm.wgt_loops()];
         if gemm.steps() == 0 {
             return Ok(());
@@ -258,7 +235,7 @@ impl Direct {
         if gemm.reset {
             let op = AluOp::Mul;
             self.runs_of(uops, &loops[0], None, lanes as u32, |on| {
-                lanes::each(kernel, TileOp { op, on, lanes }, 0, acc);
+                lanes::each(kernel, TileOp { op, on, lanes }, 0, &mut pads.acc);
             });
             return Ok(());
         }
@@ -267,24 +244,25 @@ impl Direct {
         if !matches!(&self.learnt.of, Some((of, _)) if *of == loops) {
             self.learnt.learn(loops, [lanes, block].map(|n| n as u32));
         }
+        let Learnt { rows, taps, of } = &self.learnt;
+        if let &[uop] = uops
+            && !taps.is_empty()
+            && takes_plain(kernel, rows)
+        {
+            pads.add_plain(rows, taps, uop);
+            return Ok(());
+        }
         let mut room = Room {
             kernel,
             block,
-            inp,
-            wgt,
-            acc,
-            tiles,
+            inp: &pads.inp,
+            wgt: &pads.wgt,
+            acc: &mut pads.acc,
+            tiles: &mut pads.tiles,
             lists: &mut self.lists,
         };
-        match (uops, &self.learnt) {
-            ([uop], Learnt { rows, taps, .. }) if !taps.is_empty() && takes_plain(kernel, rows) => {
-                room.one(rows, taps, uop, lanes);
-            }
-            (_, Learnt { rows, of, .. }) => {
-                let loops = of.iter().map(|(_, loops)| loops);
-                loops.for_each(|loops| room.trips(rows, uops, loops, lanes as u32));
-            }
-        }
+        let loops = of.iter().map(|(_, loops)| loops);
+        loops.for_each(|loops| room.trips(rows, uops, loops, lanes as u32));
         Ok(())
     }
 
@@ -336,14 +314,7 @@ impl Direct {
         };
         if let ([uop], [1, 1]) = (uops, dst.trips) {
             let [dst, src] = [uop.dst, uop.src].map(|tile| u32::from(tile) * lanes);
-            let (dst_step, src_step) = (0, 0);
-            return run(&[TileRun {
-                dst,
-                src,
-                dst_step,
-                src_step,
-                tiles: 1,
-            }]);
+            return run(&[TileRun::single(dst, src)]);
         }
         let runs = &mut self.runs;
         runs.clear();

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use vta_isa::{Config, MemType, Uop};
 
-use crate::kernels::direct::{Tiles, filled};
+use crate::kernels::direct::{DotRows, Dots, Tap, Tiles, filled};
 use crate::kernels::product::staging::{self, Staging};
 use crate::kernels::{GemmKernel, lanes};
 use crate::oracle::Machine;
@@ -42,6 +42,22 @@ pub(crate) struct Scratchpads {
 }
 
 impl Scratchpads {
+    /// Adds the products of a micro-op, of tiles as they lie here; rows and taps count from its own.
+    pub fn add_plain(&mut self, rows: &DotRows, taps: &[Tap], uop: Uop) {
+        let (lanes, block) = (self.lanes, self.block);
+        let dots = Dots {
+            rows,
+            taps,
+            second: None,
+            block,
+            wgt: &self.wgt[usize::from(uop.wgt) * block * block..],
+            tiles: &self.tiles,
+        };
+        let inp = &self.inp[usize::from(uop.src) * lanes..];
+        let acc = &mut self.acc[usize::from(uop.dst) * lanes..];
+        self.kernel.add_plain(&dots, inp, acc);
+    }
+
     /// All zero, and all in memory.
     pub fn new(config: &Config, kernel: GemmKernel) -> Self {
         let (lanes, block) = (config.lanes(), config.block());

@@ -6,16 +6,16 @@
 use std::time::Instant;
 
 use vta_driver::{DeviceMemory, LayerMark, StepBudget};
-use vta_isa::resolve::Loops;
+use vta_isa::resolve::{Loops, Rows};
 use vta_isa::tokens;
-use vta_isa::{Alu, AluOp, AluOperand, Config, Gemm, Insn, Load, MemType, Module, Store, Uop};
+use vta_isa::{Alu, AluOp, AluOperand, Config, Gemm, Insn, Load, MemType, Module, Uop};
 
 use super::Laps;
 use super::direct::Direct;
 use super::scratchpads::Scratchpads;
 use super::shape::Shape;
 use crate::error::SimError;
-use crate::kernels::direct::{DotRows, Dots, Tap};
+use crate::kernels::direct::{DotRows, Tap};
 use crate::kernels::lanes::{self, TileOp, TileRun};
 use crate::kernels::{Operand, Step};
 
@@ -54,16 +54,12 @@ enum What {
     Load {
         mem: MemType,
         first: u16,
-        region: u16,
-        len: u16,
-        start: u32,
+        span: ShortSpan,
     },
     /// As many accumulators, from a tile on, as bytes of a region.
     Store {
-        region: u16,
-        len: u16,
         first: u16,
-        start: u32,
+        span: ShortSpan,
     },
     Zero(u16),
     Each {
@@ -80,6 +76,14 @@ enum What {
         product: u8,
         uop: Uop,
     },
+}
+
+/// Bytes of a region.
+#[derive(Clone, Copy, Debug)]
+struct ShortSpan {
+    region: u16,
+    len: u16,
+    start: u32,
 }
 
 /// A batch has many.
@@ -131,8 +135,24 @@ impl Script {
             Insn::Store(store) if store.is_sync() => return,
             Insn::Finish(_) => return,
             Insn::Load(load) if load.mem == MemType::Uop => Some(self.uops(load, pads)),
-            Insn::Load(load) => span_of_load(direct, config, load, memory),
-            Insn::Store(store) => span_of_store(direct, config, store, memory),
+            Insn::Load(load) => {
+                let whole = [load.x_pad_0, load.x_pad_1, load.y_pad_0, load.y_pad_1] == [0; 4];
+                let rows = load.dram_rows(config).filter(|_| whole);
+                let span = span(direct, (load.mem, rows), memory);
+                span.map(|span| What::Load {
+                    mem: load.mem,
+                    first: load.sram_base,
+                    span,
+                })
+            }
+            Insn::Store(store) => {
+                let rows = store.dram_rows(config);
+                let span = span(direct, (MemType::Out, rows), memory);
+                span.map(|span| What::Store {
+                    first: store.sram_base,
+                    span,
+                })
+            }
             Insn::Gemm(gemm) => self.gemm(direct, pads, gemm),
             Insn::Alu(alu) => self.alu(pads, alu),
         };
@@ -200,40 +220,17 @@ impl Script {
     }
 }
 
-/// A LOAD of one run of bytes without padding.
-fn span_of_load(
+/// The bytes of rows in DRAM, if they are one run.
+fn span(
     direct: &mut Direct,
-    config: &Config,
-    load: &Load,
+    (mem, rows): (MemType, Option<Rows>),
     memory: &DeviceMemory,
-) -> Option<What> {
-    let rows = load.dram_rows(config)?;
-    let padding = [load.x_pad_0, load.x_pad_1, load.y_pad_0, load.y_pad_1];
-    let span = direct.near.span(load.mem, &rows, memory).ok()?;
-    (padding == [0; 4] && Shape::of(&rows).is_dense()).then_some(())?;
-    Some(What::Load {
-        mem: load.mem,
-        first: load.sram_base,
+) -> Option<ShortSpan> {
+    let rows = rows.filter(|rows| Shape::of(rows).is_dense())?;
+    let span = direct.near.span(mem, &rows, memory).ok()?;
+    Some(ShortSpan {
         region: span.region.try_into().ok()?,
         len: span.len.try_into().ok()?,
-        start: span.start.try_into().ok()?,
-    })
-}
-
-/// A STORE of one run of bytes.
-fn span_of_store(
-    direct: &mut Direct,
-    config: &Config,
-    store: &Store,
-    memory: &DeviceMemory,
-) -> Option<What> {
-    let rows = store.dram_rows(config)?;
-    let span = direct.near.span(MemType::Out, &rows, memory).ok()?;
-    Shape::of(&rows).is_dense().then_some(())?;
-    Some(What::Store {
-        region: span.region.try_into().ok()?,
-        len: span.len.try_into().ok()?,
-        first: store.sram_base,
         start: span.start.try_into().ok()?,
     })
 }
@@ -317,6 +314,7 @@ impl Script {
         let lanes = stage.pads.lanes;
         let pads = &mut *stage.pads;
         let at = |tile: u16| usize::from(tile) * lanes;
+        let single = |dst, src| TileRun::single(at(dst) as u32, at(src) as u32);
         match what {
             What::Insn => stage.execute(index)?,
             What::Uops(number) => {
@@ -324,61 +322,30 @@ impl Script {
                 let Loaded { first, uops } = &self.loaded[number as usize];
                 return Ok(stage.pads.uop[*first..*first + uops.len()] == **uops);
             }
-            What::Load {
-                mem,
-                first,
-                region,
-                len,
-                start,
-            } => {
-                let bytes = &stage.memory.region(region.into())[start as usize..];
-                pads.fill(mem, first.into(), &bytes[..len.into()]);
+            What::Load { mem, first, span } => {
+                let bytes = &stage.memory.region(span.region.into())[span.start as usize..];
+                pads.fill(mem, first.into(), &bytes[..span.len.into()]);
             }
-            What::Store {
-                region,
-                len,
-                first,
-                start,
-            } => {
-                let to = &mut stage.memory.region_mut(region.into())[start as usize..];
-                let acc = &pads.acc[at(first)..][..len.into()];
-                lanes::narrow(pads.kernel, acc, &mut to[..len.into()]);
+            What::Store { first, span } => {
+                let to = stage.memory.region_mut(span.region.into());
+                let to = &mut to[span.start as usize..][..span.len.into()];
+                let acc = &pads.acc[at(first)..][..to.len()];
+                lanes::narrow(pads.kernel, acc, to);
             }
             What::Zero(dst) => pads.acc[at(dst)..][..lanes].fill(0),
             What::Each { op, imm, dst } => {
-                let on = &[one(at(dst), at(dst))][..];
+                let on = &[single(dst, dst)][..];
                 lanes::each(pads.kernel, TileOp { op, on, lanes }, imm, &mut pads.acc);
             }
             What::Zip { op, dst, src } => {
-                let on = &[one(at(dst), at(src))][..];
+                let on = &[single(dst, src)][..];
                 lanes::zip(pads.kernel, TileOp { op, on, lanes }, &mut pads.acc);
             }
             What::Product { product, uop } => {
                 let Taps { rows, taps, .. } = &self.products[usize::from(product)];
-                let block = pads.block;
-                let dots = Dots {
-                    rows,
-                    taps,
-                    second: None,
-                    block,
-                    wgt: &pads.wgt[usize::from(uop.wgt) * block * block..],
-                    tiles: &pads.tiles,
-                };
-                let (inp, acc) = (&pads.inp[at(uop.src)..], &mut pads.acc[at(uop.dst)..]);
-                pads.kernel.add_plain(&dots, inp, acc);
+                pads.add_plain(rows, taps, uop);
             }
         }
         Ok(true)
-    }
-}
-
-/// A single tile and its operand, by their first lanes.
-fn one(dst: usize, src: usize) -> TileRun {
-    TileRun {
-        dst: dst as u32,
-        src: src as u32,
-        dst_step: 0,
-        src_step: 0,
-        tiles: 1,
     }
 }
