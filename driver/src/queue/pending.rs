@@ -1,8 +1,8 @@
 //! The batch that a command queue fills: commands become instructions with addresses.
 
-use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
+use rustc_hash::{FxHashMap, FxHashSet};
 use vta_isa::{Insn, Load, MemType, UOP_BYTES};
 
 use super::uop_cache::UopCache;
@@ -22,7 +22,7 @@ pub(super) struct Pending {
     cache: UopCache,
     filled: Filled,
     /// Where in its micro-ops a kernel starts, in micro-ops.
-    arena: HashMap<KernelId, usize>,
+    arena: FxHashMap<KernelId, usize>,
 }
 
 /// What a batch is made of.
@@ -45,7 +45,7 @@ impl Pending {
             uop_addr,
             cache: UopCache::new(depth),
             filled: Filled::default(),
-            arena: HashMap::new(),
+            arena: FxHashMap::default(),
         }
     }
 
@@ -117,7 +117,7 @@ impl Pending {
             Symbol::Kernel(id) => Some(id),
             Symbol::None | Symbol::Buffer(_) => None,
         };
-        let kernels: HashSet<KernelId> = commands.iter().filter_map(kernel).collect();
+        let kernels: FxHashSet<KernelId> = commands.iter().filter_map(kernel).collect();
         let counted = kernels.into_iter().filter(|&id| counts(id));
         let kernels = counted.filter_map(|id| self.program.kernels.get(id.0 as usize));
         kernels.map(|kernel| kernel.uops.len()).sum()

@@ -1,7 +1,8 @@
 //! Which kernels are in the micro-op scratchpad.
 
-use std::collections::HashMap;
 use std::ops::Range;
+
+use rustc_hash::FxHashMap;
 
 use crate::KernelId;
 
@@ -13,7 +14,7 @@ use crate::KernelId;
 pub(crate) struct UopCache {
     depth: usize,
     cursor: usize,
-    resident: HashMap<KernelId, Range<usize>>,
+    resident: FxHashMap<KernelId, Range<usize>>,
 }
 
 impl UopCache {
@@ -21,7 +22,7 @@ impl UopCache {
         Self {
             depth,
             cursor: 0,
-            resident: HashMap::new(),
+            resident: FxHashMap::default(),
         }
     }
 
