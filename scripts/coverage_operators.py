@@ -18,7 +18,7 @@ REFUSED = ["neither the device nor the host has this operator", "nor does the ho
 LEFT_OUT = ["_expanded", "sign_model", "dropout_", "bernoulli", "training", "string", "cast_", "castlike", "sequence", "optional", "quantize",
             "PoissonNLLLLoss_no_reduce", "operator_params"]
 # Operators whose tests of ONNX run with constants for all inputs but one.
-NODES = ["Attention", "DynamicQuantizeLinear", "GRU", "GridSample", "LSTM", "Loop", "RNN"]
+NODES = ["Attention", "DFT", "DynamicQuantizeLinear", "GRU", "GridSample", "LSTM", "Loop", "RNN", "STFT"]
 # The least share of ONNX's tests that run, and of those, whose attributes the host's engine often lacks.
 LEAST_SHARE = 0.8
 LEAST_OF_NODES = 0.95
@@ -170,6 +170,14 @@ def made():
     for mode, outside, aligned in [("bilinear", "zeros", 0), ("bilinear", "reflection", 1), ("nearest", "border", 0), ("bicubic", "zeros", 1), ("bicubic", "reflection", 0)]:
         attributes = {"mode": mode, "padding_mode": outside, "align_corners": aligned}
         yield f"GridSample {mode} {outside}", [node("GridSample", ["t", "g"], ["y"], **attributes)], [of("g", grid * 1.37)]
+    rows = node("Reshape", ["t", "v"], ["u"])
+    for length, attributes in [(8, {}), (5, {"onesided": 1}), (11, {"inverse": 1}), (15, {"inverse": 1, "onesided": 1})]:
+        nodes = [rows, node("DFT", ["u", "n", "axis"], ["y"], **attributes)]
+        shape = [4, 8, 8, 1] if attributes == {"onesided": 1} else [4, 8, 4, 2]
+        yield f"DFT {length} {attributes}", nodes, [long("v", shape), long("n", length), long("axis", 1)]
+    for length, attributes in [(16, {}), (11, {"onesided": 0})]:
+        nodes = [rows, node("STFT", ["u", "step", "w"], ["y"], **attributes)]
+        yield f"STFT {length}", nodes, [long("v", [1, 256, 1]), long("step", 5), floats("w", length)]
     attributes = {"strides": [2, 1, 2], "pads": [1, 0, 1, 0, 1, 2], "output_padding": [1, 0, 1], "group": 2}
     nodes = [node("Reshape", ["t", "v"], ["u"]), node("ConvTranspose", ["u", "w", "z"], ["y"], **attributes)]
     yield "ConvTranspose of volumes", nodes, [long("v", [1, 2, 2, 8, 8]), floats("w", 2, 3, 2, 3, 3), floats("z", 6)]
@@ -316,7 +324,7 @@ def write(path, nodes, constants):
     y = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
     nodes = [helper.make_node("Conv", ["x", "one"], ["t"]), *nodes]
     graph = helper.make_graph(nodes, "g", [x], [y], [one, *constants])
-    recent = any(n.op_type == "Attention" or n.op_type == "AveragePool" and any(a.name == "dilations" for a in n.attribute) for n in nodes)
+    recent = any(n.op_type in ("Attention", "DFT") or n.op_type == "AveragePool" and any(a.name == "dilations" for a in n.attribute) for n in nodes)
     opset = 23 if recent else 17
     domains = ["com.microsoft"] if any(n.domain for n in nodes) else []
     imports = [helper.make_opsetid("", opset), *(helper.make_opsetid(domain, 1) for domain in domains)]

@@ -22,6 +22,7 @@ mod quantize;
 mod reduce;
 mod reshape;
 mod resize;
+pub(crate) mod spectrum;
 
 use crate::graph::{Node, Op};
 use crate::passes::import::affine::Arithmetic;
@@ -33,7 +34,7 @@ use fields::{Facts, Steps};
 use operator::Operator;
 
 /// All operators, by families.
-const FAMILIES: [&[Operator]; 13] = [
+const FAMILIES: [&[Operator]; 14] = [
     activation::OPERATORS,
     arithmetic::OPERATORS,
     conv::OPERATORS,
@@ -47,6 +48,7 @@ const FAMILIES: [&[Operator]; 13] = [
     reduce::OPERATORS,
     reshape::OPERATORS,
     resize::OPERATORS,
+    spectrum::OPERATORS,
 ];
 
 /// The operator of a name; `None` for one that nothing computes.

@@ -4,6 +4,7 @@ mod asked;
 mod attention;
 mod bits;
 mod compress;
+mod fourier;
 mod grid;
 mod recurrent;
 mod suppress;
@@ -26,6 +27,8 @@ pub(super) fn find(node: &proto::Node) -> Option<Compute> {
         "Attention" if attention::is_own(node) => attention::compute,
         "BitShift" | "BitwiseAnd" | "BitwiseNot" | "BitwiseOr" | "BitwiseXor" => bits::compute,
         "Compress" => compress::compute,
+        "DFT" => fourier::dft,
+        "STFT" => fourier::stft,
         "ConvTranspose" if transposed::is_own(node) => transposed::compute,
         "GridSample" => grid::compute,
         "NonMaxSuppression" => suppress::compute,

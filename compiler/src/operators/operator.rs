@@ -151,6 +151,8 @@ pub(crate) enum Size {
     Order,
     /// A state for each step of each direction, and the last ones.
     States,
+    /// As a Fourier transform gives.
+    Spectrum,
     /// What computing it says, with at most as many elements as the bound.
     Computed(Bound),
 }

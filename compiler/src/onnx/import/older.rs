@@ -5,9 +5,10 @@ use crate::graph::{Data, OnnxAttribute};
 use crate::operators::operator::WindowKind;
 
 /// Attributes that became inputs: operator, attribute, input, first opset that has the input.
-const MOVED: [(&str, &str, usize, i64); 12] = [
+const MOVED: [(&str, &str, usize, i64); 13] = [
     ("Clip", "max", 2, 11),
     ("Clip", "min", 1, 11),
+    ("DFT", "axis", 2, 20),
     ("Pad", "pads", 1, 11),
     ("Pad", "value", 2, 11),
     ("ReduceSum", "axes", 1, 13),
@@ -58,6 +59,12 @@ impl Older<'_> {
                 None | Some(OnnxAttribute::Int(1)) => {}
                 Some(_) => return Err("each position has a mean of its own".to_owned()),
             }
+        }
+        // Its input has another default.
+        let is_given = self.attributes.iter().any(|(name, _)| name == "axis");
+        if self.kind == "DFT" && opset < 20 && !is_given {
+            self.attributes
+                .push(("axis".to_owned(), OnnxAttribute::Int(1)));
         }
         for (kind, name, argument, since) in MOVED {
             let absent = arguments.get(argument).copied().flatten().is_none();

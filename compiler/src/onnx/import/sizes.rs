@@ -5,7 +5,7 @@ use crate::graph::Element;
 use crate::onnx::MAX_ELEMENTS;
 use crate::operators::elementwise::broadcast;
 use crate::operators::operator::{Bound, Given, Size, WindowKind, axis};
-use crate::operators::{conv, dense, planes};
+use crate::operators::{conv, dense, planes, spectrum};
 
 /// The shape of an output where the inputs' shapes say it; `None` where it must be computed.
 ///
@@ -36,6 +36,7 @@ pub(crate) fn direct(
         Size::Chosen => chosen(given)?,
         Size::Order => ordered(given)?,
         Size::States => states(given, output)?,
+        Size::Spectrum => spectrum::shape(given)?,
         Size::Computed(_) => return Ok(None),
     }))
 }
@@ -260,6 +261,8 @@ fn terms(size: Size, given: &Given<'_>) -> u64 {
                 |at: usize| one_of(shape(at), 0) / shape(2).last().map_or(1, |&d| d.max(1)) as u64;
             each(1).saturating_add(each(2))
         }
+        // By a fast transform, of which some steps count twice.
+        Size::Spectrum => 64,
         Size::Window(WindowKind::Conv) => one_of(shape(1), 0),
         Size::Window(WindowKind::ConvTranspose) => one_of(shape(1), 1),
         Size::Window(WindowKind::Pool) => {

@@ -1,0 +1,92 @@
+//! DFT and STFT: Fourier transforms of lines of numbers, which are real or complex.
+
+use rustfft::FftPlanner;
+use rustfft::num_complex::Complex32;
+
+use super::asked::Asked;
+use crate::engine::Tensor;
+use crate::graph::Data;
+use crate::onnx::elements;
+use crate::operators::spectrum::{Lines, framed, transformed};
+
+pub(super) fn dft(of: &Asked<'_>) -> Result<Vec<Tensor>, String> {
+    let axis = scalar(of, 2)?.unwrap_or(-2);
+    let sides = ["onesided", "inverse"].map(|name| of.int(name, 0) != 0);
+    let (lines, shape) = transformed(of.required(0)?.shape, axis, scalar(of, 1)?, sides)?;
+    computed(of, &lines, shape, (None, sides[1]))
+}
+
+pub(super) fn stft(of: &Asked<'_>) -> Result<Vec<Tensor>, String> {
+    let step = scalar(of, 1)?.ok_or("its frame_step is missing")?;
+    let window = of.input(2).map(|window| window.shape);
+    let is_one_sided = of.int("onesided", 1) != 0;
+    let signal = of.required(0)?.shape;
+    let (lines, shape) = framed(signal, (step, scalar(of, 3)?), window, is_one_sided)?;
+    computed(of, &lines, shape, (of.floats(2)?, false))
+}
+
+/// The number that an argument is, where it is given.
+fn scalar(of: &Asked<'_>, argument: usize) -> Result<Option<i64>, String> {
+    let Some(given) = of.input(argument) else {
+        return Ok(None);
+    };
+    let number = given.data.integers().and_then(|v| v.first().copied());
+    let missing = || format!("its input {argument} is no integer");
+    number.ok_or_else(missing).map(Some)
+}
+
+/// Transforms each line, times the window where there is one.
+fn computed(
+    of: &Asked<'_>,
+    lines: &Lines,
+    shape: Vec<usize>,
+    (window, is_inverse): (Option<&[f32]>, bool),
+) -> Result<Vec<Tensor>, String> {
+    let values = of.floats(0)?.ok_or("its input is missing")?;
+    let count = elements("output", &shape).map_err(|e| e.to_string())?;
+    let mut made = vec![0.0; count];
+    let mut planner = FftPlanner::new();
+    let transform = if is_inverse {
+        planner.plan_fft_inverse(lines.length)
+    } else {
+        planner.plan_fft_forward(lines.length)
+    };
+    let scale = if is_inverse {
+        1.0 / lines.length as f32
+    } else {
+        1.0
+    };
+    let mut scratch = vec![Complex32::default(); transform.get_inplace_scratch_len()];
+    let mut line = vec![Complex32::default(); lines.length];
+    for outer in 0..lines.outer {
+        for frame in 0..lines.frames {
+            for inner in 0..lines.inner {
+                line.fill(Complex32::default());
+                let first = frame * lines.step;
+                let taken = lines.given.min(lines.size - first);
+                for (k, number) in line[..taken].iter_mut().enumerate() {
+                    let at = (outer * lines.size + first + k) * lines.inner + inner;
+                    let parts = &values[at * lines.parts[0]..][..lines.parts[0]];
+                    let imaginary = parts.get(1).copied().unwrap_or(0.0);
+                    let weight = window.map_or(1.0, |window| window[k]);
+                    *number = Complex32::new(parts[0], imaginary) * weight;
+                }
+                // The other side of a transform of real numbers.
+                for k in lines.given..lines.length {
+                    line[k] = line[lines.length - k].conj();
+                }
+                transform.process_with_scratch(&mut line, &mut scratch);
+                let place = (outer * lines.frames + frame) * lines.bins;
+                for (bin, number) in line[..lines.bins].iter().enumerate() {
+                    let at = ((place + bin) * lines.inner + inner) * lines.parts[1];
+                    made[at] = number.re * scale;
+                    if lines.parts[1] == 2 {
+                        made[at + 1] = number.im * scale;
+                    }
+                }
+            }
+        }
+    }
+    let data = Data::F32(made);
+    Ok(vec![Tensor { shape, data }])
+}
