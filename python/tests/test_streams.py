@@ -130,19 +130,21 @@ def test_a_wait_that_cannot_be_satisfied_is_an_error():
 
 def test_work_that_fails_fails_what_waits_for_it_and_later_work_goes_on():
     with pyvta.Device() as vta, pyvta.Device("oracle") as other:
-        line = pyvta.Timeline()
-        bad = vta.run_async("load.inp dram_base=1000000 y_size=1 x_size=1\nfinish", signals=[(line, 1)])
+        line, start = pyvta.Timeline(), pyvta.Timeline()
+        go = start.promise()
+        stream = "load.inp dram_base=1000000 y_size=1 x_size=1\nfinish"
+        bad = vta.run_async(stream, waits=[go], signals=[(line, 1)])
         buffer = other.alloc(4)
-        behind = other.write_async(buffer, b"abcd", waits=[(line, 1)] if not bad.done else [])
+        behind = other.write_async(buffer, b"abcd", waits=[(line, 1)])
+        go.keep()
         with pytest.raises(pyvta.RunError, match="outside every allocation"):
             bad.result(60)
         assert bad.done
         with pytest.raises(pyvta.WaitError, match="outside every allocation"):
             line.wait(1)
-        try:
+        with pytest.raises(pyvta.WaitError, match="outside every allocation"):
             behind.result(60)
-        except pyvta.WaitError as error:
-            assert "outside every allocation" in str(error)
+        assert not other.read(buffer, 4, np.int8).any()
         assert vta.run_async("finish").result(60).insns == 1
 
 

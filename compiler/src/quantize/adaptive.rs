@@ -16,6 +16,8 @@ use crate::qgraph::window::Window;
 const LONGEST: usize = 1200;
 /// The least patches of all images for a layer, where there are so many.
 const PATCHES: usize = 512;
+/// Patches that are multiplied together, where images have fewer: each product reads and writes all moments.
+const TOGETHER: usize = 128;
 /// Walks over a row's weights at most.
 const WALKS: usize = 12;
 /// Steps that a weight is from its nearest at most.
@@ -151,6 +153,8 @@ pub(super) struct Moments {
     sums: Vec<f32>,
     firsts: Vec<f32>,
     count: usize,
+    /// Patches of a layer of one group that aren't in the sums yet.
+    waiting: Vec<f32>,
 }
 
 impl Moments {
@@ -161,6 +165,7 @@ impl Moments {
             sums: vec![0.0; groups * row * row],
             firsts: vec![0.0; groups * row],
             count: 0,
+            waiting: Vec::new(),
         }
     }
 
@@ -173,15 +178,42 @@ impl Moments {
         }
         self.count += count;
         let firsts = self.firsts.chunks_exact_mut(row);
-        let sums = self.sums.chunks_exact_mut(row * row);
-        let groups = patches.chunks_exact(count * row);
-        for ((sums, firsts), patches) in sums.zip(firsts).zip(groups) {
+        for (firsts, patches) in firsts.zip(patches.chunks_exact(count * row)) {
             for patch in patches.chunks_exact(row) {
                 firsts
                     .iter_mut()
                     .zip(patch)
                     .for_each(|(first, v)| *first += v);
             }
+        }
+        if self.layer.groups > 1 {
+            self.multiply(patches);
+            return;
+        }
+        self.waiting.extend_from_slice(patches);
+        if self.waiting.len() >= TOGETHER * row {
+            let mut waiting = std::mem::take(&mut self.waiting);
+            self.multiply(&waiting);
+            waiting.clear();
+            self.waiting = waiting;
+        }
+    }
+
+    /// The moments of all patches that were added.
+    pub fn whole(mut self) -> Self {
+        let waiting = std::mem::take(&mut self.waiting);
+        self.multiply(&waiting);
+        self
+    }
+
+    fn multiply(&mut self, patches: &[f32]) {
+        let Layer { groups, row, .. } = self.layer;
+        let count = patches.len() / (groups * row);
+        if count == 0 {
+            return;
+        }
+        let sums = self.sums.chunks_exact_mut(row * row);
+        for (sums, patches) in sums.zip(patches.chunks_exact(count * row)) {
             engine::add_product(sums, [patches, patches], [row, count, row], true);
         }
     }

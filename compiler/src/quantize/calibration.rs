@@ -154,7 +154,12 @@ pub(super) fn observe_as(
         moments: taken
             .iter()
             .map(|(_, layer)| layer.node)
-            .zip(moments)
+            .zip(
+                moments
+                    .into_par_iter()
+                    .map(Moments::whole)
+                    .collect::<Vec<_>>(),
+            )
             .collect(),
     };
     let histograms = observer.histograms.into_iter().zip(sums);

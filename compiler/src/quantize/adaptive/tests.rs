@@ -33,7 +33,7 @@ fn moments(graph: &Graph, images: &[Vec<f32>]) -> Moments {
     for (index, image) in images.iter().enumerate() {
         moments.add(&layer.patches(image, images.len(), index));
     }
-    moments
+    moments.whole()
 }
 
 /// The form's value for the errors of a row.
