@@ -16,7 +16,7 @@ pub(crate) fn keep(failure: Failure) {
 }
 
 /// A C string of what may have bytes of 0 in it.
-fn text(text: String) -> CString {
+pub(crate) fn text(text: String) -> CString {
     CString::new(text).unwrap_or_else(|error| {
         let mut bytes = error.into_vec();
         bytes.retain(|byte| *byte != 0);

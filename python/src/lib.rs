@@ -20,6 +20,8 @@ mod sweep;
 mod watch;
 
 use pyo3::prelude::*;
+// What modules that TVM compiled call: `pyvta.tvm` lets them find it.
+use vta as _;
 
 /// The compiled part of pyvta: see there.
 #[pymodule]

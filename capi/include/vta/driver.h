@@ -88,6 +88,13 @@ void VTAProgram(const char *bitstream);
  */
 const char *vta_stats_json(int clear);
 
+/*
+ * Lets failures of the functions here and in vta/runtime.h be told to a function instead of standard error; NULL:
+ * to standard error again. It is called by the thread whose call failed, before that call ends, with the text that
+ * vta_last_error has then, which lives as long as the call. It must return, and may call any function but this one.
+ */
+void vta_on_failure(void (*callback)(const char *text, void *data), void *data);
+
 #ifdef __cplusplus
 }
 #endif

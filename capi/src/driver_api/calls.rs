@@ -16,6 +16,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::machine::{Machine, Stats};
 use crate::error::{Failure, caught, caught_each};
+use crate::last;
 use crate::raw;
 
 /// Failures that standard error is told of; `vta_last_error` is told of all.
@@ -87,12 +88,34 @@ pub(crate) fn told_each<T>(
     caught_each(otherwise, work, |failure| tell(function, failure))
 }
 
-/// Tells standard error; the failure with the function's name.
+type Told = unsafe extern "C" fn(text: *const c_char, data: *mut c_void);
+
+/// Who is told of failures instead of standard error, and an address for it.
+static TOLD: Mutex<Option<(Told, usize)>> = Mutex::new(None);
+
+/// Lets failures be told to a function instead of standard error, or to standard error again.
+#[unsafe(no_mangle)]
+pub extern "C" fn vta_on_failure(callback: Option<Told>, data: *mut c_void) {
+    let told = callback.map(|callback| (callback, data.expose_provenance()));
+    *TOLD.lock().unwrap_or_else(PoisonError::into_inner) = told;
+}
+
+/// Tells who wants to know; the failure with the function's name.
 #[cold]
 fn tell(function: &str, failure: Failure) -> Failure {
-    static TOLD: AtomicU32 = AtomicU32::new(0);
+    static COUNT: AtomicU32 = AtomicU32::new(0);
     let text = format!("{function}: {}", failure.text);
-    let number = TOLD.fetch_add(1, Ordering::Relaxed);
+    let told = *TOLD.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some((callback, data)) = told {
+        let text = last::text(text.clone());
+        // SAFETY: a function that its owner gave for this, with what it gave beside it.
+        unsafe { callback(text.as_ptr(), ptr::with_exposed_provenance_mut(data)) };
+        return Failure {
+            text: text.to_string_lossy().into_owned(),
+            ..failure
+        };
+    }
+    let number = COUNT.fetch_add(1, Ordering::Relaxed);
     if number < MOST_TOLD {
         // Nobody may read it, or its disk be full.
         let _ = writeln!(stderr(), "libvta: {text}");

@@ -4,6 +4,7 @@ mod asked;
 mod attention;
 mod bits;
 mod compress;
+#[cfg(feature = "host")]
 mod fourier;
 mod grid;
 mod recurrent;
@@ -27,7 +28,9 @@ pub(super) fn find(node: &proto::Node) -> Option<Compute> {
         "Attention" if attention::is_own(node) => attention::compute,
         "BitShift" | "BitwiseAnd" | "BitwiseNot" | "BitwiseOr" | "BitwiseXor" => bits::compute,
         "Compress" => compress::compute,
+        #[cfg(feature = "host")]
         "DFT" => fourier::dft,
+        #[cfg(feature = "host")]
         "STFT" => fourier::stft,
         "ConvTranspose" if transposed::is_own(node) => transposed::compute,
         "GridSample" => grid::compute,

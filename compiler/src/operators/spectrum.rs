@@ -10,6 +10,10 @@ pub(super) const OPERATORS: &[Operator] = &[
 
 /// Lines of numbers that are transformed: an input has `outer * size * inner * parts[0]` floats, an output
 /// `outer * frames * bins * inner * parts[1]`.
+#[cfg_attr(
+    not(feature = "host"),
+    expect(dead_code, reason = "shapes are all that is asked for")
+)]
 pub(crate) struct Lines {
     pub outer: usize,
     /// Numbers of an input along the dimension.
