@@ -13,6 +13,8 @@ array, by the profiler's functions and by `check`.
 
 import ctypes
 import functools
+import importlib.abc
+import importlib.machinery
 import json
 import sys
 from collections.abc import Callable
@@ -57,13 +59,15 @@ _alloc, _free = _library.VTABufferAlloc, _library.VTABufferFree
 _alloc.argtypes, _free.argtypes = [_SIZE], [_POINTER]
 _library.VTABufferCopy.argtypes = [_POINTER, _SIZE, _POINTER, _SIZE, _SIZE, ctypes.c_int]
 
+_dladdr = ctypes.CDLL(None).dladdr
+_dladdr.argtypes = [_POINTER, _POINTER]
+
 _failures: list[str] = []
 # Buffers of modules' workspaces that nobody uses, by their size; sizes of those that somebody uses.
 _idle: dict[int, list[int]] = {}
 _used: dict[int, int] = {}
 
 
-@ctypes.CFUNCTYPE(None, ctypes.c_char_p, _POINTER)
 def _failed(text: bytes, _: object) -> None:
     if len(_failures) < _KEPT:
         _failures.append(text.decode())
@@ -101,17 +105,12 @@ def _symbol(address: int | None) -> str:
     return found.name.decode() if known and found.name and found.address == address else ""
 
 
-_dladdr = ctypes.CDLL(None).dladdr
-_dladdr.argtypes = [_POINTER, _POINTER]
-
-
 def _device_api() -> list[Any]:
     """An object of TVM's C++ class DeviceAPI: the one for the CPU, with the functions that differ. Its words, its
     table's, and the functions."""
-    own = tvm.get_global_func("device_api.cpu")()
-    own = own.value if isinstance(own, ctypes.c_void_p) else own
-    [table] = (_POINTER * 1).from_address(own)
-    made = [
+    given = tvm.get_global_func("device_api.cpu")()
+    [table] = ctypes.cast(given, ctypes.POINTER(ctypes.c_size_t))[:1]
+    made: list[Callable[..., Any]] = [
         lambda _this, _device, size, _alignment, _type: _alloc(size),
         lambda _this, _device, buffer: _free(buffer),
         lambda _this, *given: _copy(*given),
@@ -125,39 +124,26 @@ def _device_api() -> list[Any]:
     for (name, (result, *arguments)), function in zip(_FUNCTIONS.items(), made, strict=True):
         places = [at for at, found in enumerate(names) if f"CPUDeviceAPI{name}" in found]
         if len(places) != 1:
-            raise ImportError(f"libtvm doesn't tell where CPUDeviceAPI::{name.lstrip('0123456789')} is: it was built without symbols")
+            raise ImportError(f"libtvm has no symbol for CPUDeviceAPI's {name}..: build it without HIDE_PRIVATE_SYMBOLS")
         kept.append(ctypes.CFUNCTYPE(result, _POINTER, *arguments)(function))
         words[places[0]] = ctypes.cast(kept[-1], _POINTER)
     return [(_POINTER * 1)(ctypes.addressof(words)), words, kept]
 
 
-def _register(name: str) -> Callable[[Callable[..., Any]], Any]:
-    return tvm.register_func(name, override=True)
-
-
-# TVM never frees a device.
-_api = _device_api()
-_library.vta_on_failure(_failed, None)
-
-
-@_register("device_api.ext_dev")
 def _ext_dev() -> ctypes.c_void_p:
     return ctypes.c_void_p(ctypes.addressof(_api[0]))
 
 
-@_register("vta.simulator.profiler_clear")
 def _clear() -> None:
     check()
     _library.vta_stats_json(1)
 
 
-@_register("vta.simulator.profiler_status")
 def _status() -> str:
     check()
     return json.dumps(json.loads(_library.vta_stats_json(0)))
 
 
-@_register("vta.simulator.profiler_debug_mode")
 def _debug(flag: int) -> None:
     if flag:
         raise RunError(f"debug mode {flag}: this device computes whatever it runs")
@@ -172,30 +158,41 @@ def _checked(numpy: Callable[..., Any]) -> Callable[..., Any]:
     return read
 
 
+# TVM never frees a device, and failures may be told until the process ends.
+_api = _device_api()
+_told = ctypes.CFUNCTYPE(None, ctypes.c_char_p, _POINTER)(_failed)
+_library.vta_on_failure(_told, None)
+tvm.register_func("device_api.ext_dev", _ext_dev, override=True)
+tvm.register_func("vta.simulator.profiler_clear", _clear, override=True)
+tvm.register_func("vta.simulator.profiler_status", _status, override=True)
+tvm.register_func("vta.simulator.profiler_debug_mode", _debug, override=True)
 tvm.nd.NDArray.numpy = _checked(tvm.nd.NDArray.numpy)
 
 
-class _Found:
-    """Finds `vta.libinfo` as everybody does, and lets it give this library for the original's simulator."""
+def _stand_in(libinfo: Any) -> None:
+    """Lets VTA's package find this library where it looks for the original's simulator."""
+    libinfo.find_libvta = lambda _name, optional=False: [_pyvta.__file__]
 
-    @staticmethod
-    def find_spec(name: str, path: Any, target: Any = None) -> Any:
+
+class _Finder(importlib.abc.MetaPathFinder):
+    """Finds `vta.libinfo` as everybody does."""
+
+    def find_spec(self, name: str, path: Any, target: Any = None) -> importlib.machinery.ModuleSpec | None:
         if name != "vta.libinfo":
             return None
-        import importlib.machinery
-
         spec = importlib.machinery.PathFinder.find_spec(name, path, target)
-        if spec and spec.loader:
+        if spec is not None and spec.loader is not None:
             execute = spec.loader.exec_module
 
             def exec_module(module: Any) -> None:
                 execute(module)
-                module.find_libvta = lambda _name, optional=False: [_pyvta.__file__]
+                _stand_in(module)
 
             spec.loader.exec_module = exec_module  # type: ignore[method-assign]
         return spec
 
 
-sys.meta_path.insert(0, _Found)  # type: ignore[arg-type]
 if "vta.libinfo" in sys.modules:
-    sys.modules["vta.libinfo"].find_libvta = lambda _name, optional=False: [_pyvta.__file__]  # type: ignore[attr-defined]
+    _stand_in(sys.modules["vta.libinfo"])
+else:
+    sys.meta_path.insert(0, _Finder())
