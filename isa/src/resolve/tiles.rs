@@ -136,19 +136,24 @@ impl TileSet {
         if count == 0 {
             *self = Self::EMPTY;
         }
+        let Some(mut last) = self.0.iter().rposition(|word| *word != 0) else {
+            return;
+        };
         let mut covered = 1;
         while step > 0 && covered < count && covered * step < MAX_TILES {
             let more = covered.min(count - covered);
-            self.add_shifted(more * step);
+            last = self.add_shifted(more * step, last);
             covered += more;
         }
     }
 
-    /// Adds the set shifted up by `tiles`; what leaves it is dropped.
-    fn add_shifted(&mut self, tiles: usize) {
+    /// Adds the set, whose last word that has a tile is given, shifted up by `tiles`; what leaves it is dropped. The
+    /// last word that has a tile then, at most.
+    fn add_shifted(&mut self, tiles: usize, last: usize) -> usize {
         let (words, bits) = (tiles / WORD_BITS, tiles % WORD_BITS);
+        let end = (last + words + usize::from(bits > 0)).min(WORDS - 1);
         // From the top down: a word is read before it gets new bits.
-        for to in (words..WORDS).rev() {
+        for to in (words..=end).rev() {
             let from = to - words;
             let mut word = self.0[from] << bits;
             if bits > 0 && from > 0 {
@@ -156,6 +161,7 @@ impl TileSet {
             }
             self.0[to] |= word;
         }
+        end
     }
 }
 

@@ -122,20 +122,24 @@ type Position = (i32, Option<u16>, Option<u16>);
 
 /// All positions of both, ascending.
 fn union(first: &[u16], next: &[u16], shift: i32) -> Vec<Position> {
-    let mut places: Vec<Position> = Vec::with_capacity(first.len() + next.len());
-    let (a, b) = ((0..).zip(first), (0..).zip(next));
-    places.extend(a.map(|(i, &p)| (i32::from(p), Some(i), None)));
-    places.extend(b.map(|(i, &p)| (i32::from(p) + shift, None, Some(i))));
-    // Both are ascending, mostly: a stable sort finds that out.
-    places.sort_by_key(|p| p.0);
-    places.dedup_by(|b, a| {
-        let same = a.0 == b.0;
-        if same {
-            a.1 = a.1.or(b.1);
-            a.2 = a.2.or(b.2);
+    let ascending = |positions: &[u16], by: i32| {
+        let moved = positions.iter().map(|p| i32::from(*p) + by);
+        let mut places: Vec<(i32, u16)> = moved.zip(0..).collect();
+        if !positions.is_sorted() {
+            places.sort_unstable();
         }
-        same
-    });
+        places
+    };
+    let (a, b) = (ascending(first, 0), ascending(next, shift));
+    let mut places = Vec::with_capacity(a.len().max(b.len()));
+    let mut at = [0, 0];
+    while at != [a.len(), b.len()] {
+        let [x, y] = [a.get(at[0]), b.get(at[1])].map(|p| p.copied().unwrap_or((i32::MAX, 0)));
+        let place = x.0.min(y.0);
+        let own = [x, y].map(|p| (p.0 == place).then_some(p.1));
+        places.push((place, own[0], own[1]));
+        at = [0, 1].map(|of| at[of] + usize::from(own[of].is_some()));
+    }
     places
 }
 
