@@ -19,10 +19,9 @@ mod pad;
 pub(crate) mod planes;
 pub(crate) mod pool;
 mod quantize;
-mod reduce;
+pub(crate) mod reduce;
 mod reshape;
 mod resize;
-pub(crate) mod spectrum;
 
 use crate::graph::{Node, Op};
 use crate::passes::import::affine::Arithmetic;
@@ -34,7 +33,7 @@ use fields::{Facts, Steps};
 use operator::Operator;
 
 /// All operators, by families.
-const FAMILIES: [&[Operator]; 14] = [
+const FAMILIES: [&[Operator]; 13] = [
     activation::OPERATORS,
     arithmetic::OPERATORS,
     conv::OPERATORS,
@@ -48,7 +47,6 @@ const FAMILIES: [&[Operator]; 14] = [
     reduce::OPERATORS,
     reshape::OPERATORS,
     resize::OPERATORS,
-    spectrum::OPERATORS,
 ];
 
 /// The operator of a name; `None` for one that nothing computes.

@@ -1,13 +1,13 @@
-//! DFT and STFT: Fourier transforms of lines of numbers, which are real or complex.
+//! DFT and STFT: Fourier transforms of lines of numbers, which are real or complex. They are computed in doubles.
 
 use rustfft::FftPlanner;
-use rustfft::num_complex::Complex32;
+use rustfft::num_complex::Complex64;
 
 use super::asked::Asked;
 use crate::engine::Tensor;
 use crate::graph::Data;
 use crate::onnx::elements;
-use crate::operators::spectrum::{Lines, framed, transformed};
+use crate::operators::reduce::{Lines, framed, transformed};
 
 pub(super) fn dft(of: &Asked<'_>) -> Result<Vec<Tensor>, String> {
     let axis = scalar(of, 2)?.unwrap_or(-2);
@@ -45,31 +45,31 @@ fn computed(
     let values = of.floats(0)?.ok_or("its input is missing")?;
     let count = elements("output", &shape).map_err(|e| e.to_string())?;
     let mut made = vec![0.0; count];
-    let mut planner = FftPlanner::new();
+    let mut planner = FftPlanner::<f64>::new();
     let transform = if is_inverse {
         planner.plan_fft_inverse(lines.length)
     } else {
         planner.plan_fft_forward(lines.length)
     };
     let scale = if is_inverse {
-        1.0 / lines.length as f32
+        1.0 / lines.length as f64
     } else {
         1.0
     };
-    let mut scratch = vec![Complex32::default(); transform.get_inplace_scratch_len()];
-    let mut line = vec![Complex32::default(); lines.length];
+    let mut scratch = vec![Complex64::default(); transform.get_inplace_scratch_len()];
+    let mut line = vec![Complex64::default(); lines.length];
     for outer in 0..lines.outer {
         for frame in 0..lines.frames {
             for inner in 0..lines.inner {
-                line.fill(Complex32::default());
+                line.fill(Complex64::default());
                 let first = frame * lines.step;
                 let taken = lines.given.min(lines.size - first);
                 for (k, number) in line[..taken].iter_mut().enumerate() {
                     let at = (outer * lines.size + first + k) * lines.inner + inner;
                     let parts = &values[at * lines.parts[0]..][..lines.parts[0]];
-                    let imaginary = parts.get(1).copied().unwrap_or(0.0);
-                    let weight = window.map_or(1.0, |window| window[k]);
-                    *number = Complex32::new(parts[0], imaginary) * weight;
+                    let part = |at| parts.get(at).map_or(0.0, |v: &f32| f64::from(*v));
+                    let weight = window.map_or(1.0, |window| f64::from(window[k]));
+                    *number = Complex64::new(part(0), part(1)) * weight;
                 }
                 // The other side of a transform of real numbers.
                 for k in lines.given..lines.length {
@@ -79,9 +79,9 @@ fn computed(
                 let place = (outer * lines.frames + frame) * lines.bins;
                 for (bin, number) in line[..lines.bins].iter().enumerate() {
                     let at = ((place + bin) * lines.inner + inner) * lines.parts[1];
-                    made[at] = number.re * scale;
+                    made[at] = (number.re * scale) as f32;
                     if lines.parts[1] == 2 {
-                        made[at + 1] = number.im * scale;
+                        made[at + 1] = (number.im * scale) as f32;
                     }
                 }
             }

@@ -5,7 +5,7 @@ use crate::graph::Element;
 use crate::onnx::MAX_ELEMENTS;
 use crate::operators::elementwise::broadcast;
 use crate::operators::operator::{Bound, Given, Size, WindowKind, axis};
-use crate::operators::{conv, dense, planes, spectrum};
+use crate::operators::{conv, dense, planes, reduce};
 
 /// The shape of an output where the inputs' shapes say it; `None` where it must be computed.
 ///
@@ -36,7 +36,7 @@ pub(crate) fn direct(
         Size::Chosen => chosen(given)?,
         Size::Order => ordered(given)?,
         Size::States => states(given, output)?,
-        Size::Spectrum => spectrum::shape(given)?,
+        Size::Spectrum => reduce::spectrum(given)?,
         Size::Computed(_) => return Ok(None),
     }))
 }
