@@ -97,6 +97,7 @@ fn dependencies_point_one_way() {
             "pyvta",
             vec![
                 "vta-app",
+                "vta-capi",
                 "vta-compiler",
                 "vta-driver",
                 "vta-files",
