@@ -11,12 +11,9 @@ A module that TVM compiled calls the device without a way to fail. What fails is
 array, by the profiler's functions and by `check`.
 """
 
+import contextlib
 import ctypes
 import functools
-import importlib.abc
-import importlib.machinery
-import json
-import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -37,16 +34,6 @@ _PAGE = 4096
 
 # TVM's DLDevice and DLDataType travel in one register each.
 _DEVICE, _TYPE, _SIZE, _POINTER = ctypes.c_uint64, ctypes.c_uint32, ctypes.c_size_t, ctypes.c_void_p
-# By the names of CPUDeviceAPI's functions, as its symbols have them: what they give and take behind `this`.
-_FUNCTIONS: dict[str, tuple[Any, ...]] = {
-    "14AllocDataSpaceE8DLDevicem": (_POINTER, _DEVICE, _SIZE, _SIZE, _TYPE),
-    "13FreeDataSpaceE": (None, _DEVICE, _POINTER),
-    "14CopyDataFromToEPKv": (None, _POINTER, _SIZE, _POINTER, _SIZE, _SIZE, _DEVICE, _DEVICE, _TYPE, _POINTER),
-    "14AllocWorkspaceE": (_POINTER, _DEVICE, _SIZE, _TYPE),
-    "13FreeWorkspaceE": (None, _DEVICE, _POINTER),
-}
-
-
 class _Symbol(ctypes.Structure):
     _fields_ = [("file", ctypes.c_char_p), ("base", _POINTER), ("name", ctypes.c_char_p), ("address", _POINTER)]
 
@@ -81,21 +68,44 @@ def check() -> None:
         raise RunError(text)
 
 
-def _copy(source: int, at: int, target: int, to: int, size: int, of: int, into: int, _type: int, _stream: int) -> None:
+def _buffer(_this: int, _device: int, size: int, _alignment: int, _type: int) -> int | None:
+    buffer: int | None = _alloc(size)
+    return buffer
+
+
+def _release(_this: int, _device: int, buffer: int) -> None:
+    _free(buffer)
+
+
+def _copy(_this: int, source: int, at: int, target: int, to: int, size: int, of: int, into: int, *_: int) -> None:
     kind = (2 if of & 0xFFFFFFFF != _CPU else 0) | (1 if into & 0xFFFFFFFF != _CPU else 0)
     _library.VTABufferCopy(source, at, target, to, size, kind)
 
 
-def _work(_device: int, size: int, _type: int) -> int | None:
+def _work(_this: int, _device: int, size: int, _type: int) -> int | None:
     size = -(-max(size, 1) // _PAGE) * _PAGE
-    buffer = _idle[size].pop() if _idle.get(size) else _alloc(size)
+    buffer: int | None = _idle[size].pop() if _idle.get(size) else _alloc(size)
     if buffer:
         _used[buffer] = size
     return buffer
 
 
-def _leave(_device: int, buffer: int) -> None:
+def _leave(_this: int, _device: int, buffer: int) -> None:
     _idle.setdefault(_used.pop(buffer), []).append(buffer)
+
+
+# By the names of CPUDeviceAPI's functions, as its symbols have them: what stands for them, gives and takes.
+_FUNCTIONS: dict[str, tuple[Callable[..., Any], Any, list[Any]]] = {
+    "14AllocDataSpaceE8DLDevicem": (_buffer, _POINTER, [_DEVICE, _SIZE, _SIZE, _TYPE]),
+    "13FreeDataSpaceE": (_release, None, [_DEVICE, _POINTER]),
+    "14CopyDataFromToEPKv": (
+        _copy,
+        None,
+        [_POINTER, _SIZE, _POINTER, _SIZE, _SIZE, _DEVICE, _DEVICE, _TYPE, _POINTER],
+    ),
+    "14AllocWorkspaceE": (_work, _POINTER, [_DEVICE, _SIZE, _TYPE]),
+    "13FreeWorkspaceE": (_leave, None, [_DEVICE, _POINTER]),
+}
 
 
 def _symbol(address: int | None) -> str:
@@ -110,18 +120,11 @@ def _device_api() -> list[Any]:
     table's, and the functions."""
     given = tvm.get_global_func("device_api.cpu")()
     [table] = ctypes.cast(given, ctypes.POINTER(ctypes.c_size_t))[:1]
-    made: list[Callable[..., Any]] = [
-        lambda _this, _device, size, _alignment, _type: _alloc(size),
-        lambda _this, _device, buffer: _free(buffer),
-        lambda _this, *given: _copy(*given),
-        lambda _this, *given: _work(*given),
-        lambda _this, *given: _leave(*given),
-    ]
     entries = (_POINTER * _ENTRIES).from_address(table)
     names = [_symbol(entry) for entry in entries]
     words = (_POINTER * _ENTRIES)(*entries)
     kept = []
-    for (name, (result, *arguments)), function in zip(_FUNCTIONS.items(), made, strict=True):
+    for name, (function, result, arguments) in _FUNCTIONS.items():
         places = [at for at, found in enumerate(names) if f"CPUDeviceAPI{name}" in found]
         if len(places) != 1:
             raise ImportError(f"libtvm has no symbol for CPUDeviceAPI's {name}..: build it without HIDE_PRIVATE_SYMBOLS")
@@ -141,7 +144,8 @@ def _clear() -> None:
 
 def _status() -> str:
     check()
-    return json.dumps(json.loads(_library.vta_stats_json(0)))
+    text: bytes = _library.vta_stats_json(0)
+    return text.decode()
 
 
 def _debug(flag: int) -> None:
@@ -168,31 +172,8 @@ tvm.register_func("vta.simulator.profiler_status", _status, override=True)
 tvm.register_func("vta.simulator.profiler_debug_mode", _debug, override=True)
 tvm.nd.NDArray.numpy = _checked(tvm.nd.NDArray.numpy)
 
+# Where VTA's package looks for the original's simulator it finds this library.
+with contextlib.suppress(ModuleNotFoundError):
+    import vta.libinfo
 
-def _stand_in(libinfo: Any) -> None:
-    """Lets VTA's package find this library where it looks for the original's simulator."""
-    libinfo.find_libvta = lambda _name, optional=False: [_pyvta.__file__]
-
-
-class _Finder(importlib.abc.MetaPathFinder):
-    """Finds `vta.libinfo` as everybody does."""
-
-    def find_spec(self, name: str, path: Any, target: Any = None) -> importlib.machinery.ModuleSpec | None:
-        if name != "vta.libinfo":
-            return None
-        spec = importlib.machinery.PathFinder.find_spec(name, path, target)
-        if spec is not None and spec.loader is not None:
-            execute = spec.loader.exec_module
-
-            def exec_module(module: Any) -> None:
-                execute(module)
-                _stand_in(module)
-
-            spec.loader.exec_module = exec_module  # type: ignore[method-assign]
-        return spec
-
-
-if "vta.libinfo" in sys.modules:
-    _stand_in(sys.modules["vta.libinfo"])
-else:
-    sys.meta_path.insert(0, _Finder())
+    vta.libinfo.find_libvta = lambda _name, optional=False: [_pyvta.__file__]

@@ -107,13 +107,10 @@ fn tell(function: &str, failure: Failure) -> Failure {
     let text = format!("{function}: {}", failure.text);
     let told = *TOLD.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some((callback, data)) = told {
-        let text = last::text(text.clone());
+        let told = last::text(text.clone());
         // SAFETY: a function that its owner gave for this, with what it gave beside it.
-        unsafe { callback(text.as_ptr(), ptr::with_exposed_provenance_mut(data)) };
-        return Failure {
-            text: text.to_string_lossy().into_owned(),
-            ..failure
-        };
+        unsafe { callback(told.as_ptr(), ptr::with_exposed_provenance_mut(data)) };
+        return Failure { text, ..failure };
     }
     let number = COUNT.fetch_add(1, Ordering::Relaxed);
     if number < MOST_TOLD {

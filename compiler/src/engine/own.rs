@@ -29,9 +29,7 @@ pub(super) fn find(node: &proto::Node) -> Option<Compute> {
         "BitShift" | "BitwiseAnd" | "BitwiseNot" | "BitwiseOr" | "BitwiseXor" => bits::compute,
         "Compress" => compress::compute,
         #[cfg(feature = "host")]
-        "DFT" => fourier::dft,
-        #[cfg(feature = "host")]
-        "STFT" => fourier::stft,
+        "DFT" | "STFT" => fourier::compute,
         "ConvTranspose" if transposed::is_own(node) => transposed::compute,
         "GridSample" => grid::compute,
         "NonMaxSuppression" => suppress::compute,

@@ -73,26 +73,37 @@ pub(crate) struct Lines {
 /// # Errors
 /// Inputs that don't fit, in words.
 pub(crate) fn spectrum(given: &Given<'_>) -> Result<Vec<usize>, String> {
-    let scalar = |argument, name| -> Result<Option<i64>, String> {
+    let scalar = |argument, name: &str| -> Result<Option<i64>, String> {
         let numbers = given.integers(argument, name)?;
         Ok(numbers.and_then(|numbers| numbers.first().copied()))
     };
-    let x = given.shape(0)?;
-    let shape = if given.op.kind == "DFT" {
-        let axis = scalar(2, "axis")?.unwrap_or(-2);
-        let sides = ["onesided", "inverse"].map(|name| given.op.int(name, 0) != 0);
-        transformed(x, axis, scalar(1, "dft_length")?, sides)?.1
-    } else {
-        let step = scalar(1, "frame_step")?.ok_or("its frame_step is missing")?;
-        let window = given.get(2).map(|window| &window.shape[..]);
-        let is_one_sided = given.op.int("onesided", 1) != 0;
-        framed(x, (step, scalar(3, "frame_length")?), window, is_one_sided)?.1
-    };
+    let int = |name: &str, default| given.op.int(name, default);
+    let window = given.get(2).map(|window| &window.shape[..]);
+    let (_, shape) = lines(given.op.kind, given.shape(0)?, window, &scalar, &int)?;
     Ok(shape)
 }
 
+/// Lines and output's shape of a node: its kind, the shapes of its input and its third argument, and what gives the
+/// number that an argument is, and an attribute.
+pub(crate) fn lines(
+    kind: &str,
+    x: &[usize],
+    window: Option<&[usize]>,
+    scalar: &dyn Fn(usize, &str) -> Result<Option<i64>, String>,
+    int: &dyn Fn(&str, i64) -> i64,
+) -> Result<(Lines, Vec<usize>), String> {
+    if kind == "DFT" {
+        let axis = scalar(2, "axis")?.unwrap_or(-2);
+        let sides = ["onesided", "inverse"].map(|name| int(name, 0) != 0);
+        return transformed(x, axis, scalar(1, "dft_length")?, sides);
+    }
+    let step = scalar(1, "frame_step")?.ok_or("its frame_step is missing")?;
+    let frames = (step, scalar(3, "frame_length")?);
+    framed(x, frames, window, int("onesided", 1) != 0)
+}
+
 /// Lines and output's shape of a DFT along an axis.
-pub(crate) fn transformed(
+fn transformed(
     x: &[usize],
     along: i64,
     length: Option<i64>,
@@ -138,7 +149,7 @@ pub(crate) fn transformed(
 }
 
 /// Lines and output's shape of an STFT, from its signal, step and length of frames, and its window's shape.
-pub(crate) fn framed(
+fn framed(
     x: &[usize],
     (step, length): (i64, Option<i64>),
     window: Option<&[usize]>,

@@ -192,18 +192,19 @@ impl Moments {
         }
         self.waiting.extend_from_slice(patches);
         if self.waiting.len() >= TOGETHER * row {
-            let mut waiting = std::mem::take(&mut self.waiting);
-            self.multiply(&waiting);
-            waiting.clear();
-            self.waiting = waiting;
+            self.multiply_waiting();
         }
     }
 
     /// The moments of all patches that were added.
     pub fn whole(mut self) -> Self {
+        self.multiply_waiting();
+        self
+    }
+
+    fn multiply_waiting(&mut self) {
         let waiting = std::mem::take(&mut self.waiting);
         self.multiply(&waiting);
-        self
     }
 
     fn multiply(&mut self, patches: &[f32]) {

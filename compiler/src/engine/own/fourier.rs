@@ -7,41 +7,23 @@ use super::asked::Asked;
 use crate::engine::Tensor;
 use crate::graph::Data;
 use crate::onnx::elements;
-use crate::operators::reduce::{Lines, framed, transformed};
+use crate::operators::reduce::lines;
 
-pub(super) fn dft(of: &Asked<'_>) -> Result<Vec<Tensor>, String> {
-    let axis = scalar(of, 2)?.unwrap_or(-2);
-    let sides = ["onesided", "inverse"].map(|name| of.int(name, 0) != 0);
-    let (lines, shape) = transformed(of.required(0)?.shape, axis, scalar(of, 1)?, sides)?;
-    computed(of, &lines, shape, (None, sides[1]))
-}
-
-pub(super) fn stft(of: &Asked<'_>) -> Result<Vec<Tensor>, String> {
-    let step = scalar(of, 1)?.ok_or("its frame_step is missing")?;
-    let window = of.input(2).map(|window| window.shape);
-    let is_one_sided = of.int("onesided", 1) != 0;
-    let signal = of.required(0)?.shape;
-    let (lines, shape) = framed(signal, (step, scalar(of, 3)?), window, is_one_sided)?;
-    computed(of, &lines, shape, (of.floats(2)?, false))
-}
-
-/// The number that an argument is, where it is given.
-fn scalar(of: &Asked<'_>, argument: usize) -> Result<Option<i64>, String> {
-    let Some(given) = of.input(argument) else {
-        return Ok(None);
+pub(super) fn compute(of: &Asked<'_>) -> Result<Vec<Tensor>, String> {
+    let scalar = |argument, name: &str| {
+        let Some(given) = of.input(argument) else {
+            return Ok(None);
+        };
+        let number = given.data.integers().and_then(|v| v.first().copied());
+        let missing = || format!("its {name} is no integer");
+        number.ok_or_else(missing).map(Some)
     };
-    let number = given.data.integers().and_then(|v| v.first().copied());
-    let missing = || format!("its input {argument} is no integer");
-    number.ok_or_else(missing).map(Some)
-}
-
-/// Transforms each line, times the window where there is one.
-fn computed(
-    of: &Asked<'_>,
-    lines: &Lines,
-    shape: Vec<usize>,
-    (window, is_inverse): (Option<&[f32]>, bool),
-) -> Result<Vec<Tensor>, String> {
+    let is_dft = of.node.op_type == "DFT";
+    let (shape, third) = (of.required(0)?.shape, of.input(2).map(|third| third.shape));
+    let int = |name: &str, default| of.int(name, default);
+    let (lines, shape) = lines(&of.node.op_type, shape, third, &scalar, &int)?;
+    let window = if is_dft { None } else { of.floats(2)? };
+    let is_inverse = is_dft && of.int("inverse", 0) != 0;
     let values = of.floats(0)?.ok_or("its input is missing")?;
     let count = elements("output", &shape).map_err(|e| e.to_string())?;
     let mut made = vec![0.0; count];
