@@ -83,13 +83,16 @@ pub(crate) fn spectrum(given: &Given<'_>) -> Result<Vec<usize>, String> {
     Ok(shape)
 }
 
+/// Gives the number that an argument is, by its place and name, where it is given.
+type Scalar<'s> = dyn Fn(usize, &str) -> Result<Option<i64>, String> + 's;
+
 /// Lines and output's shape of a node: its kind, the shapes of its input and its third argument, and what gives the
 /// number that an argument is, and an attribute.
 pub(crate) fn lines(
     kind: &str,
     x: &[usize],
     window: Option<&[usize]>,
-    scalar: &dyn Fn(usize, &str) -> Result<Option<i64>, String>,
+    scalar: &Scalar<'_>,
     int: &dyn Fn(&str, i64) -> i64,
 ) -> Result<(Lines, Vec<usize>), String> {
     if kind == "DFT" {
