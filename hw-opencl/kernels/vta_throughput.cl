@@ -296,7 +296,7 @@ static vta_ints vta_operation(uint op, vta_ints x, vta_ints y)
     }
 }
 
-/* Words of a LOAD or STORE: sram_base, offset in dram, bytes from row to row, x_size, y_size,
+/* Words of a LOAD: sram_base, offset in dram, bytes from row to row, x_size, y_size,
  * x_pad_0, y_pad_0, tiles of a row with its padding. The tile's place in DRAM, or 0 outside. */
 static __global uchar *vta_tile(__global const uint *a, uint tile, uint elem, vta_memory m)
 {
@@ -425,16 +425,6 @@ static void vta_load_acc8(__global const uint *a, uint unit, vta_memory m VTA_VI
     if (from)
         x = VTA_TO(int)(VTA_LOAD(from + lane));
     VTA_STORE(x, m.acc + (size_t)(a[0] + tile) * VTA_LANES + lane);
-}
-
-static void vta_store(__global const uint *a, uint unit, vta_memory m VTA_VIEW_PARAMS)
-{
-    const uint tile = unit / (VTA_LANES / VTA_V), lane = unit % (VTA_LANES / VTA_V) * VTA_V;
-    __global uchar *to = vta_tile(a, tile, VTA_LANES, m);
-    const vta_ints x = VTA_LOAD(m.acc + (size_t)(a[0] + tile) * VTA_LANES + lane);
-    /* STORE has no padding, so every tile is inside. */
-    if (to)
-        VTA_STORE(VTA_TO(uchar)(x & 0xff), to + lane);
 }
 
 #if VTA_MATH >= 3
@@ -633,7 +623,7 @@ static void vta_gemm(__global const uint *a, uint unit, vta_memory m VTA_VIEW_PA
 /*
  * Words of products: outputs of a component, its blocks, table of the outputs' offsets, table of
  * each component's first output, table of pieces, number of pieces, outputs at once, a tile of
- * zeros. A piece is the products of one instruction: pattern, what its inputs are added to,
+ * zeros, parts that each block's products are cut into (VTA_MATH 4). A piece is the products of one instruction: pattern, what its inputs are added to,
  * what its weights are added to, table of each component's weights, weights of a component. A
  * pattern has the first entry of each block, and the end; an entry is the number of a weight, and
  * an input for each output.
@@ -685,7 +675,7 @@ static void vta_gemm(__global const uint *a, uint unit, vta_memory m VTA_VIEW_PA
 
 #else
 /* 32 work-items have tiles of 16 rows, which are batch rows of outputs one behind the other, by 16
- * lanes. Of each tile, work-item 4 g + t reads products 4 t to 4 t + 3 of rows g and g + 8 and of
+ * lanes, and every so many-th of its products: parts are added to the accumulators by atomics. Of each tile, work-item 4 g + t reads products 4 t to 4 t + 3 of rows g and g + 8 and of
  * weights g and g + 8, and sums lanes 2 t and 2 t + 1, and those 8 further, of both rows. */
 #ifdef VTA_MMA
 #define VTA_MATRIX(half)                                                                         \
@@ -723,7 +713,8 @@ static void vta_gemm(__global const uint *a, uint unit, vta_memory m VTA_VIEW_PA
     {                                                                                            \
         enum { TILES = (ROWS * VTA_BATCH + 15) / 16 };                                           \
         const uint item = unit % 32, g = item / 4, t = item % 4;                                 \
-        const uint block = unit / 32 % a[1], component = unit / 32 / a[1];                       \
+        const uint part = unit / 32 % a[8], sums = unit / 32 / a[8];                             \
+        const uint block = sums % a[1], component = sums / a[1];                                 \
         const uint rows = a[0], first = block * ROWS;                                            \
         int sum[TILES][2][4];                                                                    \
         _Pragma("unroll") for (uint f = 0; f < TILES; ++f)                                       \
@@ -733,7 +724,7 @@ static void vta_gemm(__global const uint *a, uint unit, vta_memory m VTA_VIEW_PA
             __global const uint *pattern = m.tables + p[0];                                      \
             __global const uint *weights = m.tables + p[3] + component * p[4];                   \
             const uint stop = pattern[block + 1];                                                \
-            VTA_MATRIX_UNROLL for (uint n = pattern[block]; n < stop; ++n)                       \
+            VTA_MATRIX_UNROLL for (uint n = pattern[block] + part; n < stop; n += a[8])          \
             {                                                                                    \
                 __global const uint *entry = pattern + a[1] + 1 + n * (ROWS + 1);                \
                 const uint tile = p[2] + weights[entry[0]];                                      \
@@ -766,8 +757,7 @@ static void vta_gemm(__global const uint *a, uint unit, vta_memory m VTA_VIEW_PA
                 __global int *to =                                                               \
                     m.acc + dst * VTA_LANES + row % VTA_BATCH * VTA_BLOCK + 2 * t;               \
                 for (uint c = 0; c < 4; ++c) {                                                   \
-                    __global int *lane = to + c / 2 * 8 + c % 2;                                 \
-                    *lane = as_int(as_uint(*lane) + as_uint(sum[f][c / 2][2 * r + c % 2]));      \
+                    atomic_add(to + c / 2 * 8 + c % 2, sum[f][c / 2][2 * r + c % 2]);            \
                 }                                                                                \
             }                                                                                    \
         }                                                                                        \
@@ -791,7 +781,8 @@ static void vta_products(__global const uint *a, uint unit, vta_memory m VTA_VIE
 }
 
 /*
- * Words of a chain: what its tiles are added to, stages, table of stages, table of tiles. A stage
+ * Words of a chain: what its tiles are added to, stages, table of stages, table of tiles, table of
+ * the tiles' places in dram or VTA_UNTOUCHED where none is stored, what those are added to. A stage
  * is operation, operand (VTA_OPERAND_), immediate, table of touched tiles or of source tiles, what
  * its source tiles are added to. No stage reads a tile that
  * the chain writes, except its own.
@@ -815,7 +806,13 @@ static void vta_chain(__global const uint *a, uint unit, vta_memory m VTA_VIEW_P
         }
         x = vta_operation(stage[0], x, y);
     }
-    VTA_STORE(x, to);
+    if (a[1])
+        VTA_STORE(x, to);
+    if (a[4] != VTA_UNTOUCHED) {
+        const uint offset = m.tables[a[4] + tile];
+        if (offset != VTA_UNTOUCHED)
+            VTA_STORE(VTA_TO(uchar)(x & 0xff), m.dram + ((size_t)a[5] + offset + lane));
+    }
 }
 
 /* An instruction's own loops: lanes never depend on each other, so each unit runs all of them in

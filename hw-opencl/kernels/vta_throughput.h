@@ -15,13 +15,12 @@
 #define VTA_KIND_LOAD_WGT 1u
 #define VTA_KIND_LOAD_ACC 2u
 #define VTA_KIND_LOAD_ACC8 3u
-#define VTA_KIND_STORE 4u
-#define VTA_KIND_GEMM 5u
-#define VTA_KIND_CHAIN 6u
-#define VTA_KIND_GEMM_IN_ORDER 7u
-#define VTA_KIND_ALU_IN_ORDER 8u
-#define VTA_KIND_PRODUCTS 9u
-#define VTA_EACH_KIND(X) X(LOAD_INP, load_inp) X(LOAD_WGT, load_wgt) X(LOAD_ACC, load_acc) X(LOAD_ACC8, load_acc8) X(STORE, store) X(GEMM, gemm) X(CHAIN, chain) X(GEMM_IN_ORDER, gemm_in_order) X(ALU_IN_ORDER, alu_in_order) X(PRODUCTS, products)
+#define VTA_KIND_GEMM 4u
+#define VTA_KIND_CHAIN 5u
+#define VTA_KIND_GEMM_IN_ORDER 6u
+#define VTA_KIND_ALU_IN_ORDER 7u
+#define VTA_KIND_PRODUCTS 8u
+#define VTA_EACH_KIND(X) X(LOAD_INP, load_inp) X(LOAD_WGT, load_wgt) X(LOAD_ACC, load_acc) X(LOAD_ACC8, load_acc8) X(GEMM, gemm) X(CHAIN, chain) X(GEMM_IN_ORDER, gemm_in_order) X(ALU_IN_ORDER, alu_in_order) X(PRODUCTS, products)
 
 /* Operations of a stage beside those of the ALU. */
 #define VTA_STAGE_CLEAR 8u

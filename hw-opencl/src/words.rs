@@ -44,7 +44,6 @@ named! {
     LoadWgt "load_wgt";
     LoadAcc "load_acc";
     LoadAcc8 "load_acc8";
-    Store "store";
     Gemm "gemm";
     Chain "chain";
     GemmInOrder "gemm_in_order";

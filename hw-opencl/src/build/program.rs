@@ -26,7 +26,7 @@ const MAX_BITSTREAM_BYTES: u64 = 1 << 30;
 const REGISTERS: u32 = 1 << 16;
 /// Work-groups that a multiprocessor holds at once when so many share its registers; each has
 /// 256 work-items, of which it takes at least 1024.
-const GROUPS_PER_UNIT: u32 = 4;
+pub(crate) const GROUPS_PER_UNIT: u32 = 4;
 /// Rows, lanes and products of a tile that a matrix instruction works on.
 const MATRIX: u32 = 16;
 /// Batch rows that so many registers hold the sums of.
@@ -83,6 +83,12 @@ impl ThroughputBuild {
             rows,
             product_rows,
             product_units,
+            // Sums of more images are enough units.
+            product_parts: if math == Math::Matrix && batch == 1 {
+                4
+            } else {
+                1
+            },
             wgt_elems,
             group: if gpu { 256 } else { 1 },
         };

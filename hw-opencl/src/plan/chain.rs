@@ -1,10 +1,10 @@
-//! Chains: neighbouring ALU instructions, and GEMM's reset, on the same accumulator tiles run as
+//! Chains: neighbouring ALU instructions, GEMM's reset and STOREs on the same accumulator tiles run as
 //! one operation that holds each tile in registers.
 
 use std::ops::Range;
 
 use vta_isa::AluOperand;
-use vta_isa::resolve::{AluAccess, meet, merge};
+use vta_isa::resolve::{AluAccess, Rows, meet, merge};
 
 use crate::plan::ops::{Touches, add_range, narrow};
 use crate::plan::runs::{Run, by_visit, push, runs};
@@ -13,6 +13,9 @@ use crate::words::{STAGE_WORDS, StageOp, StageOperand, UNTOUCHED};
 
 /// Stages of one chain.
 const MAX_STAGES: usize = 64;
+
+/// Parts of one chain.
+const MAX_PARTS: usize = 8;
 
 /// One operation on some tiles.
 #[derive(Clone, Debug)]
@@ -32,15 +35,40 @@ impl Stage {
     }
 }
 
-/// Stages whose tiles don't depend on each other: no stage reads a tile that the chain writes,
-/// except the one that it changes.
+/// A row of a STORE: tiles, and bytes of DRAM from the first of the device's buffer on.
 #[derive(Clone, Debug)]
+struct Stored {
+    tiles: Range<usize>,
+    bytes: Range<usize>,
+}
+
+impl Stored {
+    /// What it stores of some tiles.
+    fn within(&self, tiles: &Range<usize>) -> Option<Self> {
+        let tile_bytes = self.bytes.len() / self.tiles.len();
+        let tiles = self.tiles.start.max(tiles.start)..self.tiles.end.min(tiles.end);
+        let at = |tile| self.bytes.start + (tile - self.tiles.start) * tile_bytes;
+        (!tiles.is_empty()).then(|| Self {
+            bytes: at(tiles.start)..at(tiles.end),
+            tiles,
+        })
+    }
+}
+
+/// Stages whose tiles don't depend on each other: no stage reads a tile that the chain writes,
+/// except the one that it changes. Behind the stages, some of the tiles are stored, each once.
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Chain {
     stages: Vec<Stage>,
     /// Tiles that it writes, ascending and apart.
     written: Vec<Range<usize>>,
     /// Likewise those that a stage reads for another tile.
     read: Vec<Range<usize>>,
+    stores: Vec<Stored>,
+    /// Likewise those that are stored.
+    stored: Vec<Range<usize>>,
+    /// Likewise the bytes of DRAM that they are stored to.
+    bytes: Vec<Range<usize>>,
 }
 
 impl Chain {
@@ -92,31 +120,68 @@ impl Chain {
             written: ranges(runs().map(Run::written)),
             read: ranges(foreign.map(Run::read)),
             stages,
+            ..Self::default()
+        }
+    }
+
+    /// Stores tiles to rows of DRAM, which don't overlap, from the first byte of the device's buffer on.
+    pub fn store(tiles: &Range<usize>, rows: &Rows) -> Self {
+        let cols = tiles.len() / usize::from(rows.rows);
+        let firsts = tiles.clone().step_by(cols);
+        let row = |(first, bytes): (usize, Range<u64>)| Stored {
+            tiles: first..first + cols,
+            bytes: bytes.start as usize..bytes.end as usize,
+        };
+        Self::default().storing(firsts.zip(rows.iter()).map(row).collect())
+    }
+
+    fn storing(self, stores: Vec<Stored>) -> Self {
+        let apart = |of: fn(&Stored) -> &Range<usize>| {
+            let mut all = Vec::new();
+            for stored in &stores {
+                add_range(&mut all, of(stored).clone());
+            }
+            merge(&mut all);
+            all
+        };
+        Self {
+            stored: apart(|stored| &stored.tiles),
+            bytes: apart(|stored| &stored.bytes),
+            stores,
+            ..self
         }
     }
 
     /// Joins another chain to this one; gives it back when it can't, and this one is as it was.
     ///
-    /// - *Pattern*: ALU instructions and resets that follow each other on the same accumulator
-    ///   tiles.
-    /// - *Condition*: they have a written tile in common, neither writes a tile that the other
-    ///   reads for another tile, and together they have no more than so many stages.
+    /// - *Pattern*: ALU instructions, resets and STOREs that follow each other on the same
+    ///   accumulator tiles.
+    /// - *Condition*: the second writes or stores a tile that the first writes, neither writes a tile
+    ///   that the other reads for another tile, the second touches no tile and no byte of DRAM that
+    ///   the first stores, and together they have no more than so many stages.
     /// - *Proof*: each tile then depends on its own earlier value, immediates, and tiles that no
     ///   stage writes. So the stages may run tile by tile instead of stage by stage, each tile
-    ///   held in registers from the first to the last. That a stage visits a tile once is by
+    ///   held in registers from the first to the last, and stored as the last stage left it: none
+    ///   that came behind its STORE changes it. That a stage visits a tile once is by
     ///   construction: the n-th visit of an instruction is a stage of its own.
     pub fn append(&mut self, more: Self) -> Option<Self> {
         if self.stages.len() + more.stages.len() > MAX_STAGES
-            || !meet(&self.written, &more.written)
+            || !(meet(&self.written, &more.written) || meet(&self.written, &more.stored))
             || meet(&self.written, &more.read)
             || meet(&self.read, &more.written)
+            || meet(&self.stored, &more.written)
+            || meet(&self.stored, &more.stored)
+            || meet(&self.bytes, &more.bytes)
         {
             return Some(more);
         }
         self.stages.extend(more.stages);
+        self.stores.extend(more.stores);
         for (all, more) in [
             (&mut self.written, more.written),
             (&mut self.read, more.read),
+            (&mut self.stored, more.stored),
+            (&mut self.bytes, more.bytes),
         ] {
             all.extend(more);
             merge(all);
@@ -176,11 +241,68 @@ impl Chain {
         Self::of_stages(self.stages)
     }
 
+    /// The chain as one for all tiles for which the same stages read others.
+    ///
+    /// - *Pattern*: ALU instructions that read another tile, but not for all of the chain's: a pooling
+    ///   window takes the last row of the strip before, whose own chain has that row.
+    /// - *Condition*: no more than so many parts.
+    /// - *Proof*: no stage reads a tile that the chain writes, except its own, so that each tile may
+    ///   run before, behind or beside any other. A part then doesn't wait for what only others read.
+    pub fn parts(self) -> Vec<Self> {
+        let mut parts = vec![self.tiles()];
+        for stage in &self.stages {
+            let foreign = stage.runs.iter().filter(|run| !run.in_place());
+            let reads = ranges(foreign.map(Run::written));
+            let cut = |part: Vec<Range<usize>>| {
+                let rest = beside(&reads, &part);
+                [beside(&rest, &part), rest]
+            };
+            parts = parts.into_iter().flat_map(cut).collect();
+            parts.retain(|part| !part.is_empty());
+        }
+        match parts.len() {
+            2..=MAX_PARTS => parts.iter().map(|part| self.within(part)).collect(),
+            _ => vec![self],
+        }
+    }
+
+    /// What it does to some tiles, ascending and apart.
+    fn within(&self, tiles: &[Range<usize>]) -> Self {
+        let stage = |stage: &Stage| Stage {
+            runs: {
+                let runs = stage.runs.iter();
+                runs.flat_map(|run| tiles.iter().filter_map(|t| run.within(&narrow(t))))
+                    .collect()
+            },
+            ..*stage
+        };
+        let stages = self.stages.iter().map(stage);
+        let stores = self.stores.iter();
+        let stores = stores.flat_map(|row| tiles.iter().filter_map(|tiles| row.within(tiles)));
+        Self::of_stages(stages.filter(|stage| !stage.runs.is_empty()).collect())
+            .storing(stores.collect())
+    }
+
+    /// Tiles that it has in registers, ascending and apart.
+    fn tiles(&self) -> Vec<Range<usize>> {
+        let mut tiles = [&self.written[..], &self.stored].concat();
+        merge(&mut tiles);
+        tiles
+    }
+
+    /// How many tiles it has in registers.
+    pub fn len(&self) -> usize {
+        self.tiles().iter().map(Range::len).sum()
+    }
+
     /// What the chain touches.
     pub fn touches(&self) -> Touches {
-        let mut reads = [&self.written[..], &self.read].concat();
+        let mut reads = [&self.written[..], &self.read, &self.stored].concat();
         merge(&mut reads);
-        let mut touches = Touches::default();
+        let mut touches = Touches {
+            writes_dram: self.bytes.clone(),
+            ..Touches::default()
+        };
         touches.reads[Scratchpad::Acc as usize] = reads;
         touches.writes[Scratchpad::Acc as usize].clone_from(&self.written);
         touches
@@ -188,9 +310,10 @@ impl Chain {
 
     /// The chain's words. `list` stores a list of words and says where.
     pub fn encode(&self, mut list: impl FnMut(&[u32]) -> u32) -> Vec<u32> {
-        let first = self.written.first().map_or(0, |run| run.start);
-        let tiles: usize = self.written.iter().map(Range::len).sum();
-        let before = self.written.iter().scan(0, |sum, run| {
+        let ranges = self.tiles();
+        let first = ranges.first().map_or(0, |run| run.start);
+        let tiles: usize = ranges.iter().map(Range::len).sum();
+        let before = ranges.iter().scan(0, |sum, run| {
             let before = *sum;
             *sum += run.len();
             Some(before)
@@ -198,8 +321,8 @@ impl Chain {
         let before: Vec<usize> = before.collect();
         // The tiles of a run are in one of the ranges.
         let number = |tile: usize| {
-            let range = self.written.partition_point(|range| range.end <= tile);
-            before[range] + (tile - self.written[range].start)
+            let range = ranges.partition_point(|range| range.end <= tile);
+            before[range] + (tile - ranges[range].start)
         };
         let mut sources = Vec::new();
         let mut stages = Vec::with_capacity(self.stages.len() * STAGE_WORDS);
@@ -226,15 +349,56 @@ impl Chain {
             }
             stages.extend([stage.op.word(), operand as u32, imm as u32, table, base]);
         }
-        let written = self.written.iter().cloned().flatten();
-        let offsets: Vec<u32> = written.map(|t| (t - first) as u32).collect();
+        let base = self.bytes.first().map_or(0, |bytes| bytes.start);
+        let mut places = UNTOUCHED;
+        if !self.stores.is_empty() {
+            sources.clear();
+            sources.resize(tiles, UNTOUCHED);
+            for Stored { tiles, bytes } in &self.stores {
+                let at = number(tiles.start);
+                let all = &mut sources[at..at + tiles.len()];
+                let places = bytes.clone().step_by(bytes.len() / tiles.len());
+                for (place, at) in all.iter_mut().zip(places) {
+                    *place = (at - base) as u32;
+                }
+            }
+            places = list(&sources);
+        }
+        let offsets: Vec<u32> = ranges
+            .into_iter()
+            .flatten()
+            .map(|t| (t - first) as u32)
+            .collect();
         vec![
             first as u32,
             self.stages.len() as u32,
             list(&stages),
             list(&offsets),
+            places,
+            base as u32,
         ]
     }
+}
+
+/// What of some ranges isn't in others, all ascending and apart.
+fn beside(others: &[Range<usize>], all: &[Range<usize>]) -> Vec<Range<usize>> {
+    let mut rest = Vec::new();
+    for range in all {
+        let mut from = range.start;
+        for other in others
+            .iter()
+            .filter(|o| o.start < range.end && o.end > range.start)
+        {
+            if from < other.start {
+                rest.push(from..other.start);
+            }
+            from = from.max(other.end);
+        }
+        if from < range.end {
+            rest.push(from..range.end);
+        }
+    }
+    rest
 }
 
 /// The ranges of some tiles, ascending and apart.

@@ -12,11 +12,10 @@
 use crate::error::EngineError;
 use crate::plan::chain::Chain;
 use crate::plan::join::{Group, Joiner};
-use crate::plan::ops::{Kind, Op, Tables, Touches};
+use crate::plan::ops::{Kind, Op, Tables};
 use crate::plan::place::{Placer, Step};
 use crate::plan::products::Products;
 use crate::plan::target::Target;
-use crate::plan::versions::Scratchpad;
 
 /// Makes operations of all steps, in an order in which they may run one after the other; the
 /// tables that they share.
@@ -53,21 +52,24 @@ impl Encoder<'_> {
                 let ops = joined.encode(&mut self.products, &mut self.tables, self.target);
                 ops.into_iter().for_each(take);
             }
-            Group::Chain(chain, touches) => take(self.chain(&chain, touches)),
+            Group::Chain(chain, _) => {
+                for part in chain.parts() {
+                    take(self.chain(&part));
+                }
+            }
         }
     }
 
-    fn chain(&mut self, chain: &Chain, touches: Touches) -> Op {
+    fn chain(&mut self, chain: &Chain) -> Op {
         let args = chain.encode(|list| self.tables.list(list));
-        let written = &touches.writes[Scratchpad::Acc as usize];
-        let tiles: u32 = written.iter().map(|r| r.len() as u32).sum();
+        let tiles = chain.len() as u32;
         let lanes = self.target.lanes();
         Op {
             kind: Kind::Chain,
             units: tiles * (lanes / self.target.shape.lanes),
             cost: u64::from(tiles * lanes) * (2 + u64::from(args[1])),
             args,
-            touches,
+            touches: chain.touches(),
         }
     }
 }

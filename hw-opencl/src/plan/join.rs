@@ -3,21 +3,24 @@
 //! | join | pattern | file |
 //! |---|---|---|
 //! | products | GEMM instructions on the same accumulator tiles | `products.rs` |
-//! | chains | ALU instructions and resets on the same accumulator tiles | `chain.rs` |
+//! | chains | ALU instructions, resets and STOREs on the same accumulator tiles | `chain.rs` |
 //!
-//! One group of each kind is open at a time. Something new joins the open group of its kind, or
-//! closes it and opens the next.
+//! A few groups of each kind are open at a time. Something new joins the last one that takes it, or
+//! opens another, which closes the first where there are too many. A STORE comes when the compute
+//! module is already at the next tile, so that more than one chain is open.
 //!
 //! - *Condition*: a group that touches what the new one writes, or writes what it touches, is
 //!   closed first, whatever its kind; what the joins themselves ask for is with
 //!   [`Joined::append`] and [`Chain::append`].
 //! - *Proof*: while a group is open, everything that was emitted since it began is apart from it,
-//!   so that moving its parts behind all that is the same to the scratchpads. DRAM is touched by
-//!   LOAD and STORE alone, which are never held back.
+//!   so that moving its parts behind all that is the same to the scratchpads and to DRAM.
 
 use crate::plan::chain::Chain;
 use crate::plan::ops::{Op, Touches};
 use crate::plan::products::Joined;
+
+/// Open groups of products, and of chains.
+const MOST_OPEN: [usize; 2] = [1, 4];
 
 /// Steps at their places that run as one operation: a chain with what it touches.
 #[derive(Debug)]
@@ -61,40 +64,45 @@ impl Group {
     }
 }
 
-/// The open groups.
+/// The open groups, in the order in which they began.
 #[derive(Debug, Default)]
 pub(crate) struct Joiner {
-    open: [Option<Group>; 2],
+    open: Vec<Group>,
 }
 
 impl Joiner {
     /// Takes the next step; groups that are done go to `emit`, in an order in which they may run.
     pub fn take(&mut self, next: Group, emit: &mut impl FnMut(Group)) {
         let own = next.kind();
-        for (kind, open) in self.open.iter_mut().enumerate() {
-            let ends = |open: &mut Group| open.touches().conflicts(next.touches());
-            if own != Some(kind)
-                && let Some(done) = open.take_if(ends)
-            {
-                emit(done);
+        let conflicts = |open: &Group| open.touches().conflicts(next.touches());
+        let ends: Vec<bool> = self.open.iter().map(conflicts).collect();
+        let (mut rest, mut joined) = (Some(next), None);
+        for (at, open) in self.open.iter_mut().enumerate().rev() {
+            if let Some(next) = rest.take_if(|next| next.kind() == open.kind()) {
+                rest = open.append(next);
+                joined = joined.or(rest.is_none().then_some(at));
             }
         }
+        let mut at = 0..;
+        let done = self.open.extract_if(.., |_| {
+            at.next().is_some_and(|at| ends[at] && joined != Some(at))
+        });
+        done.for_each(&mut *emit);
+        let Some(next) = rest else { return };
         let Some(kind) = own else {
             return emit(next);
         };
-        let rest = match &mut self.open[kind] {
-            Some(open) => open.append(next),
-            None => Some(next),
-        };
-        if let Some(next) = rest
-            && let Some(done) = self.open[kind].replace(next)
+        self.open.push(next);
+        let same = |open: &Group| open.kind() == Some(kind);
+        if self.open.iter().filter(|open| same(open)).count() > MOST_OPEN[kind]
+            && let Some(oldest) = self.open.iter().position(same)
         {
-            emit(done);
+            emit(self.open.remove(oldest));
         }
     }
 
     /// Closes what is still open.
     pub fn finish(self, emit: &mut impl FnMut(Group)) {
-        self.open.into_iter().flatten().for_each(emit);
+        self.open.into_iter().for_each(emit);
     }
 }

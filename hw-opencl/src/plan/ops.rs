@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::ops::Range;
 
 use vta_isa::Uop;
-use vta_isa::resolve::{Rows, meet, merge};
+use vta_isa::resolve::{meet, merge};
 
 use crate::plan::versions::Scratchpad;
 pub(crate) use crate::words::{Kind, OP_WORDS};
@@ -25,15 +25,15 @@ pub(crate) fn add_range(list: &mut Vec<Range<usize>>, range: Range<usize>) {
     }
 }
 
-/// What an operation reads and writes: tiles of the scratchpads in [`Scratchpad`]'s order, ascending and
-/// apart, and rows of DRAM. Ranges may be wider than what is touched; that only orders more than
-/// necessary.
+/// What an operation reads and writes: tiles of the scratchpads in [`Scratchpad`]'s order, and bytes of
+/// DRAM from the first of the device's buffer on, all ascending and apart. Ranges may be wider than
+/// what is touched; that only orders more than necessary.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Touches {
     pub reads: [Vec<Range<usize>>; 3],
     pub writes: [Vec<Range<usize>>; 3],
-    pub reads_dram: Option<Rows>,
-    pub writes_dram: Option<Rows>,
+    pub reads_dram: Vec<Range<usize>>,
+    pub writes_dram: Vec<Range<usize>>,
 }
 
 impl Touches {
@@ -60,14 +60,21 @@ impl Touches {
         }
     }
 
-    /// Whether the order of the two matters to the scratchpads.
+    /// Whether the order of the two matters.
     pub fn conflicts(&self, other: &Self) -> bool {
-        Scratchpad::ALL.iter().any(|&scratchpad| {
-            let scratchpad = scratchpad as usize;
-            meet(&self.writes[scratchpad], &other.writes[scratchpad])
-                || meet(&self.writes[scratchpad], &other.reads[scratchpad])
-                || meet(&self.reads[scratchpad], &other.writes[scratchpad])
-        })
+        let (mine, theirs) = (self.memories(), other.memories());
+        mine.zip(theirs)
+            .any(|((reads, writes), (others_reads, others_writes))| {
+                meet(writes, others_writes)
+                    || meet(writes, others_reads)
+                    || meet(reads, others_writes)
+            })
+    }
+
+    /// What is read and written of each scratchpad, and of DRAM.
+    fn memories(&self) -> impl Iterator<Item = (&Vec<Range<usize>>, &Vec<Range<usize>>)> {
+        let reads = self.reads.iter().chain([&self.reads_dram]);
+        reads.zip(self.writes.iter().chain([&self.writes_dram]))
     }
 }
 

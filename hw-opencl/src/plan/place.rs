@@ -77,7 +77,13 @@ impl Placer<'_> {
             Step::Store(access) => {
                 let tiles = narrow(&access.tiles);
                 let shift = self.places.shift(Scratchpad::Acc, tiles.start);
-                Group::Op(Box::new(self.store(&access, moved(&tiles, shift))))
+                let rows = Rows {
+                    first: access.rows.first - self.target.dram.0,
+                    ..access.rows
+                };
+                let chain = Chain::store(&moved(&tiles, shift), &rows);
+                let touches = chain.touches();
+                Group::Chain(chain, touches)
             }
             Step::Clear(runs) => {
                 self.places.write(Scratchpad::Acc, &runs, number);
@@ -121,47 +127,32 @@ impl Placer<'_> {
         Op {
             kind,
             units: tiles * units,
-            args: self.transfer(&access.rows, &to, load),
+            args: self.words(&access.rows, &to, load),
             touches: Touches {
-                reads_dram: Some(access.rows),
+                reads_dram: {
+                    let rows = access.rows.apart();
+                    let base = self.target.dram.0;
+                    rows.map(|row| (row.start - base) as usize..(row.end - base) as usize)
+                        .collect()
+                },
                 ..Touches::default().writing(scratchpad, to)
             },
             cost: u64::from(tiles) * u64::from(cost),
         }
     }
 
-    fn store(&self, access: &StoreAccess, from: Range<usize>) -> Op {
-        let (y_size, x_size) = (access.store.y_size, access.store.x_size);
-        let unpadded = Load {
-            y_size,
-            x_size,
-            ..Load::default()
-        };
-        let (tiles, lanes) = (from.len() as u32, self.target.lanes());
-        Op {
-            kind: Kind::Store,
-            units: tiles * (lanes / self.target.shape.lanes),
-            args: self.transfer(&access.rows, &from, &unpadded),
-            touches: Touches {
-                writes_dram: Some(access.rows),
-                ..Touches::default().reading(Scratchpad::Acc, from)
-            },
-            cost: u64::from(tiles * lanes * 2),
-        }
-    }
-
-    /// The words of a LOAD or STORE of tiles; `shape` has its counts and padding. The rows were
-    /// checked, so they lie behind the first byte of the device's buffer.
-    fn transfer(&self, rows: &Rows, tiles: &Range<usize>, shape: &Load) -> Vec<u32> {
-        let cols = u32::from(shape.x_pad_0) + u32::from(shape.x_size) + u32::from(shape.x_pad_1);
+    /// The words of a LOAD of tiles. The rows were checked, so they lie behind the first byte of the
+    /// device's buffer.
+    fn words(&self, rows: &Rows, tiles: &Range<usize>, load: &Load) -> Vec<u32> {
+        let cols = u32::from(load.x_pad_0) + u32::from(load.x_size) + u32::from(load.x_pad_1);
         vec![
             tiles.start as u32,
             (rows.first - self.target.dram.0) as u32,
             rows.stride_bytes as u32,
-            shape.x_size.into(),
-            shape.y_size.into(),
-            shape.x_pad_0.into(),
-            shape.y_pad_0.into(),
+            load.x_size.into(),
+            load.y_size.into(),
+            load.x_pad_0.into(),
+            load.y_pad_0.into(),
             cols,
         ]
     }

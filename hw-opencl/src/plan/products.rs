@@ -23,6 +23,9 @@ const MAX_STEPS: u64 = 1 << 20;
 /// Products of an operation, after which no further instruction joins.
 const MAX_JOINED_STEPS: u64 = 1 << 22;
 
+/// Entries of a part of products, at least.
+const LEAST_ENTRIES: u32 = 8;
+
 /// Products of one weight tile; every output adds its offsets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Tap {
@@ -377,6 +380,14 @@ fn at_once(outputs: usize, shape: Shape) -> u32 {
     if outputs > 1 { shape.product_rows } else { 1 }
 }
 
+/// Parts that the products of each of so many blocks of outputs are cut into, of which each has so
+/// many entries: as many as the device has idle work-items for.
+fn parts(target: &Target, outputs: u32, entries: u32) -> u32 {
+    let shape = target.shape;
+    let most = shape.product_parts.min(entries / LEAST_ENTRIES).max(1);
+    (target.cut.items / outputs.saturating_mul(shape.product_units).max(1)).clamp(1, most)
+}
+
 /// The words of a pattern: where each block's entries begin, and the end; then the entries, each
 /// a tap's number and an input for every output of the block.
 fn pattern(
@@ -422,6 +433,7 @@ fn operation(class: &[&Component], tables: &mut Tables, target: &Target, all: &T
     let at_once = at_once(first.tiles.len(), shape);
     let blocks = (first.tiles.len() as u32).div_ceil(at_once);
     let bases: Vec<u32> = class.iter().map(|c| c.tiles[0]).collect();
+    let outputs = class.len() as u32 * blocks;
     let mut pieces = Vec::with_capacity(first.pieces.len() * PIECE_WORDS);
     let mut steps = 0;
     for (number, (pattern, src, weights)) in first.pieces.iter().enumerate() {
@@ -432,6 +444,8 @@ fn operation(class: &[&Component], tables: &mut Tables, target: &Target, all: &T
         pieces.extend([pattern.at, *src, wgt, tables.list(&list), taps]);
         steps += pattern.steps * class.len() as u64;
     }
+    let entries = steps / u64::from(outputs * at_once);
+    let parts = parts(target, outputs, entries as u32);
     let args = vec![
         first.tiles.len() as u32,
         blocks,
@@ -441,6 +455,7 @@ fn operation(class: &[&Component], tables: &mut Tables, target: &Target, all: &T
         first.pieces.len() as u32,
         at_once,
         target.room.zeros(&target.config),
+        parts,
     ];
     let mut tiles = Vec::new();
     for &tile in class.iter().flat_map(|component| &component.tiles) {
@@ -452,7 +467,7 @@ fn operation(class: &[&Component], tables: &mut Tables, target: &Target, all: &T
     touches.writes[Scratchpad::Acc as usize] = tiles;
     Op {
         kind: Kind::Products,
-        units: class.len() as u32 * blocks * shape.product_units,
+        units: outputs * parts * shape.product_units,
         args,
         touches,
         cost: steps * target.config.macs_per_step(),

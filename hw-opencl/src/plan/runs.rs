@@ -38,6 +38,23 @@ impl Run {
         self.src..self.src.wrapping_add(len)
     }
 
+    /// What it does to some tiles.
+    pub fn within(&self, tiles: &Range<u32>) -> Option<Self> {
+        let (first, end) = (self.dst.max(tiles.start), self.written().end.min(tiles.end));
+        let len = end.checked_sub(first).filter(|&len| len > 0)?;
+        let step = if self.in_place() || len > 1 {
+            self.step
+        } else {
+            1
+        };
+        Some(Self {
+            dst: first,
+            src: self.src + (first - self.dst) * self.step,
+            len,
+            step,
+        })
+    }
+
     /// Whether each tile is its own source.
     pub fn in_place(&self) -> bool {
         self.src == self.dst && self.step == 1

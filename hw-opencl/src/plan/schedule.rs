@@ -8,7 +8,6 @@ use std::collections::HashMap;
 use std::ops::Range;
 
 use vta_isa::MemType;
-use vta_isa::resolve::Rows;
 
 use crate::plan::ops::{OP_WORDS, Op};
 use crate::plan::target::Target;
@@ -81,15 +80,12 @@ impl Track {
 struct Levels {
     /// The scratchpads in the order of `Scratchpad`, and DRAM.
     memories: [Track; 4],
-    dram_base: u64,
-    granule_bytes: u64,
-    /// Pieces of DRAM that an operation reads and writes, kept for their memory.
-    dram: [Vec<Range<usize>>; 2],
+    granule_bytes: usize,
 }
 
 impl Levels {
     fn new(target: &Target) -> Self {
-        let (config, (dram_base, dram_bytes)) = (&target.config, target.dram);
+        let (config, (_, dram_bytes)) = (&target.config, target.dram);
         // Tiles of activations that lie beside each other must not wait for each other.
         let mut granule_bytes = config.elem_bytes(MemType::Out) as u64;
         while dram_bytes / granule_bytes > MAX_GRANULES {
@@ -100,35 +96,30 @@ impl Levels {
         let dram = dram_bytes.div_ceil(granule_bytes) as usize;
         Self {
             memories: [inp, wgt, acc, dram].map(Track::new),
-            dram_base,
-            granule_bytes,
-            dram: [Vec::new(), Vec::new()],
+            granule_bytes: granule_bytes as usize,
         }
-    }
-
-    fn granules(&self, rows: Option<&Rows>, granules: &mut Vec<Range<usize>>) {
-        let (base, granule) = (self.dram_base, self.granule_bytes);
-        granules.clear();
-        granules.extend(rows.into_iter().flat_map(Rows::apart).map(|row| {
-            let (first, end) = (row.start - base, row.end - base);
-            (first / granule) as usize..end.div_ceil(granule) as usize
-        }));
     }
 
     fn place(&mut self, op: &Op) -> u32 {
+        let granule = self.granule_bytes;
+        let granules = |bytes: &Vec<Range<usize>>| -> Vec<_> {
+            let granules = bytes.iter();
+            granules
+                .map(|b| b.start / granule..b.end.div_ceil(granule))
+                .collect()
+        };
         let t = &op.touches;
-        let mut dram = std::mem::take(&mut self.dram);
-        self.granules(t.reads_dram.as_ref(), &mut dram[0]);
-        self.granules(t.writes_dram.as_ref(), &mut dram[1]);
-        let reads = t.reads.iter().chain([&dram[0]]);
-        let writes = t.writes.iter().chain([&dram[1]]);
-        let first = self.memories.iter().zip(reads.clone().zip(writes.clone()));
-        let first = first.map(|(track, (reads, writes))| track.first(reads, writes));
+        let (reads, writes) = (granules(&t.reads_dram), granules(&t.writes_dram));
+        let memories = || {
+            let reads = t.reads.iter().chain([&reads]);
+            reads.zip(t.writes.iter().chain([&writes]))
+        };
+        let tracks = self.memories.iter().zip(memories());
+        let first = tracks.map(|(track, (reads, writes))| track.first(reads, writes));
         let level = first.max().unwrap_or(0);
-        for (track, (reads, writes)) in self.memories.iter_mut().zip(reads.zip(writes)) {
+        for (track, (reads, writes)) in self.memories.iter_mut().zip(memories()) {
             track.note(reads, writes, level);
         }
-        self.dram = dram;
         level
     }
 }

@@ -18,6 +18,8 @@ pub(crate) struct Shape {
     pub product_rows: u32,
     /// Units of these, of each component.
     pub product_units: u32,
+    /// Parts that the products of an output may be cut into, at most.
+    pub product_parts: u32,
     /// Elements of a weight tile that a unit loads.
     pub wgt_elems: u32,
     /// Work-items of a work-group.
@@ -32,6 +34,7 @@ impl Shape {
         rows: 8,
         product_rows: 8,
         product_units: 1,
+        product_parts: 1,
         wgt_elems: 256,
         group: 1,
     };
@@ -68,6 +71,8 @@ pub(crate) fn depth(config: &Config, scratchpad: Scratchpad) -> u32 {
 /// How work is cut for a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Cut {
+    /// Work-items that the device runs at once.
+    pub items: u32,
     /// The cost of a block, at least.
     pub block_cost: u64,
     /// Blocks of an operation, at most.

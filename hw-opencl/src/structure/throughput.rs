@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::packer::Packer;
 use super::site::Site;
-use crate::build::program::Builder;
+use crate::build::program::{Builder, GROUPS_PER_UNIT};
 use crate::cl::{Arg, Bytes, CoreKernel, Image, Pending, Queue};
 use crate::error::{ClFault, EngineError, OpenClError};
 use crate::plan::decoder::Decoder;
@@ -310,6 +310,7 @@ fn cut(shape: Shape, units: u32) -> Cut {
     if shape.group == 1 {
         // A block takes some microseconds, so that a launch and its hand-over don't matter.
         return Cut {
+            items: units,
             block_cost: 100_000,
             max_blocks: units.saturating_mul(8).max(8),
             small_cost: 60_000,
@@ -318,6 +319,7 @@ fn cut(shape: Shape, units: u32) -> Cut {
     }
     // One block for each work-group; a level that one group does in no time isn't shared.
     Cut {
+        items: units.saturating_mul(GROUPS_PER_UNIT * shape.group),
         block_cost: 1,
         max_blocks: u32::MAX,
         small_cost: 8_192,

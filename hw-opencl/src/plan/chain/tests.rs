@@ -90,10 +90,57 @@ fn words_say_which_tiles_a_stage_touches() {
         [8, 0, 0, 0, 0, AluOp::Add.code().into(), 2, 0, 1, 9]
     );
     assert_eq!(lists[2], [0, 1, 3], "offsets of the tiles");
-    assert_eq!(args, [2, 2, 2, 3]);
+    assert_eq!(args, [2, 2, 2, 3, UNTOUCHED, 0]);
     let acc = Scratchpad::Acc as usize;
     assert_eq!(touches.writes[acc], [2..4, 5..6]);
     assert_eq!(touches.reads[acc], [2..4, 5..6, 9..11]);
+}
+
+/// A scratchpad of tiles with one lane each, and a memory of tiles of 16 bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Memories {
+    acc: Vec<i32>,
+    dram: Vec<i32>,
+}
+
+/// What `vta_chain` does with a chain's words.
+fn run(chain: &Chain, on: &mut Memories) {
+    let mut tables: Vec<u32> = Vec::new();
+    let args = chain.encode(|list| {
+        tables.extend_from_slice(list);
+        (tables.len() - list.len()) as u32
+    });
+    let before = on.acc.clone();
+    for tile in 0..chain.len() {
+        let table = |at: u32| tables[at as usize + tile];
+        let dst = (args[0] + table(args[3])) as usize;
+        let mut x = on.acc[dst];
+        for stage in tables[args[2] as usize..]
+            .chunks(STAGE_WORDS)
+            .take(args[1] as usize)
+        {
+            let mut y = stage[2] as i32;
+            if stage[1] != StageOperand::Imm as u32 {
+                let offset = table(stage[3]);
+                if offset == UNTOUCHED {
+                    continue;
+                }
+                if stage[1] == StageOperand::Tiles as u32 {
+                    let src = (stage[4] + offset) as usize;
+                    y = if src == dst { x } else { before[src] };
+                }
+            }
+            x = if stage[0] == StageOp::Clear.word() {
+                0
+            } else {
+                x.wrapping_mul(3) + y
+            };
+        }
+        on.acc[dst] = x;
+        if args[4] != UNTOUCHED && table(args[4]) != UNTOUCHED {
+            on.dram[(args[5] + table(args[4])) as usize / 16] = x;
+        }
+    }
 }
 
 /// What a chain says of each tile: by stage, destination and source.
@@ -107,6 +154,45 @@ fn pairs(chain: &Chain) -> Vec<Vec<(u32, u32)>> {
 }
 
 proptest! {
+    /// Instructions and STOREs that join do what they do one after the other.
+    #[test]
+    fn what_joins_does_what_its_parts_do_in_their_order(
+        steps in prop::collection::vec((0usize..4, 0u16..12, 1u16..6, 0u16..16, 0u64..40), 2..8),
+    ) {
+        let part = |&(kind, dst, tiles, src, place): &(usize, u16, u16, u16, u64)| match kind {
+            0 => of(&alu(AluOp::Add, AluOperand::Imm(7), tiles), &[(dst, 0)]),
+            1 => of(&alu(AluOp::Add, AluOperand::Acc, tiles), &[(dst, src)]),
+            2 => Some(Chain::clear([dst.into()..u32::from(dst + tiles)])),
+            _ => {
+                // One row, or two with a gap.
+                let (first, rows) = (16 * place, 1 + (src & tiles & 1));
+                let row_bytes = 16 * u64::from(tiles);
+                let rows = Rows { first, rows, row_bytes, stride_bytes: row_bytes + 16 };
+                let dst = usize::from(dst);
+                Some(Chain::store(&(dst..dst + usize::from(tiles * rows.rows)), &rows))
+            }
+        };
+        let new = Memories { acc: (1..40).collect(), dram: vec![0; 64] };
+        let (mut apart, mut joined) = (new.clone(), new);
+        // In the other order, since none waits for another.
+        let parts = |chain: Chain, on: &mut Memories| chain.parts().iter().rev().for_each(|c| run(c, on));
+        let mut open: Option<Chain> = None;
+        for next in steps.iter().filter_map(part) {
+            run(&next, &mut apart);
+            let rest = match &mut open {
+                Some(open) => open.append(next),
+                None => Some(next),
+            };
+            if let Some(next) = rest && let Some(done) = open.replace(next) {
+                parts(done, &mut joined);
+            }
+        }
+        if let Some(done) = open {
+            parts(done, &mut joined);
+        }
+        prop_assert_eq!(joined, apart);
+    }
+
     /// Runs say the same of every tile as the instruction's steps one by one.
     #[test]
     fn stages_are_the_nth_steps_on_each_tile(

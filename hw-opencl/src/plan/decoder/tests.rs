@@ -24,6 +24,7 @@ fn decode_in(room: Room, f: impl FnOnce(&mut Decoder)) -> Decoded {
         shape: Shape::VECTORS,
         room,
         cut: Cut {
+            items: 1,
             block_cost: 1,
             max_blocks: 1,
             small_cost: 1,
@@ -190,7 +191,7 @@ fn what_reads_or_overwrites_in_between_parts_products() {
         }))
     };
     let parted = |kind| vec![Kind::Products, kind, Kind::Products];
-    assert_eq!(between(|d| take(d, store(0), &[])), parted(Kind::Store));
+    assert_eq!(between(|d| take(d, store(0), &[])), parted(Kind::Chain));
     let step = |d: &mut Decoder| take(d, clamp(AluOp::Min), &[uop(23, 0, 0)]);
     assert_eq!(between(step), parted(Kind::Chain));
     assert_eq!(
@@ -238,7 +239,7 @@ fn products_elsewhere_are_operations_of_their_own() {
 }
 
 #[test]
-fn a_tile_from_reset_to_store_is_four_operations() {
+fn a_tile_from_reset_to_store_is_three_operations() {
     let tile = |d: &mut Decoder| {
         take(d, reset(), &[uop(0, 0, 0)]);
         taps(d);
@@ -247,12 +248,13 @@ fn a_tile_from_reset_to_store_is_four_operations() {
         take(d, clamp(AluOp::Max), &[uop(0, 0, 0)]);
         take(d, store(0), &[]);
     };
-    let four = [Kind::Chain, Kind::Products, Kind::Chain, Kind::Store];
     let decoded = decode(|d| {
         tile(d);
         tile(d);
     });
-    assert_eq!(kinds(&decoded), [four; 2].concat());
+    let sums = [Kind::Chain, Kind::Products];
+    let expected = [&[sums; 2].concat()[..], &[Kind::Chain; 2]].concat();
+    assert_eq!(kinds(&decoded), expected);
     let acc = Scratchpad::Acc as usize;
     let places = |n: usize| decoded.ops[n].touches.writes[acc].clone();
     assert_eq!(
@@ -260,9 +262,36 @@ fn a_tile_from_reset_to_store_is_four_operations() {
         [2048..2072],
         "the first is stored before the end"
     );
-    assert_eq!(places(5), [0..24], "the second stays in the scratchpad");
-    assert_eq!(decoded.ops[3].args[0], 2048);
-    assert_eq!(decoded.ops[7].args[0], 0);
+    assert_eq!(places(3), [0..24], "the second stays in the scratchpad");
+    for op in &decoded.ops[4..] {
+        assert_eq!(op.args[1], 3, "stages");
+        assert_eq!(
+            op.touches.writes_dram,
+            [0x1000..0x1180],
+            "what the last one leaves is stored"
+        );
+    }
+}
+
+#[test]
+fn a_store_joins_its_chain_behind_that_of_the_next_tile() {
+    let decoded = decode(|d| {
+        take(d, clamp(AluOp::Min), &[uop(0, 0, 0)]);
+        take(d, clamp(AluOp::Min), &[uop(24, 0, 0)]);
+        take(d, store(0), &[]);
+        let elsewhere = Store {
+            dram_base: 0x400,
+            ..store(24)
+        };
+        take(d, elsewhere, &[]);
+        // The first one's bytes again: behind it.
+        take(d, store(48), &[]);
+    });
+    assert_eq!(kinds(&decoded), [Kind::Chain; 3]);
+    let stages = decoded.ops.iter().map(|op| op.args[1]);
+    assert_eq!(stages.collect::<Vec<_>>(), [1, 1, 0]);
+    let bytes = decoded.ops.iter().map(|op| op.touches.writes_dram[0].start);
+    assert_eq!(bytes.collect::<Vec<_>>(), [0x1000, 0x3000, 0x1000]);
 }
 
 #[test]
@@ -345,12 +374,8 @@ fn rows_that_overlap_in_memory_are_stored_one_by_one() {
         ..Store::default()
     };
     let decoded = decode(|d| take(d, store, &[]));
-    let rows: Vec<_> = decoded
-        .ops
-        .iter()
-        .map(|op| (op.args[0], op.args[1]))
-        .collect();
-    assert_eq!(rows, [(4, 0), (6, 16), (8, 32)]);
+    let rows = decoded.ops.iter().map(|op| (op.args[0], op.args[5]));
+    assert_eq!(rows.collect::<Vec<_>>(), [(4, 0), (6, 16), (8, 32)]);
     let apart = Store {
         x_stride: 2,
         ..store

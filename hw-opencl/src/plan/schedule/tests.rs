@@ -6,6 +6,7 @@ use crate::plan::target::{Cut, Room, Shape};
 use crate::scopes::Scopes;
 
 const CUT: Cut = Cut {
+    items: 1,
     block_cost: 100,
     max_blocks: 4,
     small_cost: 50,
@@ -75,13 +76,9 @@ fn reads_and_writes_of_a_tile_keep_their_order() {
 
 #[test]
 fn rows_of_dram_are_ordered_but_not_what_lies_between() {
-    let rows = |first, row_bytes, stride_bytes, rows| {
-        Some(Rows {
-            first,
-            row_bytes,
-            stride_bytes,
-            rows,
-        })
+    let rows = |first: usize, row_bytes, stride_bytes: usize, rows: usize| -> Vec<Range<usize>> {
+        let row = |n| first + n * stride_bytes..first + n * stride_bytes + row_bytes;
+        (0..rows).map(row).collect()
     };
     let writes = |dram| Touches {
         writes_dram: dram,
@@ -93,8 +90,8 @@ fn rows_of_dram_are_ordered_but_not_what_lies_between() {
     };
     let s = run(vec![
         op(500, writes(rows(0x1000, 16, 0x1000, 4))),
-        op(500, reads(rows(0x1800, 16, 0, 9))),
-        op(500, reads(rows(0x3000, 1, 0, 9))),
+        op(500, reads(rows(0x1800, 16, 0x1000, 2))),
+        op(500, reads(rows(0x3000, 1, 0, 1))),
         op(500, writes(rows(0x3000, 1, 0, 1))),
     ]);
     assert_eq!(levels_of(&s, 4), [0, 0, 1, 2]);
