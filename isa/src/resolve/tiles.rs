@@ -10,6 +10,7 @@ pub const MAX_TILES: usize = Uop::DST.max() as usize + 1;
 
 const WORD_BITS: usize = u64::BITS as usize;
 const WORDS: usize = MAX_TILES / WORD_BITS;
+const _: () = assert!(WORDS == u32::BITS as usize);
 
 /// A set of tiles of one scratchpad, each below [`MAX_TILES`].
 ///
@@ -21,13 +22,23 @@ const WORDS: usize = MAX_TILES / WORD_BITS;
 /// assert_eq!(tiles.runs().collect::<Vec<_>>(), [4..8, 9..10]);
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TileSet([u64; WORDS]);
+pub struct TileSet {
+    words: [u64; WORDS],
+    /// A bit for each word that has a tile: most sets have few, and others are passed over.
+    used: u32,
+}
 
 impl TileSet {
     /// No tile.
-    pub const EMPTY: Self = Self([0; WORDS]);
+    pub const EMPTY: Self = Self {
+        words: [0; WORDS],
+        used: 0,
+    };
     /// Every tile.
-    pub const ALL: Self = Self([u64::MAX; WORDS]);
+    pub const ALL: Self = Self {
+        words: [u64::MAX; WORDS],
+        used: u32::MAX,
+    };
 
     /// Consecutive tiles; what lies beyond [`MAX_TILES`] is left out.
     pub fn range(tiles: Range<usize>) -> Self {
@@ -36,65 +47,88 @@ impl TileSet {
         for word in tiles.start / WORD_BITS..end.div_ceil(WORD_BITS) {
             let first = word * WORD_BITS;
             let low = tiles.start.saturating_sub(first).min(WORD_BITS);
-            set.0[word] = below((end - first).min(WORD_BITS)) & !below(low);
+            set.put(word, below((end - first).min(WORD_BITS)) & !below(low));
         }
         set
     }
 
+    /// Adds the tiles of a word.
+    #[inline]
+    fn put(&mut self, word: usize, tiles: u64) {
+        self.words[word] |= tiles;
+        self.used |= u32::from(tiles != 0) << word;
+    }
+
+    /// The words that are among some, each with its number.
+    #[inline]
+    fn words(&self, among: u32) -> impl Iterator<Item = (usize, u64)> + '_ {
+        let mut left = self.used & among;
+        std::iter::from_fn(move || {
+            let word = (left != 0).then(|| left.trailing_zeros() as usize)?;
+            left &= left - 1;
+            Some((word, self.words[word]))
+        })
+    }
+
     /// Adds a tile, unless it is beyond [`MAX_TILES`]; whether it is new.
+    #[inline]
     pub fn insert(&mut self, tile: usize) -> bool {
-        let Some(word) = self.0.get_mut(tile / WORD_BITS) else {
-            return false;
-        };
-        let bit = 1 << (tile % WORD_BITS);
-        let new = *word & bit == 0;
-        *word |= bit;
+        let new = tile < MAX_TILES && !self.contains(tile);
+        if new {
+            self.put(tile / WORD_BITS, 1 << (tile % WORD_BITS));
+        }
         new
     }
 
     /// Whether the tile is in the set.
+    #[inline]
     pub fn contains(&self, tile: usize) -> bool {
-        let word = self.0.get(tile / WORD_BITS);
+        let word = self.words.get(tile / WORD_BITS);
         word.is_some_and(|word| word & 1 << (tile % WORD_BITS) != 0)
     }
 
     /// Whether every tile of the other set is in this one.
     pub fn includes(&self, other: &Self) -> bool {
-        self.0.iter().zip(&other.0).all(|(a, b)| b & !a == 0)
+        let mut words = other.words(u32::MAX);
+        words.all(|(at, word)| word & !self.words[at] == 0)
     }
 
     /// Whether the two have a tile in common.
+    #[inline]
     pub fn meets(&self, other: &Self) -> bool {
-        self.0.iter().zip(&other.0).any(|(a, b)| a & b != 0)
+        let mut words = other.words(self.used);
+        words.any(|(at, word)| word & self.words[at] != 0)
     }
 
     /// Adds the tiles of another set.
     pub fn add(&mut self, other: &Self) {
-        for (a, b) in self.0.iter_mut().zip(&other.0) {
-            *a |= b;
+        for (at, word) in other.words(u32::MAX) {
+            self.put(at, word);
         }
     }
 
     /// Takes the tiles of another set out.
     pub fn remove(&mut self, other: &Self) {
-        for (a, b) in self.0.iter_mut().zip(&other.0) {
-            *a &= !b;
+        for (at, word) in other.words(self.used) {
+            self.words[at] &= !word;
+            self.used &= !(u32::from(self.words[at] == 0) << at);
         }
     }
 
     /// How many tiles there are.
     pub fn len(&self) -> usize {
-        self.0.iter().map(|word| word.count_ones() as usize).sum()
+        let words = self.words(u32::MAX);
+        words.map(|(_, word)| word.count_ones() as usize).sum()
     }
 
     /// Whether there is none.
     pub fn is_empty(&self) -> bool {
-        self.0.iter().all(|word| *word == 0)
+        self.used == 0
     }
 
     /// The tiles in ascending order.
     pub fn iter(&self) -> impl Iterator<Item = usize> + '_ {
-        self.0.iter().enumerate().flat_map(|(index, &word)| {
+        self.words(u32::MAX).flat_map(|(index, word)| {
             let mut left = word;
             std::iter::from_fn(move || {
                 let bit = (left != 0).then(|| left.trailing_zeros() as usize)?;
@@ -118,7 +152,7 @@ impl TileSet {
     fn next(&self, from: usize, flip: u64) -> Option<usize> {
         let first = from / WORD_BITS;
         let mut mask = !below(from % WORD_BITS);
-        for (index, word) in self.0.iter().enumerate().skip(first) {
+        for (index, word) in self.words.iter().enumerate().skip(first) {
             let word = (word ^ flip) & mask;
             if word != 0 {
                 return Some(index * WORD_BITS + word.trailing_zeros() as usize);
@@ -136,32 +170,31 @@ impl TileSet {
         if count == 0 {
             *self = Self::EMPTY;
         }
-        let Some(mut last) = self.0.iter().rposition(|word| *word != 0) else {
-            return;
-        };
         let mut covered = 1;
         while step > 0 && covered < count && covered * step < MAX_TILES {
             let more = covered.min(count - covered);
-            last = self.add_shifted(more * step, last);
+            self.add_shifted(more * step);
             covered += more;
         }
     }
 
-    /// Adds the set, whose last word that has a tile is given, shifted up by `tiles`; what leaves it is dropped. The
-    /// last word that has a tile then, at most.
-    fn add_shifted(&mut self, tiles: usize, last: usize) -> usize {
+    /// Adds the set shifted up by so many tiles; what leaves it is dropped.
+    fn add_shifted(&mut self, tiles: usize) {
         let (words, bits) = (tiles / WORD_BITS, tiles % WORD_BITS);
-        let end = (last + words + usize::from(bits > 0)).min(WORDS - 1);
         // From the top down: a word is read before it gets new bits.
-        for to in (words..=end).rev() {
-            let from = to - words;
-            let mut word = self.0[from] << bits;
-            if bits > 0 && from > 0 {
-                word |= self.0[from - 1] >> (WORD_BITS - bits);
+        let mut left = self.used;
+        while left != 0 {
+            let from = left.ilog2() as usize;
+            left &= !(1 << from);
+            let word = self.words[from];
+            let to = from + words;
+            if bits > 0 && to + 1 < WORDS {
+                self.put(to + 1, word >> (WORD_BITS - bits));
             }
-            self.0[to] |= word;
+            if to < WORDS {
+                self.put(to, word << bits);
+            }
         }
-        end
     }
 }
 
@@ -233,15 +266,18 @@ mod tests {
         fn sets_do_what_sets_of_numbers_do(
             a in prop::collection::btree_set(0usize..200, 0..60),
             b in prop::collection::btree_set(0usize..200, 0..20),
+            base in prop::sample::select(vec![0, 1000, MAX_TILES - 200]),
             (count, step) in (0u16..40, 0u16..90),
         ) {
+            // Words at both ends, and between.
+            let [a, b] = [a, b].map(|set| set.into_iter().map(|t| t + base).collect::<BTreeSet<_>>());
             let (x, y) = (of(&a), of(&b));
             prop_assert_eq!(x.len(), a.len());
             prop_assert_eq!(x.is_empty(), a.is_empty());
             prop_assert_eq!(x.meets(&y), !a.is_disjoint(&b));
             prop_assert_eq!(x.includes(&y), a.is_superset(&b));
             prop_assert_eq!(x.iter().collect::<BTreeSet<_>>(), a.clone());
-            prop_assert!((0..300).all(|t| x.contains(t) == a.contains(&t)));
+            prop_assert!((0..MAX_TILES + 99).all(|t| x.contains(t) == a.contains(&t)));
             let runs: Vec<_> = x.runs().collect();
             prop_assert!(runs.windows(2).all(|w| w[0].end < w[1].start));
             prop_assert_eq!(runs.into_iter().flatten().collect::<BTreeSet<_>>(), a.clone());

@@ -12,7 +12,7 @@ const LEAST_ROWS_OF_TILES: usize = 8;
 const LEAST_INPUTS_OF_TILES: usize = 192;
 
 /// Which kernel multiplies. Each also chooses the lane-wise operations of its instruction set.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum GemmKernel {
     /// Plain loops, for every configuration and CPU.
     Scalar,
@@ -59,7 +59,7 @@ impl Format {
 }
 
 /// How a planned product is multiplied.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Way {
     pub kernel: GemmKernel,
     /// How its weights lie.

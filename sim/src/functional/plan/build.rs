@@ -9,14 +9,16 @@ use vta_isa::tokens;
 use vta_isa::{AluOperand, Config, MemType, Module, Uop};
 
 use super::super::run::ops::{LoadOp, StoreOp};
-use super::draft::{AluDraft, Draft, Input, Kind, Scaled, Weight};
+use super::draft::{AluDraft, AluSteps, Draft, Kind, Scaled, Weight};
 use super::elementwise::TileReader;
-use super::matmul;
+use super::inputs::{InputTiles, fill};
+use super::matmul::{self, Forms};
 use super::origin::Origin;
+use super::places::{Lists, Places};
+use super::shapes::Shapes;
 use super::unplanned::Unplanned;
 use super::{ASKED_EVERY, GoOn, Subject};
 use crate::SimError;
-use crate::kernels::PADDING;
 
 /// ALU steps of one instruction that are listed; longer ones aren't planned.
 const MOST_ALU_STEPS: u64 = 1 << 17;
@@ -46,8 +48,10 @@ struct Builder<'a> {
     /// Index of the instruction that is resolved.
     index: usize,
     trace: Trace,
-    /// Where each input tile comes from.
-    inputs: Vec<Input>,
+    inputs: InputTiles<'a>,
+    gemms: Shapes<Forms>,
+    positions: Lists<u16>,
+    alus: Shapes<AluSteps>,
     /// Where accumulator tiles were loaded from, where `loaded` has them; empty for padding.
     sources: Vec<Span>,
     loaded: TileSet,
@@ -83,7 +87,10 @@ pub(crate) fn trace(subject: &Subject<'_>, go_on: GoOn<'_>) -> Result<Trace, Unp
                 .collect(),
             ..Trace::default()
         },
-        inputs: vec![Input::Unknown; config.depth(MemType::Inp)],
+        inputs: InputTiles::new(config),
+        gemms: Shapes::default(),
+        positions: Lists::default(),
+        alus: Shapes::default(),
         sources: vec![Span::default(); config.depth(MemType::Acc)],
         loaded: TileSet::EMPTY,
         stored: Vec::new(),
@@ -143,29 +150,6 @@ pub(crate) fn span(memory: &DeviceMemory, rows: &Rows) -> Result<Span, MemoryErr
     memory.span(bytes.start, bytes.end - bytes.start)
 }
 
-/// Notes where each element that a LOAD fills comes from: `padding`, or what `of` makes of its
-/// first byte in the span's region.
-fn fill<T: Clone>(
-    config: &Config,
-    (access, span): (&LoadAccess, Span),
-    elements: &mut [T],
-    padding: T,
-    of: impl Fn(usize) -> T,
-) {
-    let elem = config.elem_bytes(access.load.mem);
-    for piece in access.load.fills(config) {
-        let elements = &mut elements[piece.entries];
-        let Some(row) = piece.from else {
-            elements.fill(padding.clone());
-            continue;
-        };
-        let first = span.start + (row.start - access.rows.first) as usize;
-        for (element, start) in elements.iter_mut().zip((first..).step_by(elem)) {
-            *element = of(start);
-        }
-    }
-}
-
 impl Builder<'_> {
     fn push(&mut self, kind: Kind, reads: TileSet, writes: TileSet) {
         let origin = match kind {
@@ -211,17 +195,7 @@ impl Builder<'_> {
                 self.trace.constants.push(span);
             }
             MemType::Inp => {
-                let since = self.trace.drafts.len() as u32;
-                // Regions end below 2^32, and only a tile of one byte can be the last.
-                let input = |start| match start as u32 {
-                    PADDING => Input::Unknown,
-                    start => Input::Dram {
-                        region,
-                        start,
-                        since,
-                    },
-                };
-                fill(config, from, &mut self.inputs, Input::Zero, input);
+                self.inputs.load(access, span, self.trace.drafts.len());
                 self.push(Kind::Load(op), TileSet::EMPTY, TileSet::EMPTY);
             }
             MemType::Acc | MemType::Acc8 | MemType::Out => {
@@ -238,39 +212,14 @@ impl Builder<'_> {
         Ok(())
     }
 
-    /// Where the tiles lie in DRAM, if all that aren't padding were loaded from one region and
-    /// nothing was stored there since. Then the product can read them without the scratchpad.
-    fn sources(&self, tiles: &[u32]) -> Option<(Vec<u32>, Span)> {
-        let mut starts = Vec::with_capacity(tiles.len());
-        let (mut from, mut low, mut high) = (None, u32::MAX, 0);
-        let mut first = u32::MAX;
-        for &tile in tiles {
-            match self.inputs[tile as usize] {
-                Input::Unknown => return None,
-                Input::Zero => starts.push(PADDING),
-                Input::Dram {
-                    region,
-                    start,
-                    since,
-                } => {
-                    if *from.get_or_insert(region) != region {
-                        return None;
-                    }
-                    (low, high) = (low.min(start), high.max(start));
-                    first = first.min(since);
-                    starts.push(start);
-                }
-            }
-        }
-        let span = Span {
-            region: from? as usize,
-            start: low as usize,
-            len: (high - low) as usize + self.config.lanes(),
-        };
+    /// Where a product's inputs lie in DRAM, if they were loaded from one region and nothing was stored there since. Then
+    /// it can read them without the scratchpad.
+    fn sources(&mut self, form: &matmul::Form) -> Option<(Places, Span)> {
+        let (places, span, first) = self.inputs.find(&form.inputs, &form.ends)?;
         let later = self.stored.iter().rev();
-        let mut later = later.take_while(|s| s.1 > first as usize);
+        let mut later = later.take_while(|s| s.1 > first);
         let intact = !later.any(|(stored, _)| stored.overlaps(&span));
-        intact.then_some((starts, span))
+        intact.then_some((places, span))
     }
 
     /// Where each of some accumulator tiles was loaded from, if all were, as int32 whose batch
@@ -302,24 +251,31 @@ impl Builder<'_> {
             return Ok(());
         }
         self.trace.once |= access.uops.from_before;
-        let writes = access.dst.set();
-        let Some(operands) = access.operands else {
-            self.push(Kind::Zero, TileSet::EMPTY, writes);
+        let Some(operands @ [src, wgt]) = access.operands else {
+            self.push(Kind::Zero, TileSet::EMPTY, access.dst.set());
             return Ok(());
         };
-        let mut parts = matmul::recognise(access.dst, operands, &self.trace.weights)?;
+        let make = || Forms::of(access.dst, operands, &mut self.positions);
+        let forms = self.gemms.of([access.dst, src, wgt].map(Some), make)?;
+        let writes = forms.tiles.clone();
         let lanes = self.config.lanes() as u32;
-        for (matmul, _) in &mut parts {
+        let mut parts = Vec::with_capacity(forms.products.len());
+        for form in &forms.products {
+            let mut matmul = form.product(&self.trace.weights);
+            match self.sources(form) {
+                Some((places, span)) => {
+                    matmul.inputs = places;
+                    matmul.read = Some(span);
+                }
+                None => {
+                    let bytes = form.inputs.iter().map(|tile| tile * lanes);
+                    matmul.inputs = bytes.collect::<Vec<_>>().into();
+                }
+            }
             self.take_room(matmul.bytes())?;
             let mut weights = matmul.groups.iter().flat_map(|group| &group.weights);
             self.trace.once |= weights.any(Weight::is_held);
-            match self.sources(&matmul.inputs) {
-                Some((starts, span)) => {
-                    matmul.inputs = starts;
-                    matmul.read = Some(span);
-                }
-                None => matmul.inputs.iter_mut().for_each(|tile| *tile *= lanes),
-            }
+            parts.push((matmul, form.tiles.clone()));
         }
         if let Some((terms, read)) = self.reader().scaled(&parts) {
             let scaled = Scaled {
@@ -345,29 +301,39 @@ impl Builder<'_> {
             return Err(Unplanned::Pattern);
         }
         self.trace.once |= access.uops.from_before;
-        let writes = access.dst.set();
-        let mut reads = writes.clone();
+        self.take_room(steps as usize * size_of::<(u16, u16)>())?;
         let imm = match access.alu.operand {
             AluOperand::Imm(imm) => Some(i32::from(imm)),
             AluOperand::Acc => None,
         };
-        let mut constants = None;
-        if let Some(src) = access.src {
-            let src = src.set();
-            constants = self.constants(&src);
-            reads.add(&src);
-        }
-        self.take_room(steps as usize * size_of::<(u16, u16)>())?;
-        let mut pairs = Vec::with_capacity(steps as usize);
-        let mut pair = |(dst, src)| pairs.push((dst as u16, src as u16));
-        access.steps().for_each(&mut pair);
+        let tiles = [Some(access.dst), access.src, None];
+        let steps = self
+            .alus
+            .of(tiles, || Ok::<_, Unplanned>(AluSteps::of(access)))?;
+        let constants = access.src.and_then(|_| self.constants(&steps.sources));
+        let writes = steps.destinations.clone();
+        let mut reads = writes.clone();
+        reads.add(&steps.sources);
         let draft = AluDraft {
             op: access.alu.op,
             imm,
-            pairs,
+            steps,
             constants: constants.unwrap_or_default(),
         };
         self.push(Kind::Alu(draft), reads, writes);
         Ok(())
+    }
+}
+
+impl AluSteps {
+    fn of(access: &AluAccess<'_>) -> Self {
+        Self {
+            pairs: access
+                .steps()
+                .map(|(dst, src)| (dst as u16, src as u16))
+                .collect(),
+            destinations: access.dst.set(),
+            sources: access.src.map_or(TileSet::EMPTY, |src| src.set()),
+        }
     }
 }

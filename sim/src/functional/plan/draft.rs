@@ -1,5 +1,6 @@
 //! Operations before they are fused: tiles and DRAM that each touches.
 
+use std::rc::Rc;
 use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
@@ -9,6 +10,7 @@ use vta_isa::resolve::{Interval, TileSet};
 
 use super::super::run::ops::{LoadOp, StoreOp};
 use super::origin::Origin;
+use super::places::Places;
 use crate::kernels::PADDING;
 
 /// One operation of the trace with what it touches.
@@ -67,13 +69,21 @@ pub(crate) enum Kind {
     Scaled(Box<Scaled>),
 }
 
-/// An ALU instruction's steps.
+/// The tiles of an ALU instruction, or of many that go over the same.
+pub(crate) struct AluSteps {
+    /// Destination and source tiles, in order.
+    pub pairs: Vec<(u16, u16)>,
+    pub destinations: TileSet,
+    /// None of an immediate.
+    pub sources: TileSet,
+}
+
+/// An ALU instruction.
 pub(crate) struct AluDraft {
     pub op: AluOp,
     /// The immediate; without one the second of each pair is the operand's tile.
     pub imm: Option<i32>,
-    /// Destination and source tiles, in order.
-    pub pairs: Vec<(u16, u16)>,
+    pub steps: Rc<AluSteps>,
     /// Where all source tiles were loaded from, if they are constants.
     pub constants: Vec<(u16, Span)>,
 }
@@ -96,25 +106,13 @@ impl Weight {
     }
 }
 
-/// Where an input tile comes from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Input {
-    /// The batch hasn't loaded it.
-    Unknown,
-    /// Padding of a LOAD.
-    Zero,
-    /// A byte of a region, as it was when `since` operations had been done.
-    Dram { region: u32, start: u32, since: u32 },
-}
-
 /// A matrix product: every group's tile at every position sums the same taps.
 pub(crate) struct Matmul {
     pub groups: Vec<GroupDraft>,
     /// Accumulator tiles, from the group's first.
-    pub positions: Vec<u16>,
-    /// Bytes where the input tile of each tap and position lies, `[tap][position]`: in a region
-    /// of DRAM (or padding), or in the input scratchpad.
-    pub inputs: Vec<u32>,
+    pub positions: Rc<[u16]>,
+    /// Where the input tiles lie: in a region of DRAM (or padding), or in the input scratchpad.
+    pub inputs: Places,
     /// The DRAM that is read; without one inputs are read from the scratchpad.
     pub read: Option<Span>,
     pub start: StartDraft,
@@ -138,9 +136,9 @@ pub(crate) struct GroupDraft {
 
 impl GroupDraft {
     /// Where the group's inputs lie, from the product's.
-    pub fn inputs<'a>(&self, inputs: &'a [u32]) -> impl Iterator<Item = u32> + use<'a> {
+    pub fn inputs<'a>(&self, inputs: &'a Places) -> impl Iterator<Item = u32> + use<'a> {
         let shift = self.shift;
-        inputs.iter().map(move |&start| match start {
+        inputs.iter().map(move |start| match start {
             PADDING => PADDING,
             start => start + shift,
         })
@@ -161,14 +159,14 @@ impl Matmul {
     /// Products that go on with the sums of the accumulators, and nothing else.
     pub fn new(
         groups: Vec<GroupDraft>,
-        positions: Vec<u16>,
-        inputs: Vec<u32>,
+        positions: impl Into<Rc<[u16]>>,
+        inputs: impl Into<Places>,
         read: Option<Span>,
     ) -> Self {
         Self {
             groups,
-            positions,
-            inputs,
+            positions: positions.into(),
+            inputs: inputs.into(),
             read,
             start: StartDraft::Acc,
             side: None,
@@ -181,7 +179,7 @@ impl Matmul {
     /// Memory of its lists.
     pub fn bytes(&self) -> usize {
         let weights = |group: &GroupDraft| size_of_val(&group.weights[..]);
-        size_of_val(&self.inputs[..])
+        self.inputs.len() * size_of::<u32>()
             + size_of_val(&self.positions[..])
             + self.groups.iter().map(weights).sum::<usize>()
     }

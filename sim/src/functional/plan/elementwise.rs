@@ -10,6 +10,7 @@ use vta_isa::resolve::{Interval, TileSet};
 use vta_isa::{AluOp, Config};
 
 use super::draft::{Matmul, OperandDraft, Terms, Vector, Weight};
+use super::places::Places;
 use crate::kernels::PADDING;
 use crate::kernels::direct::add_tile;
 
@@ -64,7 +65,6 @@ impl<'a> TileReader<'a> {
         for (matmul, _) in parts {
             let span = matmul.read?;
             if matmul.inputs.len() != matmul.positions.len()
-                || matmul.inputs.contains(&PADDING)
                 || read.is_some_and(|r| r.region != span.region)
             {
                 return None;
@@ -76,6 +76,9 @@ impl<'a> TileReader<'a> {
                     Entry::Occupied(found) => found.into_mut(),
                     Entry::Vacant(new) => new.insert(self.diagonal(weight)?),
                 };
+                if group.inputs(&matmul.inputs).any(|start| start == PADDING) {
+                    return None;
+                }
                 let starts = matmul.tiles_of(group).zip(group.inputs(&matmul.inputs));
                 terms.extend(starts.map(|(tile, start)| (tile, (start, factors.clone()))));
             }
@@ -95,13 +98,12 @@ impl<'a> TileReader<'a> {
             return None;
         }
         let mut spans = Vec::new();
-        for tap in matmul.inputs.chunks_exact(positions) {
+        for (tap, from) in matmul.inputs.taps(positions) {
             let &first = tap.first()?;
-            // No byte lies at padding, whose rows aren't equal therefore.
-            if tap.iter().any(|&start| start != first) {
+            if first == PADDING || tap.iter().any(|&start| start != first) {
                 return None;
             }
-            let (start, len) = (first as usize, lanes);
+            let (start, len) = ((first + from) as usize, lanes);
             spans.push(Span { region, start, len });
         }
         let constant = |span: &Span| !is_stored(span) && self.rows_are_equal(span, block);
@@ -118,7 +120,7 @@ impl<'a> TileReader<'a> {
             Some(Vector::from(sums))
         });
         let sums: Vec<Vector> = sums.collect::<Option<_>>()?;
-        matmul.inputs.clear();
+        matmul.inputs = Places::default();
         matmul.groups.iter_mut().for_each(|g| g.weights.clear());
         matmul.read = None;
         matmul.after = vec![(AluOp::Add, OperandDraft::Values(sums))];

@@ -4,11 +4,14 @@ pub(super) mod build;
 pub(super) mod draft;
 mod elementwise;
 mod emit;
+mod inputs;
 pub(super) mod listing;
 mod make;
 mod matmul;
 mod origin;
 mod passes;
+mod places;
+mod shapes;
 pub(super) mod unplanned;
 #[cfg(debug_assertions)]
 mod verify;

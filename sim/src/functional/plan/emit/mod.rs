@@ -4,11 +4,11 @@ mod pairs;
 mod product;
 mod taps;
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use vta_isa::AluOp;
 use vta_isa::resolve::TileSet;
 
@@ -39,15 +39,15 @@ impl Emitted {
     }
 
     /// Steps on two tiles, which wait for more of them.
-    fn pairs(&mut self, op: AluOp, pairs: Vec<(u16, u16)>, origin: Origin) {
+    fn pairs(&mut self, op: AluOp, pairs: &[(u16, u16)], origin: Origin) {
         if let Some((waiting, from)) = &mut self.waiting
-            && waiting.join(op, &pairs)
+            && waiting.join(op, pairs)
         {
             from.take(origin, "lists");
             return;
         }
         self.flush();
-        self.waiting = Some((Pairs::new(op, pairs), origin));
+        self.waiting = Some((Pairs::new(op, pairs.to_vec()), origin));
     }
 
     /// Pushes the steps that wait.
@@ -78,11 +78,11 @@ impl Emitted {
     /// is visited counts: tiles that are visited equally often are one chain, whose runs are
     /// apart. So chains on the same runs may be done run by run.
     fn immediates(&mut self, alu: &AluDraft, imm: i32, writes: &TileSet, origin: &Origin) {
-        if writes.len() == alu.pairs.len() {
+        if writes.len() == alu.steps.pairs.len() {
             return self.chain(Step::immediate(alu.op, imm), writes, origin);
         }
         let mut visits: FxHashMap<u16, u32> = FxHashMap::default();
-        for (dst, _) in &alu.pairs {
+        for (dst, _) in &alu.steps.pairs {
             *visits.entry(*dst).or_default() += 1;
         }
         let mut by_visits: BTreeMap<u32, TileSet> = BTreeMap::new();
@@ -123,7 +123,7 @@ pub(super) fn emit(
             Kind::Zero => out.push(Op::Zero(runs(&writes, lanes)), origin),
             Kind::Alu(alu) => match alu.imm {
                 Some(imm) => out.immediates(&alu, imm, &writes, &origin),
-                None => out.pairs(alu.op, alu.pairs, origin),
+                None => out.pairs(alu.op, &alu.steps.pairs, origin),
             },
             Kind::Matmul(matmul) => out.push(products.product(&matmul)?, origin),
             Kind::Scaled(scaled) => {
@@ -148,7 +148,7 @@ fn runs(tiles: &TileSet, lanes: usize) -> Box<[(u32, u32)]> {
 /// Tells each group whose successor uses a panel for the first time which that is: one that was
 /// used before is near.
 fn look_ahead(ops: &mut [Op]) {
-    let mut seen = HashSet::new();
+    let mut seen = FxHashSet::default();
     let mut groups: Vec<(&mut Columns, bool)> = Vec::new();
     for op in ops {
         if let Op::Product(product) = op {

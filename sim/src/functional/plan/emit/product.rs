@@ -1,5 +1,6 @@
 //! Products as the kernels take them.
 
+use std::rc::Rc;
 use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
@@ -8,6 +9,7 @@ use vta_isa::AluOp;
 
 use super::super::draft::{ByteTiles, Matmul, OperandDraft, StartDraft, StepDraft, Vector, Weight};
 use super::super::elementwise::is_diagonal;
+use super::super::places::{Lists, Places, Same};
 use super::super::unplanned::Unplanned;
 use super::taps::Taps;
 use crate::functional::run::ops::{Columns, Op, ProductOp};
@@ -19,20 +21,29 @@ use crate::kernels::{
 
 /// What rows depend on: positions, and the bytes of each that are stored and read beside.
 type RowsKey = (Vec<u16>, Vec<u32>, Vec<u32>);
+/// What the order of inputs depends on: where they lie, their kernel, positions and columns.
+type OrderKey = (Places, Way, [usize; 2]);
 /// What inputs depend on: rows, rows of a block, taps of a bundle, products that read them, and the bytes of each tap and position.
-type InputsKey = ([usize; 4], Vec<u32>);
+type InputsKey = ([usize; 4], Same<u32>);
 /// What a panel depends on: how weights lie, weights and first output of each column.
 type PanelKey = (Format, Vec<(usize, Vec<Weight>)>);
+
+/// The order in which a kernel takes taps, and their inputs in this order, from the first byte that is read.
+struct Order {
+    taps: Taps,
+    inputs: Same<u32>,
+}
 
 /// Makes the products of one plan; equal parts are shared.
 pub(in super::super) struct Products<'a> {
     memory: &'a DeviceMemory,
     pads: &'a Scratchpads,
     rows: FxHashMap<RowsKey, Arc<Rows>>,
+    orders: FxHashMap<OrderKey, Rc<Order>>,
+    /// Inputs in order; none that is equal to another.
+    lists: Lists<u32>,
     inputs: FxHashMap<InputsKey, Arc<Inputs>>,
     panels: FxHashMap<PanelKey, Arc<Panel>>,
-    /// The last inputs of the product at hand, with the columns of their group.
-    last: Option<(usize, Arc<Inputs>)>,
     /// Bytes of weights, rows and offsets that the plan keeps, and how many it may.
     pub kept_bytes: usize,
     most_bytes: usize,
@@ -48,9 +59,10 @@ impl<'a> Products<'a> {
             memory,
             pads,
             rows: FxHashMap::default(),
+            orders: FxHashMap::default(),
+            lists: Lists::default(),
             inputs: FxHashMap::default(),
             panels: FxHashMap::default(),
-            last: None,
             kept_bytes: 0,
             most_bytes,
             zeros: vec![0; pads.weight_tile_bytes()],
@@ -69,7 +81,6 @@ impl<'a> Products<'a> {
                 self.constants.extend_from_slice(spans);
             }
         }
-        self.last = None;
         let rows = self.rows(matmul);
         let block = self.pads.block;
         let width = block.min(COLUMN);
@@ -84,7 +95,7 @@ impl<'a> Products<'a> {
             kernel.of_product(positions * batch, taps * block)
         };
         let most = way.columns();
-        let taps = Taps::of(way, matmul, columns.len(), block);
+        let order = self.order((way, matmul), columns.len());
         let mut groups = Vec::with_capacity(columns.len().div_ceil(most));
         let shift = |column: &(usize, usize)| matmul.groups[column.0].shift;
         for mut rest in columns.chunk_by(|a, b| shift(a) == shift(b)) {
@@ -93,7 +104,7 @@ impl<'a> Products<'a> {
                 let take = rest.len().div_ceil(rest.len().div_ceil(most));
                 let (now, later) = rest.split_at(take);
                 rest = later;
-                groups.push(self.group((way, matmul), &taps, now)?);
+                groups.push(self.group((way, matmul), &order, now)?);
             }
         }
         let start = match matmul.start {
@@ -125,7 +136,7 @@ impl<'a> Products<'a> {
             tiles.unwrap_or_default()
         };
         let key = (
-            matmul.positions.clone(),
+            matmul.positions.to_vec(),
             offsets(&matmul.stored),
             offsets(&matmul.side),
         );
@@ -149,51 +160,61 @@ impl<'a> Products<'a> {
         Arc::clone(rows)
     }
 
+    fn order(&mut self, (way, matmul): (Way, &Matmul), columns: usize) -> Rc<Order> {
+        // Counted from the first byte that is read, products are often the same.
+        let first = matmul.read.map_or(0, |s| s.start as u32);
+        let (places, positions) = (matmul.inputs.behind(first), matmul.positions.len());
+        let (block, lists) = (self.pads.block, &mut self.lists);
+        let order = self.orders.entry((places, way, [positions, columns]));
+        let order = order.or_insert_with_key(|(places, ..)| {
+            let offsets: Vec<u32> = places.iter().collect();
+            let taps = Taps::of(way, &offsets, [positions, columns, block]);
+            let inputs = Same(lists.one(taps.arrange(&offsets, positions, &PADDING)));
+            Rc::new(Order { taps, inputs })
+        });
+        Rc::clone(order)
+    }
+
     fn inputs(
         &mut self,
         (way, matmul): (Way, &Matmul),
-        taps: &Taps,
+        order: &Order,
         columns: usize,
     ) -> Arc<Inputs> {
-        if let Some((_, inputs)) = self.last.as_ref().filter(|last| last.0 == columns) {
-            return Arc::clone(inputs);
-        }
         let rows = matmul.positions.len() * self.pads.batch;
         let most = way.rows(columns);
-        // Counted from the first byte that is read, products are often the same.
-        let first = matmul.read.map_or(0, |s| s.start as u32);
-        let relative = |&byte: &u32| match byte {
-            PADDING => PADDING,
-            byte => byte - first,
-        };
-        let inputs: Vec<u32> = matmul.inputs.iter().map(relative).collect();
-        let inputs = taps.arrange(inputs, matmul.positions.len(), &PADDING);
-        let bundle = taps.bundles.map_or(1, |bundles| bundles.taps);
+        let bundles = order.taps.bundles;
+        let bundle = bundles.map_or(1, |bundles| bundles.taps);
         // Those of each column or few.
         let readers = matmul.groups.len() * self.pads.block / COLUMN.min(self.pads.block);
         let readers = readers.div_ceil(way.columns());
-        let key = ([rows, most, bundle, readers.min(2)], inputs);
+        let key = ([rows, most, bundle, readers.min(2)], order.inputs.clone());
         if let Some(found) = self.inputs.get(&key) {
-            self.last = Some((columns, Arc::clone(found)));
             return Arc::clone(found);
         }
-        let (batch, block) = (self.pads.batch as u32, self.pads.block as u32);
-        let mut offsets = Vec::with_capacity(key.1.len() * self.pads.batch);
-        for &byte in &key.1 {
-            offsets.extend((0..batch).map(|b| match byte {
+        let (list, batch, block) = (&order.inputs.0, self.pads.batch, self.pads.block);
+        let row = |&byte: &u32| {
+            (0..batch).map(move |b| match byte {
                 PADDING => PADDING,
-                byte => byte + b * block,
-            }));
-        }
-        self.kept_bytes += size_of_val(&offsets[..]);
-        let mut made = Inputs::new(&offsets, rows, most, taps.bundles);
+                byte => byte + (b * block) as u32,
+            })
+        };
+        self.kept_bytes += size_of_val(&list[..]) * batch;
+        let mut made = match batch {
+            1 => Inputs::new(list, rows, most, bundles),
+            _ => Inputs::new(
+                &list.iter().flat_map(row).collect::<Vec<_>>(),
+                rows,
+                most,
+                bundles,
+            ),
+        };
         if self.pads.staged_inputs {
-            made = made.staged_for(way, self.pads.block);
+            made = made.staged_for(way, block);
         }
         made = made.packed_for(way, readers);
         let made = Arc::new(made);
         self.inputs.insert(key, Arc::clone(&made));
-        self.last = Some((columns, Arc::clone(&made)));
         made
     }
 
@@ -201,7 +222,7 @@ impl<'a> Products<'a> {
     fn group(
         &mut self,
         (way, matmul): (Way, &Matmul),
-        taps: &Taps,
+        order: &Order,
         columns: &[(usize, usize)],
     ) -> Result<Columns, Unplanned> {
         let base = |&(group, first): &(usize, usize)| {
@@ -216,11 +237,11 @@ impl<'a> Products<'a> {
             }
         };
         let bases: Vec<Row> = columns.iter().map(base).collect();
-        let panel = self.panel((way, matmul), taps, columns)?;
+        let panel = self.panel((way, matmul), &order.taps, columns)?;
         let mut first: Box<[[i32; COLUMN]]> = panel.corrections().into();
         let after = self.add_first(&mut first, &matmul.after, columns);
         Ok(Columns {
-            inputs: self.inputs((way, matmul), taps, columns.len()),
+            inputs: self.inputs((way, matmul), order, columns.len()),
             shift: columns.first().map_or(0, |c| matmul.groups[c.0].shift),
             ahead: None,
             panel,
@@ -309,7 +330,7 @@ impl<'a> Products<'a> {
         columns: &[(usize, usize)],
     ) -> Result<Arc<Panel>, Unplanned> {
         let weights = |&(group, first): &(usize, usize)| {
-            let weights = matmul.groups[group].weights.clone();
+            let weights = &matmul.groups[group].weights;
             (first, taps.arrange(weights, 1, &Weight::Zero))
         };
         let key: PanelKey = (way.format, columns.iter().map(weights).collect());

@@ -5,7 +5,6 @@
 
 use std::ops::RangeInclusive;
 
-use super::super::draft::Matmul;
 use crate::kernels::{Bundles, MAX_COLUMNS, PADDING, Way};
 
 /// What a copy costs for each row, and a multiplication for each row and column: about a cycle, or a bit more.
@@ -20,15 +19,16 @@ pub(super) struct Taps {
 }
 
 impl Taps {
-    /// The cheapest order for a kernel; products have so many columns, and inputs `block` bytes.
-    pub fn of(way: Way, matmul: &Matmul, columns: usize, block: usize) -> Self {
+    /// The cheapest order of offsets `[tap][position]` for a kernel, of so many positions and columns; inputs have
+    /// `block` bytes.
+    pub fn of(way: Way, offsets: &[u32], [positions, columns, block]: [usize; 3]) -> Self {
         let bundles = |taps| Bundles {
             taps,
             tap_bytes: block,
         };
         let inputs = Inputs {
-            offsets: &matmul.inputs,
-            positions: matmul.positions.len(),
+            offsets,
+            positions,
             block: block as u32,
         };
         let taps = inputs.taps();
@@ -68,9 +68,9 @@ impl Taps {
     }
 
     /// Something of each tap, in order, from a list `[tap][size]`; `zero` for taps of zeros.
-    pub fn arrange<T: Clone>(&self, list: Vec<T>, size: usize, zero: &T) -> Vec<T> {
+    pub fn arrange<T: Clone>(&self, list: &[T], size: usize, zero: &T) -> Vec<T> {
         let Some(order) = &self.order else {
-            return list;
+            return list.to_vec();
         };
         let mut arranged = Vec::with_capacity(order.len() * size);
         for tap in order {
@@ -145,7 +145,7 @@ impl Inputs<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::functional::plan::draft::{GroupDraft, Weight};
+    use crate::functional::plan::draft::Weight;
     use crate::kernels::{Format, GemmKernel};
 
     const TILES: Way = GemmKernel::Amx.of_product(usize::MAX, usize::MAX);
@@ -155,24 +155,14 @@ mod tests {
         ..BY_ONE
     };
 
-    /// A product of one group whose tap `t` has the weight tile `t`.
-    fn product(inputs: &[u32], positions: u16) -> Matmul {
-        let taps = inputs.len() as u16 / positions;
-        let group = GroupDraft {
-            dst: 0,
-            shift: 0,
-            weights: (0..taps).map(Weight::Held).collect(),
-        };
-        Matmul::new(vec![group], (0..positions).collect(), inputs.to_vec(), None)
-    }
-
+    /// Offsets of two positions and weights of one column, whose tap `t` has the weight tile `t`.
     fn arranged(way: Way, inputs: &[u32], block: usize) -> (usize, Vec<u32>, Vec<Weight>) {
-        let matmul = product(inputs, 2);
-        let taps = Taps::of(way, &matmul, 2, block);
+        let weights: Vec<Weight> = (0..inputs.len() as u16 / 2).map(Weight::Held).collect();
+        let taps = Taps::of(way, inputs, [2, 2, block]);
         (
             taps.bundles.map_or(0, |bundles| bundles.taps),
-            taps.arrange(matmul.inputs.clone(), 2, &PADDING),
-            taps.arrange(matmul.groups[0].weights.clone(), 1, &Weight::Zero),
+            taps.arrange(inputs, 2, &PADDING),
+            taps.arrange(&weights, 1, &Weight::Zero),
         )
     }
 

@@ -46,7 +46,7 @@ fn fold_chunk(slot: &mut Slot, behind: &mut [Slot]) {
 /// Puts the taps and the steps of the first product before those of the second, which starts from
 /// what the first did.
 fn absorb(mut first: Matmul, second: &mut Matmul) {
-    first.inputs.append(&mut second.inputs);
+    first.inputs.append(std::mem::take(&mut second.inputs));
     for (group, later) in first.groups.iter_mut().zip(&mut second.groups) {
         group.weights.append(&mut later.weights);
         group.shift = later.shift;

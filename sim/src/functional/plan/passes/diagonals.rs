@@ -8,11 +8,9 @@
 //!
 //! Proof: it was kept as the products that its instruction is, too.
 
-use vta_isa::resolve::TileSet;
-
-use super::super::draft::{Draft, Kind, Matmul, Scaled};
+use super::super::draft::{Draft, Kind, Scaled};
 use super::super::elementwise::TileReader;
-use super::list::{Pass, next_touching};
+use super::list::{List, Pass, Slot, next_touching};
 
 pub(super) const PASS: Pass = Pass {
     name: "diagonals",
@@ -37,9 +35,9 @@ pub(super) const PASS: Pass = Pass {
                 (taps[at], taps[at + 1 + next]) = (true, true);
             }
         }
-        let drafts = std::mem::take(&mut list.slots).into_iter().flatten();
-        let parts = |(draft, is_tap)| if is_tap { plain(draft) } else { vec![draft] };
-        list.slots = drafts.zip(taps).flat_map(parts).map(Some).collect();
+        if taps.contains(&true) {
+            list.slots = separate(list, |at| taps[at]);
+        }
     },
 };
 
@@ -47,12 +45,7 @@ pub(super) const PASS: Pass = Pass {
 pub(super) const REST: Pass = Pass {
     name: "rest",
     run: |list, _| {
-        if !list.slots.iter().flatten().any(is_scaled) {
-            list.slots.retain(Option::is_some);
-            return;
-        }
-        let drafts = std::mem::take(&mut list.slots).into_iter().flatten();
-        list.slots = drafts.flat_map(plain).map(Some).collect();
+        list.slots = separate(list, |_| true);
     },
 };
 
@@ -60,15 +53,22 @@ fn is_scaled(draft: &Draft) -> bool {
     matches!(draft.kind, Kind::Scaled(_))
 }
 
-/// The products that it is.
-fn plain(draft: Draft) -> Vec<Draft> {
-    let Kind::Scaled(scaled) = draft.kind else {
-        return vec![draft];
-    };
-    let parts = scaled.plain.into_iter();
-    let product =
-        |(matmul, tiles): (Matmul, TileSet)| Draft::product(matmul, tiles, draft.origin.clone());
-    parts.map(product).collect()
+/// The list with the products that each scaled operation is which a function chooses.
+fn separate(list: &mut List<'_>, chosen: impl Fn(usize) -> bool) -> Vec<Slot> {
+    let drafts = std::mem::take(&mut list.slots).into_iter().enumerate();
+    let mut slots = Vec::with_capacity(drafts.len());
+    for (at, draft) in drafts.filter_map(|(at, slot)| Some((at, slot?))) {
+        match draft.kind {
+            Kind::Scaled(scaled) if chosen(at) => {
+                let parts = scaled.plain.into_iter();
+                slots.extend(parts.map(|(matmul, tiles)| {
+                    Some(Draft::product(matmul, tiles, draft.origin.clone()))
+                }));
+            }
+            _ => slots.push(Some(draft)),
+        }
+    }
+    slots
 }
 
 /// Whether it multiplies by diagonal weights.

@@ -9,6 +9,8 @@
 //! Proof: positions share no accumulator tile and read no sums of each other, so that each can be computed alone. The
 //! second is the first to read what the first leaves, which needn't be written therefore.
 
+use std::rc::Rc;
+
 use vta_isa::AluOp;
 use vta_isa::resolve::TileSet;
 
@@ -20,17 +22,21 @@ use super::list::{Pass, Slot, join, next_touching};
 pub(super) const PASS: Pass = Pass {
     name: NAME,
     run: |list, _| {
-        let mut inside: Vec<Vec<Slot>> = list.slots.iter().map(|_| Vec::new()).collect();
+        let mut inside: Vec<(usize, Draft)> = Vec::new();
         for at in 0..list.slots.len() {
             let (before, behind) = list.slots.split_at_mut(at + 1);
-            if let Some((next, product)) = interior(&mut before[at], behind) {
-                inside[at + 1 + next].push(Some(product));
-            }
+            let found = interior(&mut before[at], behind);
+            inside.extend(found.map(|(next, product)| (at + 1 + next, product)));
         }
-        let slots = std::mem::take(&mut list.slots).into_iter();
-        let both = inside.into_iter().zip(slots);
-        let both = both.flat_map(|(inside, slot)| inside.into_iter().chain([slot]));
-        list.slots = both.filter(Option::is_some).collect();
+        // Of one place the first found first.
+        inside.sort_by_key(|(at, _)| *at);
+        let mut inside = inside.into_iter().peekable();
+        for (at, slot) in std::mem::take(&mut list.slots).into_iter().enumerate() {
+            while let Some((_, product)) = inside.next_if(|(before, _)| *before == at) {
+                list.slots.push(Some(product));
+            }
+            list.slots.extend(slot.map(Some));
+        }
     },
 };
 
@@ -91,12 +97,12 @@ fn shift(first: &Matmul, second: &Matmul) -> Option<i32> {
 /// Some positions of a product.
 fn part(whole: &Matmul, keep: impl Fn(&u16) -> bool) -> Matmul {
     let kept: Vec<bool> = whole.positions.iter().map(keep).collect();
-    let of_kept = |all: &[u32]| -> Vec<u32> {
+    let of_kept = |all: &[u32]| -> Rc<[u32]> {
         let both = all.iter().zip(kept.iter().cycle());
         both.filter(|(_, kept)| **kept).map(|(x, _)| *x).collect()
     };
     let tiles = |tiles: &ByteTiles| ByteTiles {
-        offsets: of_kept(&tiles.offsets),
+        offsets: of_kept(&tiles.offsets).to_vec(),
         ..tiles.clone()
     };
     let group = |group: &GroupDraft| GroupDraft {
@@ -110,7 +116,7 @@ fn part(whole: &Matmul, keep: impl Fn(&u16) -> bool) -> Matmul {
             .filter(|(_, kept)| **kept)
             .map(|(p, _)| *p)
             .collect(),
-        inputs: of_kept(&whole.inputs),
+        inputs: whole.inputs.map(|list| of_kept(list)),
         read: whole.read,
         start: whole.start.clone(),
         side: whole.side.as_ref().map(tiles),

@@ -16,22 +16,21 @@ pub(super) fn operand(
 ) -> Option<OperandDraft> {
     // As many steps as tiles, and all of the tiles: each once.
     let each_once =
-        alu.pairs.len() == matmul.groups.len() * matmul.positions.len() && stepped == tiles;
+        alu.steps.pairs.len() == matmul.groups.len() * matmul.positions.len() && stepped == tiles;
     if !each_once {
         return None;
     }
     if let Some(imm) = alu.imm {
         return Some(OperandDraft::Imm(imm));
     }
-    let sources: TileSet = alu.pairs.iter().map(|p| p.1).collect();
+    let sources = &alu.steps.sources;
     let constant = !alu.constants.is_empty();
-    if sources.meets(tiles) || !constant && passed.wrote(&sources) {
+    if sources.meets(tiles) || !constant && passed.wrote(sources) {
         return None;
     }
     let mut source = [0; MAX_TILES];
-    alu.pairs
-        .iter()
-        .for_each(|&(dst, src)| source[usize::from(dst)] = src);
+    let pairs = alu.steps.pairs.iter();
+    pairs.for_each(|&(dst, src)| source[usize::from(dst)] = src);
     let sources = matmul.by_group(|tile| source.get(usize::from(tile)).copied())?;
     if !constant {
         return Some(OperandDraft::Tiles(sources));

@@ -12,17 +12,22 @@
 //! nothing. Nothing between the two touches the sums of the first, whose order is free, so that they may be added where
 //! the second stands.
 
+use std::rc::Rc;
+
+use rustc_hash::FxHashMap;
 use vta_driver::Span;
 use vta_isa::resolve::{Interval, TileSet};
 
 use super::super::draft::{Draft, Kind, Matmul};
+use super::super::places::{Lists, Places, Same};
 use super::list::{Pass, Slot, join, next_touching};
 use crate::kernels::PADDING;
 
 pub(super) const PASS: Pass = Pass {
     name: NAME,
     run: |list, _| {
-        list.each(|_, slot, behind| fold_tap(slot, behind));
+        let mut unions = Unions::default();
+        list.each(|_, slot, behind| fold_tap(slot, behind, &mut unions));
         list.slots.retain(Option::is_some);
     },
 };
@@ -30,7 +35,7 @@ pub(super) const PASS: Pass = Pass {
 const NAME: &str = "taps";
 
 /// A product whose sums the next product adds to.
-fn fold_tap(slot: &mut Slot, behind: &mut [Slot]) {
+fn fold_tap(slot: &mut Slot, behind: &mut [Slot], unions: &mut Unions) {
     let Some(first) = slot.as_mut() else { return };
     if !matches!(first.kind, Kind::Matmul(_)) {
         return;
@@ -48,7 +53,7 @@ fn fold_tap(slot: &mut Slot, behind: &mut [Slot]) {
     };
     if let Kind::Matmul(matmul) = &next.kind
         && !first.dram_reads().any(stored)
-        && absorb(first, matmul, &next.writes)
+        && absorb(first, matmul, &next.writes, unions)
     {
         join(&mut rest[0], &mut first.origin, NAME);
         rest[0] = slot.take();
@@ -56,7 +61,7 @@ fn fold_tap(slot: &mut Slot, behind: &mut [Slot]) {
 }
 
 /// Adds a product behind another to it, where that is worth it; whether it did.
-fn absorb(last: &mut Draft, next: &Matmul, writes: &TileSet) -> bool {
+fn absorb(last: &mut Draft, next: &Matmul, writes: &TileSet, unions: &mut Unions) -> bool {
     let Kind::Matmul(first) = &mut last.kind else {
         return false;
     };
@@ -73,23 +78,23 @@ fn absorb(last: &mut Draft, next: &Matmul, writes: &TileSet) -> bool {
     if !first.same_shifts(next) {
         return false;
     }
-    let union = union(&first.positions, &next.positions, shift);
+    let union = unions.of(&first.positions, &next.positions, shift);
     let most = first.positions.len().max(next.positions.len());
     let mut tiles = last.writes.clone();
     tiles.add(writes);
     // Padding is multiplied like any input; and no tile may belong to two groups.
-    if 2 * union.len() > 3 * most || tiles.len() != first.groups.len() * union.len() {
+    let all = union.positions.len();
+    if 2 * all > 3 * most || tiles.len() != first.groups.len() * all {
         return false;
     }
-    let lowest = union.first().map_or(0, |p| p.0);
-    // Mostly the first has all positions already, in this order.
-    let own = (0..first.positions.len() as u16).map(Some);
-    if !union.iter().map(|p| p.1).eq(own) {
-        first.inputs = spread(&first.inputs, first.positions.len(), &union, |p| p.1);
+    let lowest = union.lowest;
+    if union.numbers[0].is_some() {
+        first.inputs = unions.spread(&first.inputs, &union.numbers[0]);
     }
-    let inputs = spread(&next.inputs, next.positions.len(), &union, |p| p.2);
-    first.inputs.extend(inputs);
-    first.positions = union.iter().map(|p| (p.0 - lowest) as u16).collect();
+    first
+        .inputs
+        .append(unions.spread(&next.inputs, &union.numbers[1]));
+    first.positions = Rc::clone(&union.positions);
     for (group, more) in first.groups.iter_mut().zip(&next.groups) {
         // The lowest position of each group is a tile.
         group.dst = (i32::from(group.dst) + lowest) as u16;
@@ -101,11 +106,13 @@ fn absorb(last: &mut Draft, next: &Matmul, writes: &TileSet) -> bool {
     true
 }
 
-/// Whether a tap multiplies the same input for several positions.
+/// Whether a tap multiplies the same input for several positions: one of those that came last, since all that came
+/// before was looked at when they joined.
 fn shares_inputs(product: &Matmul) -> bool {
     let positions = product.positions.len();
     let shared = |tap: &[u32]| tap[0] != PADDING && tap.iter().all(|start| *start == tap[0]);
-    positions > 1 && product.inputs.chunks(positions).any(shared)
+    let mut last = product.inputs.lists().last().into_iter();
+    positions > 1 && last.any(|list| list.chunks_exact(positions).any(shared))
 }
 
 /// How far the second product's groups lie behind the first's, if all lie equally far.
@@ -117,43 +124,120 @@ fn shift(first: &Matmul, next: &Matmul) -> Option<i32> {
     same.then_some(shift)
 }
 
-/// A position, counted from the first product's groups, and its number in each product.
-type Position = (i32, Option<u16>, Option<u16>);
+/// The number of each position in a list, [`MISSING`] where the list lacks it; none if the list is the same.
+type Numbers = Option<Same<u16>>;
 
-/// All positions of both, ascending.
-fn union(first: &[u16], next: &[u16], shift: i32) -> Vec<Position> {
-    let ascending = |positions: &[u16], by: i32| {
-        let moved = positions.iter().map(|p| i32::from(*p) + by);
-        let mut places: Vec<(i32, u16)> = moved.zip(0..).collect();
-        if !positions.is_sorted() {
-            places.sort_unstable();
-        }
-        places
-    };
-    let (a, b) = (ascending(first, 0), ascending(next, shift));
-    let mut places = Vec::with_capacity(a.len().max(b.len()));
-    let mut at = [0, 0];
-    while at != [a.len(), b.len()] {
-        let [x, y] = [a.get(at[0]), b.get(at[1])].map(|p| p.copied().unwrap_or((i32::MAX, 0)));
-        let place = x.0.min(y.0);
-        let own = [x, y].map(|p| (p.0 == place).then_some(p.1));
-        places.push((place, own[0], own[1]));
-        at = [0, 1].map(|of| at[of] + usize::from(own[of].is_some()));
-    }
-    places
+const MISSING: u16 = u16::MAX;
+
+/// All positions of two products, ascending.
+struct Union {
+    /// The lowest, counted from the first product's groups.
+    lowest: i32,
+    /// Counted from the lowest.
+    positions: Rc<[u16]>,
+    /// Where they are in each product.
+    numbers: [Numbers; 2],
 }
 
-/// Inputs `[tap][position]` over more positions.
-fn spread(
-    inputs: &[u32],
-    positions: usize,
-    union: &[Position],
-    number: impl Fn(&Position) -> Option<u16>,
-) -> Vec<u32> {
-    let mut all = Vec::with_capacity(inputs.len() / positions * union.len());
+/// Unions of lists of positions, of which there are few: each is made once.
+#[derive(Default)]
+struct Unions {
+    unions: FxHashMap<(Same<u16>, Same<u16>, i32), Rc<Union>>,
+    /// Inputs over more positions, by the numbers of these.
+    spreads: FxHashMap<(Same<u32>, Same<u16>), Same<u32>>,
+    /// Positions, and inputs.
+    lists: (Lists<u16>, Lists<u32>),
+    /// Entries of all lists that are kept.
+    kept: usize,
+}
+
+/// Entries that are kept at most.
+const MOST_KEPT: usize = 1 << 20;
+
+impl Unions {
+    /// Of two lists, of which the second lies so far behind the first.
+    fn of(&mut self, first: &Rc<[u16]>, next: &Rc<[u16]>, shift: i32) -> Rc<Union> {
+        self.make_room();
+        let key = (Same(Rc::clone(first)), Same(Rc::clone(next)), shift);
+        let union = self.unions.entry(key).or_insert_with(|| {
+            let union = Union::of(first, next, shift, &mut self.lists.0);
+            self.kept += 2 * union.positions.len();
+            Rc::new(union)
+        });
+        Rc::clone(union)
+    }
+
+    /// Inputs over more positions.
+    fn spread(&mut self, inputs: &Places, numbers: &Numbers) -> Places {
+        let Some(numbers) = numbers else {
+            return inputs.clone();
+        };
+        self.make_room();
+        inputs.map(|list| {
+            let key = (Same(Rc::clone(list)), numbers.clone());
+            let spread = self.spreads.entry(key).or_insert_with(|| {
+                let list = self.lists.1.one(spread(list, &numbers.0));
+                self.kept += list.len();
+                Same(list)
+            });
+            Rc::clone(&spread.0)
+        })
+    }
+
+    fn make_room(&mut self) {
+        if self.kept > MOST_KEPT {
+            *self = Self::default();
+        }
+    }
+}
+
+impl Union {
+    fn of(first: &[u16], next: &[u16], shift: i32, lists: &mut Lists<u16>) -> Self {
+        let ascending = |positions: &[u16], by: i32| {
+            let moved = positions.iter().map(|p| i32::from(*p) + by);
+            let mut places: Vec<(i32, u16)> = moved.zip(0..).collect();
+            if !positions.is_sorted() {
+                places.sort_unstable();
+            }
+            places
+        };
+        let (a, b) = (ascending(first, 0), ascending(next, shift));
+        let most = a.len() + b.len();
+        let (mut places, mut numbers) = (
+            Vec::with_capacity(most),
+            [(); 2].map(|()| Vec::with_capacity(most)),
+        );
+        let mut at = [0, 0];
+        while at != [a.len(), b.len()] {
+            let next = [a.get(at[0]), b.get(at[1])].map(|p| p.copied().unwrap_or((i32::MAX, 0)));
+            let place = next[0].0.min(next[1].0);
+            for (of, (own, number)) in next.into_iter().enumerate() {
+                numbers[of].push(if own == place { number } else { MISSING });
+                at[of] += usize::from(own == place);
+            }
+            places.push(place);
+        }
+        let numbers = numbers.map(|numbers| {
+            let same = numbers.iter().copied().eq(0..numbers.len() as u16);
+            (!same).then(|| Same(lists.one(numbers)))
+        });
+        let lowest = places.first().copied().unwrap_or(0);
+        let positions = places.iter().map(|place| (place - lowest) as u16).collect();
+        Self {
+            lowest,
+            positions: lists.one(positions),
+            numbers,
+        }
+    }
+}
+
+fn spread(inputs: &[u32], numbers: &[u16]) -> Vec<u32> {
+    // Each has a number in one place.
+    let positions = numbers.iter().filter(|&&at| at != MISSING).count();
+    let mut all = Vec::with_capacity(inputs.len() / positions * numbers.len());
     for tap in inputs.chunks(positions) {
-        let input = |place| number(place).map_or(PADDING, |at| tap[usize::from(at)]);
-        all.extend(union.iter().map(input));
+        let input = |&at: &u16| tap.get(usize::from(at)).copied().unwrap_or(PADDING);
+        all.extend(numbers.iter().map(input));
     }
     all
 }

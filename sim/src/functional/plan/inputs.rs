@@ -1,0 +1,203 @@
+//! Where the tiles of the input scratchpad come from, while a batch is followed.
+
+use std::ops::Range;
+use std::rc::Rc;
+
+use rustc_hash::FxHashMap;
+use vta_driver::Span;
+use vta_isa::resolve::LoadAccess;
+use vta_isa::{Config, Load, MemType};
+
+use super::places::{Lists, Places, Same};
+use crate::kernels::PADDING;
+
+/// A LOAD INP, or a part of it that no later one has overwritten.
+#[derive(Clone)]
+struct Held {
+    tiles: Range<usize>,
+    access: Rc<LoadAccess>,
+    span: Span,
+    /// Operations that had been done before.
+    since: usize,
+}
+
+/// What counts of a load, beside others: its tiles, its form, and how far it lies behind the first.
+type Form = (Range<usize>, Load, [usize; 2]);
+
+/// Where a list of tiles lies, from the byte where the first of the loads begins.
+#[derive(Clone)]
+struct Found {
+    list: Rc<[u32]>,
+    low: usize,
+    len: usize,
+    /// Which of the loads it reads.
+    read: Rc<[usize]>,
+}
+
+/// A tile of the scratchpad.
+#[derive(Clone, Copy)]
+enum Tile {
+    Unknown,
+    Padding,
+    /// A byte of a load's region.
+    Byte {
+        load: usize,
+        start: usize,
+    },
+}
+
+/// What the input scratchpad holds.
+pub(super) struct InputTiles<'a> {
+    config: &'a Config,
+    /// The latest last.
+    held: Vec<Held>,
+    /// Lists whose tiles were loaded by loads of the same form before.
+    known: FxHashMap<(Same<u32>, Vec<Form>), Option<Found>>,
+    lists: Lists<u32>,
+}
+
+impl<'a> InputTiles<'a> {
+    pub fn new(config: &'a Config) -> Self {
+        Self {
+            config,
+            held: Vec::new(),
+            known: FxHashMap::default(),
+            lists: Lists::default(),
+        }
+    }
+
+    /// Notes a load from a span, after so many operations.
+    pub fn load(&mut self, access: &LoadAccess, span: Span, since: usize) {
+        let tiles = access.entries.clone();
+        for old in std::mem::take(&mut self.held) {
+            let parts = [
+                old.tiles.start..old.tiles.end.min(tiles.start),
+                old.tiles.start.max(tiles.end)..old.tiles.end,
+            ];
+            let left = parts.into_iter().filter(|part| !part.is_empty());
+            let part = |tiles| Held {
+                tiles,
+                ..old.clone()
+            };
+            self.held.extend(left.map(part));
+        }
+        self.held.push(Held {
+            tiles,
+            access: Rc::new(access.clone()),
+            span,
+            since,
+        });
+    }
+
+    /// Where some tiles, of which these are the lowest and the highest, lie in DRAM, if all that aren't padding were
+    /// loaded from one region; and how many operations had been done before the first of these loads.
+    pub fn find(
+        &mut self,
+        tiles: &Rc<[u32]>,
+        ends: &Range<usize>,
+    ) -> Option<(Places, Span, usize)> {
+        let overlaps = |held: &&Held| held.tiles.start < ends.end && ends.start < held.tiles.end;
+        let held: Vec<&Held> = self.held.iter().filter(overlaps).collect();
+        let first = held.first()?.span;
+        let form = |held: &&Held| {
+            let load = Load {
+                dram_base: 0,
+                deps: Default::default(),
+                ..held.access.load
+            };
+            let behind = [
+                held.span.region.wrapping_sub(first.region),
+                held.span.start.wrapping_sub(first.start),
+            ];
+            (held.tiles.clone(), load, behind)
+        };
+        let key = (Same(Rc::clone(tiles)), held.iter().map(form).collect());
+        let (config, lists) = (self.config, &mut self.lists);
+        let found = self.known.entry(key);
+        let found = found
+            .or_insert_with(|| of_tiles(config, &held, tiles, lists))
+            .clone()?;
+        let start = first.start.wrapping_add(found.low);
+        let span = Span {
+            region: held[*found.read.first()?].span.region,
+            start,
+            len: found.len,
+        };
+        let last = start + found.len - config.lanes();
+        let since = found.read.iter().map(|&load| held[load].since).min()?;
+        // Regions end below 2^32, and only a tile of one byte can be the last.
+        let fits = last < PADDING as usize;
+        fits.then(|| (Places::at(found.list, start as u32), span, since))
+    }
+}
+
+/// Notes where each element that a LOAD fills comes from: `padding`, or what `of` makes of its
+/// first byte in the span's region.
+pub(super) fn fill<T: Clone>(
+    config: &Config,
+    (access, span): (&LoadAccess, Span),
+    elements: &mut [T],
+    padding: T,
+    of: impl Fn(usize) -> T,
+) {
+    let elem = config.elem_bytes(access.load.mem);
+    for piece in access.load.fills(config) {
+        let elements = &mut elements[piece.entries];
+        let Some(row) = piece.from else {
+            elements.fill(padding.clone());
+            continue;
+        };
+        let first = span.start + (row.start - access.rows.first) as usize;
+        for (element, start) in elements.iter_mut().zip((first..).step_by(elem)) {
+            *element = of(start);
+        }
+    }
+}
+
+/// Where some tiles lie that loads filled one after the other.
+fn of_tiles(
+    config: &Config,
+    held: &[&Held],
+    tiles: &[u32],
+    lists: &mut Lists<u32>,
+) -> Option<Found> {
+    let mut all = vec![Tile::Unknown; config.depth(MemType::Inp)];
+    for (load, held) in held.iter().enumerate() {
+        let byte = |start| Tile::Byte { load, start };
+        fill(
+            config,
+            (&held.access, held.span),
+            &mut all,
+            Tile::Padding,
+            byte,
+        );
+    }
+    let mut read = vec![false; held.len()];
+    let (mut low, mut high) = (usize::MAX, 0);
+    for &tile in tiles {
+        match all[tile as usize] {
+            Tile::Unknown => return None,
+            Tile::Padding => {}
+            Tile::Byte { load, start } => {
+                read[load] = true;
+                (low, high) = (low.min(start), high.max(start));
+            }
+        }
+    }
+    let read: Rc<[usize]> = (0..held.len()).filter(|&load| read[load]).collect();
+    let region = held[*read.first()?].span.region;
+    let place = |&tile: &u32| match all[tile as usize] {
+        Tile::Byte { start, .. } => (start - low) as u32,
+        Tile::Unknown | Tile::Padding => PADDING,
+    };
+    let same = read.iter().all(|&load| held[load].span.region == region);
+    same.then(|| Found {
+        list: lists.one(tiles.iter().map(place).collect()),
+        low: low.wrapping_sub(held[0].span.start),
+        len: high - low + config.lanes(),
+        read,
+    })
+}
+
+#[cfg(test)]
+mod tests;
