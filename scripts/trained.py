@@ -220,7 +220,7 @@ def how():
         "| same text | the network reads what the float network reads, every character |",
         "| IoU | the intersection of what is above a bound through the union, summed over samples |",
         "| boxes matched | boxes of the same class that overlap by half, of all different boxes of either |",
-        "| same neighbour | the nearest other sample by cosine is float's |",
+        "| same neighbour | the nearest other sample by cosine is float's; where two are nearly as near, any error decides, so that 1 % can be out of reach |",
         "",
         *paragraph(f"Packages: {versions}."),
     ]

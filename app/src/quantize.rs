@@ -257,8 +257,10 @@ pub(crate) fn calibrated(
     let looks = if calibrated.equalizes() { 2 } else { 1 };
     let found = search.best(looks * split.calibrate.len());
     let (network, fidelity) = found.context(name)?;
-    // What is written is known to compile.
-    passes::quantized(&network.graph)?;
+    // What is written is known to compile: what the simulator computed was.
+    if !fidelity.simulated {
+        passes::quantized(&network.graph)?;
+    }
     let measured = split.compare[..MEASURED.min(split.compare.len())].to_vec();
     Ok(Quantized {
         onnx: onnx::save(&network.graph),

@@ -43,6 +43,17 @@ pub struct Tensor {
     pub data: Data,
 }
 
+/// Rows and columns of values that lie in steps: those of a matrix, of its transpose, or a part of either.
+#[derive(Clone, Copy, Debug)]
+pub struct Matrix<'a> {
+    /// All of them.
+    pub values: &'a [f32],
+    /// Rows, columns.
+    pub sizes: [usize; 2],
+    /// Values from one row to the next, and from one column to the next.
+    pub strides: [usize; 2],
+}
+
 impl Tensor {
     /// The tensor in a larger one, with -1 where it isn't, or 0 in types that lack it; `None` for one that is larger.
     pub(crate) fn within(self, shape: &[usize]) -> Option<Self> {

@@ -5,9 +5,10 @@ use vta_compiler::quantize::{self, Calibrated, Comparison, Kept, Method, Quantiz
 
 use super::calibrate::{CHOOSING, Calibration, Split};
 use super::fidelity::{FEW, Fidelity};
-use super::trial::{Float, Trial};
+use super::trial::{Device, Float, Trial};
 use crate::error::{Error, Result};
 use crate::options::Quantizing;
+use crate::run::Session;
 use crate::watch::Watch;
 
 /// What loses no less than this part of what the defaults do isn't worth a difference from them: 0.7 dB.
@@ -29,6 +30,8 @@ struct Tried {
     comparison: Comparison,
     /// Whether the simulator computed it.
     simulated: bool,
+    /// The simulator with the network, unless another one was tried since.
+    session: Option<Box<Session>>,
 }
 
 /// What networks are chosen of, and on what.
@@ -66,8 +69,14 @@ impl Search<'_> {
             chosen = Some(best);
         }
         let images = (self.images, &compare[..]);
-        let compared =
-            |network: &Quantized| float.compare(&network.graph, images, done, self.watch);
+        let compared = |network: &Quantized, session: Option<Box<Session>>| {
+            let mut device = match session {
+                Some(session) => Device::Simulator(session),
+                None => Device::open(&network.graph, self.watch)?,
+            };
+            let comparison = float.compare(&mut device, images, done, self.watch)?;
+            Ok::<_, Error>((comparison, device.simulator().is_some()))
+        };
         let (mut network, mut comparison, mut simulated) = match chosen {
             Some(best) if choose == compare => {
                 self.watch
@@ -75,11 +84,11 @@ impl Search<'_> {
                 (best.quantized, best.comparison, best.simulated)
             }
             chosen => {
-                let network = match chosen {
-                    Some(best) => best.quantized,
-                    None => self.calibrated.quantize(&options, &Kept::new())?,
+                let (network, session) = match chosen {
+                    Some(best) => (best.quantized, best.session),
+                    None => (self.calibrated.quantize(&options, &Kept::new())?, None),
                 };
-                let (comparison, simulated) = compared(&network)?;
+                let (comparison, simulated) = compared(&network, session)?;
                 (network, comparison, simulated)
             }
         };
@@ -89,8 +98,9 @@ impl Search<'_> {
             all.sort_unstable();
             let trial = float.trial(self.images.read(&all)?)?;
             let none = self.tried(&trial, &options, &Kept::new())?;
-            network = self.nodes(&trial, none, &options)?.quantized;
-            (comparison, simulated) = compared(&network)?;
+            let chosen = self.nodes(&trial, none, &options)?;
+            network = chosen.quantized;
+            (comparison, simulated) = compared(&network, chosen.session)?;
             chosen_too = true;
         }
         let fidelity = Fidelity {
@@ -132,6 +142,7 @@ impl Search<'_> {
                         .equalize(self.calibration, &quantizing.options)?;
                 }
                 tried = true;
+                best.session = None;
                 let found = self.tried(trial, &other, &Kept::new())?;
                 if found.comparison.loss() < WORTH * best.comparison.loss() {
                     (best, options) = (found, other);
@@ -166,11 +177,14 @@ impl Search<'_> {
             return Err(Error::Cancelled);
         }
         let quantized = self.calibrated.quantize(options, kept)?;
-        let (comparison, simulated) = trial.compare(&quantized.graph, self.watch)?;
+        let mut device = Device::open(&quantized.graph, self.watch)?;
+        let comparison = trial.compare(&mut device, self.watch)?;
+        let session = device.simulator();
         Ok(Tried {
             quantized,
             comparison,
-            simulated,
+            simulated: session.is_some(),
+            session,
         })
     }
 
@@ -181,7 +195,8 @@ impl Search<'_> {
         options: &quantize::Options,
         kept: &Kept,
     ) -> Result<Option<Tried>> {
-        let tried = self.tried(trial, options, kept)?;
+        let mut tried = self.tried(trial, options, kept)?;
+        tried.session = None;
         let lowered = passes::quantized(&tried.quantized.graph);
         let any =
             lowered.is_ok_and(|graph| graph.nodes.iter().any(|node| node.op.kind() != "host"));
@@ -191,11 +206,12 @@ impl Search<'_> {
     /// Leaves as few nodes in float as bring all outputs to the target: those around the layers that cost the outputs
     /// most, twice as many each time until they do or nothing is left for a device, then half of what was added last,
     /// and so on; then what can be taken back is. Where nothing does, what loses least.
-    fn nodes(&self, trial: &Trial, none: Tried, options: &quantize::Options) -> Result<Tried> {
+    fn nodes(&self, trial: &Trial, mut none: Tried, options: &quantize::Options) -> Result<Tried> {
         let reaches = |tried: &Tried| tried.comparison.reaches(self.quantizing.target);
         if reaches(&none) {
             return Ok(none);
         }
+        none.session = None;
         let images = &trial.images()[..MEASURED.min(trial.images().len())];
         let progress = |_, _| !self.watch.cancelled();
         let report = quantize::report(&none.quantized, images, &progress)?;

@@ -49,15 +49,14 @@ impl<'a> Float<'a> {
     }
 
     /// Compares a quantised network on images that are read as they are needed; `watch` is told of each beyond those
-    /// that are `done`. Beside it stands whether the simulator computed it: else it was the host, in floats.
+    /// that are `done`.
     pub fn compare(
         &self,
-        quantized: &Graph,
+        device: &mut Device<'_>,
         images: (&dyn Calibration, &[usize]),
         done: usize,
         watch: &dyn Watch,
-    ) -> Result<(Comparison, bool)> {
-        let mut device = Device::open(quantized, watch)?;
+    ) -> Result<Comparison> {
         let mut comparison = Comparison::new(self.graph);
         let (images, some) = images;
         let all = done + some.len();
@@ -73,21 +72,17 @@ impl<'a> Float<'a> {
             );
             watch.progress(done + comparison.images, all);
         }
-        Ok((comparison, matches!(device, Device::Simulator(_))))
+        Ok(comparison)
     }
 }
 
 impl Trial {
-    /// Compares a quantised network. Beside it stands whether the simulator computed it.
-    pub fn compare(&self, quantized: &Graph, watch: &dyn Watch) -> Result<(Comparison, bool)> {
+    /// Compares a quantised network.
+    pub fn compare(&self, device: &mut Device<'_>, watch: &dyn Watch) -> Result<Comparison> {
         let mut comparison = self.blank.clone();
-        let mut device = Device::open(quantized, watch)?;
-        add(
-            &mut comparison,
-            &self.float,
-            &device.run(&self.images, watch)?,
-        );
-        Ok((comparison, matches!(device, Device::Simulator(_))))
+        let found = device.run(&self.images, watch)?;
+        add(&mut comparison, &self.float, &found);
+        Ok(comparison)
     }
 
     /// The images.
@@ -110,14 +105,14 @@ fn floats(network: &FloatNetwork<'_>, images: &[Vec<f32>]) -> Result<Found> {
 }
 
 /// What computes a quantised network.
-enum Device<'g> {
+pub enum Device<'g> {
     Simulator(Box<Session>),
     /// For a network that can't be lowered.
     Host(Box<FloatNetwork<'g>>),
 }
 
 impl<'g> Device<'g> {
-    fn open(graph: &'g Graph, watch: &dyn Watch) -> Result<Self> {
+    pub fn open(graph: &'g Graph, watch: &dyn Watch) -> Result<Self> {
         let target = Target {
             allow_host: true,
             ..Target::named("sim")
@@ -129,6 +124,14 @@ impl<'g> Device<'g> {
                 let network = FloatNetwork::new(graph, graph.outputs.clone());
                 Ok(Self::Host(Box::new(network.map_err(QuantizeError::from)?)))
             }
+        }
+    }
+
+    /// The simulator with the network, if that computes it.
+    pub fn simulator(self) -> Option<Box<Session>> {
+        match self {
+            Self::Simulator(session) => Some(session),
+            Self::Host(_) => None,
         }
     }
 

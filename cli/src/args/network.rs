@@ -266,7 +266,7 @@ pub struct KeepArgs {
     #[arg(long, value_name = "NODES|AUTO", value_delimiter = ',')]
     pub keep_float: Vec<String>,
     /// What `--keep-float AUTO` brings each output to: 0.99 is a relative error of 0.01, or where it has scores of
-    /// classes, that 99 % of images are expected to keep the largest
+    /// classes, that 99 % of images are expected to keep the largest; sequences of probabilities need both, in every row
     #[arg(
         long,
         value_name = "PART",

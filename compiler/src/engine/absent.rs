@@ -2,7 +2,7 @@
 
 use std::convert::Infallible;
 
-use super::{EngineError, Lent, Tensor};
+use super::{EngineError, Lent, Matrix, Tensor};
 
 /// No model.
 #[derive(Debug)]
@@ -10,7 +10,7 @@ pub struct Library(Infallible);
 
 /// # Panics
 /// Always: there are no values to multiply without a run.
-pub fn add_product(_: &mut [f32], _: [&[f32]; 2], _: [usize; 3], _: bool) {
+pub fn add_product(_: &mut [f32], _: Matrix<'_>, _: Matrix<'_>) {
     unreachable!("no model was run")
 }
 

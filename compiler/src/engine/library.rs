@@ -9,7 +9,7 @@ use rten_gemm::{GemmExecutor, GemmInputA, GemmInputB, GemmOptions};
 use rten_tensor::prelude::*;
 use rten_tensor::{NdTensorView, TensorView};
 
-use super::{EngineError, Lent, Tensor};
+use super::{EngineError, Lent, Matrix, Tensor};
 use crate::graph::Data;
 
 /// A loaded ONNX model of the library's operators.
@@ -104,31 +104,31 @@ impl std::fmt::Debug for Library {
     }
 }
 
-/// Adds a product of matrices `[rows, inner]` and `[inner, columns]` to `sums`, all of them row by row; of the
-/// transpose of a first one `[inner, rows]` where it is `turned`. The sums don't depend on how many threads there are.
+/// Adds a product of two matrices to `sums`, row by row. They don't depend on how many threads there are.
 ///
 /// # Panics
 /// Values of other sizes.
-pub fn add_product(
-    sums: &mut [f32],
-    [left, right]: [&[f32]; 2],
-    [rows, inner, columns]: [usize; 3],
-    turned: bool,
-) {
-    let left = if turned {
-        NdTensorView::from_data([inner, rows], left).transposed()
-    } else {
-        NdTensorView::from_data([rows, inner], left)
-    };
-    let right = NdTensorView::from_data([inner, columns], right);
+pub fn add_product(sums: &mut [f32], left: Matrix<'_>, right: Matrix<'_>) {
     let options = GemmOptions {
         beta: 1.0,
         ..GemmOptions::default()
     };
-    let gemm = GemmExecutor::<f32>::new();
-    let inputs = (GemmInputA::Unpacked(left), GemmInputB::Unpacked(right));
-    let done = gemm.gemm(sums, inputs.0, inputs.1, options);
+    let inputs = (
+        GemmInputA::Unpacked(steps(left)),
+        GemmInputB::Unpacked(steps(right)),
+    );
+    let done = GemmExecutor::<f32>::new().gemm(sums, inputs.0, inputs.1, options);
     assert!(done.is_ok(), "sizes that don't agree: {done:?}");
+}
+
+fn steps(matrix: Matrix<'_>) -> NdTensorView<'_, f32, 2> {
+    let Matrix {
+        values,
+        sizes,
+        strides,
+    } = matrix;
+    let view = NdTensorView::from_slice_with_strides(sizes, values, strides);
+    view.expect("a matrix whose values don't reach")
 }
 
 /// Does work with a pool of one thread, on that thread; the words of a panic are an error.

@@ -6,9 +6,11 @@
 //! Adaptive Rounding for Post-Training Quantization" (2020), by coordinate descent. Neighbours in a picture are alike,
 //! so that a depthwise convolution's errors should add up to nothing, however large each is.
 
+use std::ops::Range;
+
 use rayon::prelude::*;
 
-use crate::engine;
+use crate::engine::{self, Matrix};
 use crate::graph::{Graph, MatMulForm, Node, Op, ValueId};
 use crate::qgraph::window::Window;
 
@@ -18,6 +20,10 @@ const LONGEST: usize = 1200;
 const PATCHES: usize = 512;
 /// Patches that are multiplied together, where images have fewer: each product reads and writes all moments.
 const TOGETHER: usize = 128;
+/// Moments of a row's weights are multiplied in bands of about so many weights: those with later bands are the same.
+const BAND: usize = 256;
+/// Columns of a form that become rows together.
+const MIRRORED: usize = 8;
 /// Walks over a row's weights at most.
 const WALKS: usize = 12;
 /// Steps that a weight is from its nearest at most.
@@ -149,8 +155,8 @@ impl Layer {
 #[derive(Clone, Debug)]
 pub(super) struct Moments {
     layer: Layer,
-    /// Sums of products, group by group.
-    sums: Vec<f32>,
+    /// Sums of products, group by group: of each band of weights with all up to its end.
+    sums: Vec<Vec<f32>>,
     firsts: Vec<f32>,
     count: usize,
     /// Patches of a layer of one group that aren't in the sums yet.
@@ -160,9 +166,10 @@ pub(super) struct Moments {
 impl Moments {
     pub fn new(layer: &Layer) -> Self {
         let Layer { groups, row, .. } = *layer;
+        let band = |band: Range<usize>| vec![0.0; band.len() * band.end];
         Self {
             layer: *layer,
-            sums: vec![0.0; groups * row * row],
+            sums: (0..groups).flat_map(|_| bands(row).map(band)).collect(),
             firsts: vec![0.0; groups * row],
             count: 0,
             waiting: Vec::new(),
@@ -203,8 +210,10 @@ impl Moments {
     }
 
     fn multiply_waiting(&mut self) {
-        let waiting = std::mem::take(&mut self.waiting);
+        let mut waiting = std::mem::take(&mut self.waiting);
         self.multiply(&waiting);
+        waiting.clear();
+        self.waiting = waiting;
     }
 
     fn multiply(&mut self, patches: &[f32]) {
@@ -213,9 +222,20 @@ impl Moments {
         if count == 0 {
             return;
         }
-        let sums = self.sums.chunks_exact_mut(row * row);
-        for (sums, patches) in sums.zip(patches.chunks_exact(count * row)) {
-            engine::add_product(sums, [patches, patches], [row, count, row], true);
+        let all = patches.chunks_exact(count * row);
+        let all = all.flat_map(|patches| bands(row).map(move |band| (patches, band)));
+        for (sums, (patches, band)) in self.sums.iter_mut().zip(all) {
+            let left = Matrix {
+                values: &patches[band.start..],
+                sizes: [band.len(), count],
+                strides: [1, row],
+            };
+            let right = Matrix {
+                values: patches,
+                sizes: [count, band.end],
+                strides: [row, 1],
+            };
+            engine::add_product(sums, left, right);
         }
     }
 
@@ -240,7 +260,12 @@ impl Moments {
                     .collect();
                 // Half of how the form changes with each error.
                 let mut slopes = vec![0.0; errors.len()];
-                engine::add_product(&mut slopes, [&errors, &form], [each, row, row], false);
+                let [left, right] = [(&errors, each), (&form, row)].map(|(values, rows)| Matrix {
+                    values,
+                    sizes: [rows, row],
+                    strides: [row, 1],
+                });
+                engine::add_product(&mut slopes, left, right);
                 own.into_par_iter()
                     .zip(errors.par_chunks(row).zip(slopes.par_chunks_mut(row)))
                     .map(|(at, (errors, slope))| rows.settled(at, nearest, (errors, slope), &form))
@@ -259,22 +284,43 @@ impl Moments {
     fn form(&self, group: usize, centred: bool) -> Vec<f32> {
         let row = self.layer.row;
         let count = self.count as f64;
-        let sums = &self.sums[group * row * row..][..row * row];
+        let sums = &self.sums[group * bands(row).len()..];
         let firsts = self.firsts[group * row..][..row].iter();
-        let means: Vec<f64> = firsts.map(|sum| f64::from(*sum) / count).collect();
+        let mean = |sum: &f32| {
+            if centred {
+                f64::from(*sum) / count
+            } else {
+                0.0
+            }
+        };
+        let means: Vec<f64> = firsts.map(mean).collect();
         let sure = count / (count + row as f64);
         let mut form = vec![0.0; row * row];
-        for i in 0..row {
-            for k in 0..=i {
-                let mean = if centred { means[i] * means[k] } else { 0.0 };
-                let moment =
-                    (f64::from(sums[i * row + k]) / count - mean) * if i == k { 1.0 } else { sure };
-                form[i * row + k] = moment as f32;
-                form[k * row + i] = moment as f32;
+        for (band, sums) in bands(row).zip(sums) {
+            for (i, sums) in band.clone().zip(sums.chunks_exact(band.end)) {
+                let moment = |k: usize| f64::from(sums[k]) / count - means[i] * means[k];
+                for (k, form) in form[i * row..][..i].iter_mut().enumerate() {
+                    *form = (moment(k) * sure) as f32;
+                }
+                form[i * row + i] = moment(i) as f32;
+            }
+        }
+        // Few columns at a time become rows, so that their ends stay in the cache.
+        for first in (0..row).step_by(MIRRORED) {
+            for i in first..row {
+                for k in first..i.min(first + MIRRORED) {
+                    form[k * row + i] = form[i * row + k];
+                }
             }
         }
         form
     }
+}
+
+/// Parts of a row's weights, alike in size.
+fn bands(row: usize) -> impl ExactSizeIterator<Item = Range<usize>> {
+    let count = row.div_ceil(BAND);
+    (0..count).map(move |band| band * row / count..(band + 1) * row / count)
 }
 
 /// Where the weights of each row lie, and their steps.

@@ -8,6 +8,8 @@
 pub(super) const BINS: usize = 2048;
 /// Values whose bins are worked out together.
 const CHUNK: usize = 1024;
+/// Values that 32 bits count.
+const PART: usize = 1 << 31;
 /// Slots of the bins, and behind them those of zeros and of what is not finite.
 const ZERO: usize = 2 * BINS;
 const OTHER: usize = 2 * BINS + 1;
@@ -50,23 +52,26 @@ impl Histogram {
             ..Self::new()
         };
         let inverse = 2f32.powi(bits() - exponent.unwrap_or(0));
-        // Two tables, so that equal values in a row don't wait for each other's count.
-        let mut tables = [vec![0u64; SLOTS], vec![0u64; SLOTS]];
+        let mut counts = vec![0u64; SLOTS];
         let mut slots = [0u16; CHUNK];
-        for chunk in values.chunks(CHUNK) {
-            for (slot, value) in slots.iter_mut().zip(chunk) {
-                *slot = slot_of(*value, inverse, largest);
-            }
-            let [first, second] = &mut tables;
-            for pair in slots[..chunk.len()].chunks(2) {
-                first[usize::from(pair[0])] += 1;
-                if let Some(other) = pair.get(1) {
-                    second[usize::from(*other)] += 1;
+        for part in values.chunks(PART) {
+            // Two counts, so that equal values in a row don't wait for each other's.
+            let mut both = vec![[0u32; 2]; SLOTS];
+            for chunk in part.chunks(CHUNK) {
+                for (slot, value) in slots.iter_mut().zip(chunk) {
+                    *slot = slot_of(*value, inverse, largest);
+                }
+                for pair in slots[..chunk.len()].chunks(2) {
+                    both[usize::from(pair[0])][0] += 1;
+                    if let Some(other) = pair.get(1) {
+                        both[usize::from(*other)][1] += 1;
+                    }
                 }
             }
+            for (count, both) in counts.iter_mut().zip(both) {
+                *count += u64::from(both[0]) + u64::from(both[1]);
+            }
         }
-        let [mut counts, second] = tables;
-        counts.iter_mut().zip(second).for_each(|(a, b)| *a += b);
         histogram.zeros = counts[ZERO];
         if exponent.is_some() {
             histogram.positive = counts[BINS..ZERO].to_vec();
@@ -102,18 +107,20 @@ impl Histogram {
         self.largest = self.largest.max(other.largest);
     }
 
-    /// Joins neighbours until the range is that of an exponent.
+    /// Joins neighbours until the range is that of an exponent, no smaller than its own.
     fn widen(&mut self, exponent: i32) {
         let by = exponent - self.exponent.unwrap_or(exponent);
-        for side in [&mut self.negative, &mut self.positive] {
-            let mut joined = vec![0; side.len()];
-            for (bin, count) in side.iter().enumerate() {
-                // All bins join the first where the shift is as long as the number.
-                joined[bin.checked_shr(by as u32).unwrap_or(0)] += count;
-            }
-            *side = joined;
-        }
         self.exponent = Some(exponent);
+        if by == 0 {
+            return;
+        }
+        for side in [&mut self.negative, &mut self.positive] {
+            for bin in 1..side.len() {
+                let count = std::mem::take(&mut side[bin]);
+                // All bins join the first where the shift is as long as the number.
+                side[bin.checked_shr(by as u32).unwrap_or(0)] += count;
+            }
+        }
     }
 
     /// The largest magnitude; zero without values.

@@ -209,15 +209,15 @@ impl Errors {
         let [negative, positive] = &self.sides;
         let bin = self.width / step;
         let error = side(negative, bin, 128.0 + zero) + side(positive, bin, 127.0 - zero);
-        // From steps to values, and from sums over a bin to means.
-        error * step.powi(3) / self.width / self.count
+        // From twelfths to whole ones and from steps to values, and from sums over a bin to means.
+        error / 12.0 * step.powi(3) / self.width / self.count
     }
 }
 
 /// Bins whose ends are worked out together.
 const TOGETHER: usize = 128;
 
-/// The squared errors of the values of bins, each so many steps wide, with steps up to `last`.
+/// Twelve times the squared errors of the values of bins, each so many steps wide, with steps up to `last`.
 fn side(counts: &[f64], bin: f64, last: f64) -> f64 {
     let mut sums = [0f64; 4];
     let mut up_to = [0f64; TOGETHER + 1];
@@ -232,14 +232,14 @@ fn side(counts: &[f64], bin: f64, last: f64) -> f64 {
     sums.iter().sum()
 }
 
-/// The squared distance to the nearest of the steps up to `last`, integrated from 0 to `end`.
+/// Twelve times the squared distance to the nearest of the steps up to `last`, integrated from 0 to `end`.
 fn error_up_to(end: f64, last: f64) -> f64 {
     // Beside it a float has no fraction: far faster than `round`, and halfway between two steps both give the same.
     const WHOLE: f64 = (1u64 << 52) as f64;
     let nearest = ((end + WHOLE) - WHOLE).min(last);
-    // From one step to the next it is 1 / 12, from a step on a third of the cube.
+    // From one step to the next the distance is 1 / 12, from a step on a third of the cube.
     let beyond = end - nearest;
-    nearest / 12.0 + beyond * beyond * beyond / 3.0
+    nearest + 4.0 * beyond * beyond * beyond
 }
 
 /// The end of the first bin up to which so many percent of the values lie, no larger than the largest.

@@ -286,7 +286,16 @@ fn products_are_those_of_loops_and_the_same_on_any_number_of_threads() {
         let product = |threads: usize| {
             let pool = rayon::ThreadPoolBuilder::new().num_threads(threads);
             let mut sums: Vec<f32> = (0..rows * columns).map(value).collect();
-            let add = || add_product(&mut sums, [&left, &right], [rows, inner, columns], turned);
+            let [left, right] = [
+                ([rows, inner], &left, turned),
+                ([inner, columns], &right, false),
+            ]
+            .map(|(sizes, values, turned)| Matrix {
+                values,
+                sizes,
+                strides: if turned { [1, sizes[0]] } else { [sizes[1], 1] },
+            });
+            let add = || add_product(&mut sums, left, right);
             pool.build().unwrap().install(add);
             sums
         };

@@ -75,7 +75,7 @@ proptest! {
             }
         }
         for (channel, square) in squares.into_iter().enumerate() {
-            let sums = &moments.sums[channel / outputs * row * row..][..row * row];
+            let sums = &moments.sums[channel / outputs];
             let errors = &weights[channel * row..][..row];
             let mut found = 0.0;
             for i in 0..row {
@@ -111,6 +111,34 @@ proptest! {
                 prop_assert!(after.iter().all(|e| e.abs() <= AWAY + 1e-3));
                 prop_assert!(of(&form, &after) <= of(&form, &before) * 1.001 + 1e-6);
             }
+        }
+    }
+}
+
+#[test]
+fn moments_of_long_rows_are_those_of_pairs() {
+    for row in [1, 255, 257, 513, 1031] {
+        let shapes = [vec![1, row], vec![1, row], vec![1, 1]];
+        let graph = graph(Op::Gemm { trans_b: true }, shapes, &vec![0.0; row]);
+        let images: Vec<Vec<f32>> = (0..3)
+            .map(|k| (0..row).map(|i| value(i * i + k, k)).collect())
+            .collect();
+        let form = moments(&graph, &images).form(0, false);
+        for (at, found) in form.into_iter().enumerate() {
+            let (i, k) = (at / row, at % row);
+            let products = images
+                .iter()
+                .map(|image| f64::from(image[i]) * f64::from(image[k]));
+            let sure = if i == k {
+                1.0
+            } else {
+                3.0 / (3.0 + row as f64)
+            };
+            let expected = products.sum::<f64>() / 3.0 * sure;
+            assert!(
+                (f64::from(found) - expected).abs() < 1e-6,
+                "{row}: {i}, {k}"
+            );
         }
     }
 }

@@ -15,6 +15,8 @@ pub const LEAST_AGREEMENT: f64 = 0.9;
 const MOST_PARTS: usize = 32;
 /// The next classes after the largest whose scores may overtake it.
 const RIVALS: usize = 4;
+/// Rows of probabilities that are read as one sequence at most: more are boxes or pixels.
+const MOST_ROWS: usize = 512;
 /// The most that a part adds to a loss.
 const MOST_NOISE: f64 = 100.0;
 
@@ -50,11 +52,12 @@ pub struct Part {
     leads: Leads,
 }
 
-/// By how much the largest class of each image leads, in float, and how far quantising moves such leads.
+/// By how much the largest class of each image, or of each of its rows, leads, in float, and how far quantising moves
+/// such leads.
 #[derive(Clone, Debug, Default)]
 struct Leads {
     /// Before the next ones, of each image.
-    images: Vec<[f64; RIVALS]>,
+    images: Vec<Vec<f64>>,
     /// The squared change of all of them.
     moved: f64,
 }
@@ -65,6 +68,8 @@ enum Kind {
     Values,
     /// The place of the largest.
     Classes,
+    /// The place of the largest of each row of so many values, where they are probabilities.
+    Sequence(usize),
     /// Each value: whole numbers.
     Whole,
 }
@@ -77,6 +82,11 @@ impl Comparison {
             let value = &graph.values[id.0];
             let kind = match (value.element, &value.shape[..]) {
                 (Element::F32, [_, classes]) if *classes > 1 && !open[id.0] => Kind::Classes,
+                (Element::F32, [outer @ .., classes])
+                    if *classes > 1 && is_sequence(outer) && !open[id.0] =>
+                {
+                    Kind::Sequence(*classes)
+                }
                 (Element::F32, _) => Kind::Values,
                 (_, _) => Kind::Whole,
             };
@@ -97,10 +107,10 @@ impl Comparison {
             let several = joined(graph, *id).into_iter().map(|(concat, slice)| Part {
                 concat: Some(concat),
                 slice,
-                kind: if kind == Kind::Classes {
-                    Kind::Values
-                } else {
+                kind: if kind == Kind::Whole {
                     kind
+                } else {
+                    Kind::Values
                 },
                 ..whole.clone()
             });
@@ -138,7 +148,7 @@ impl Comparison {
         });
         let loss = |part: &Part| match part.kind {
             Kind::Whole => 1.0 - part.agreement().unwrap_or(1.0),
-            Kind::Values | Kind::Classes => part.noise.ratio().min(MOST_NOISE),
+            _ => part.noise.ratio().min(MOST_NOISE),
         };
         let losses: Vec<f64> = parts.map(|(_, part)| loss(part)).collect();
         losses.iter().sum::<f64>() / losses.len().max(1) as f64
@@ -172,19 +182,20 @@ impl Part {
     /// How near it is to float's on images like these, of which there are so many; 1 where nothing differs: 1 less the
     /// relative error (its Euclidean norm through that of the values); of scores of classes, but for probabilities,
     /// the part of images whose largest is expected to stay the largest; of whole numbers the part that is equal.
-    /// Others may be worse: it is less by the standard error.
+    /// Of a sequence of probabilities it is the error or the part of images of which every row keeps its largest, the
+    /// worse of both: a text is right if all of it is. Others may be worse: it is less by the standard error.
     pub fn nearness(&self, images: usize) -> f64 {
         match self.kind {
             Kind::Whole => self.agreement().unwrap_or(1.0),
             Kind::Classes if !self.leads.images.is_empty() => self.leads.kept(),
-            Kind::Classes | Kind::Values => {
+            _ => {
                 let Noise { signal, noise } = self.noise;
                 let more = standard_error(noise, self.spread, images) * images as f64;
                 let noise = Noise {
                     signal,
                     noise: noise + more,
                 };
-                1.0 - noise.ratio().sqrt()
+                (1.0 - noise.ratio().sqrt()).min(self.leads.kept())
             }
         }
     }
@@ -218,7 +229,15 @@ impl Part {
             Kind::Classes => {
                 *agreed += usize::from(largest(float) == largest(found));
                 *of += 1;
-                self.leads.add(float, found);
+                // Probabilities say themselves how sure they are.
+                if !are_probable(float) {
+                    self.leads.add([float, found], float.len(), RIVALS);
+                }
+            }
+            Kind::Sequence(classes) => {
+                if float.chunks(classes).all(are_probable) {
+                    self.leads.add([float, found], classes, 1);
+                }
             }
             Kind::Whole => {
                 *agreed += float.iter().zip(found).filter(|(a, b)| a == b).count();
@@ -229,21 +248,25 @@ impl Part {
 }
 
 impl Leads {
-    /// Probabilities aren't counted: they say themselves how sure they are.
-    fn add(&mut self, float: &[f32], found: &[f32]) {
-        let all_probable = float.iter().all(|v| (0.0..=1.0).contains(v));
-        if all_probable && (float.iter().sum::<f32>() - 1.0).abs() < 1e-2 {
-            return;
-        }
-        let mut order: Vec<usize> = (0..float.len()).collect();
-        order.sort_by(|a, b| float[*b].total_cmp(&float[*a]));
-        let mut leads = [f64::INFINITY; RIVALS];
-        for (lead, rival) in leads.iter_mut().zip(&order[1..]) {
-            let difference = |all: &[f32]| f64::from(all[order[0]]) - f64::from(all[*rival]);
-            let [own, other] = [float, found].map(difference);
-            if own.is_finite() && other.is_finite() {
-                *lead = own;
-                self.moved += (other - own).powi(2);
+    /// Adds an image's rows, each by how far its largest leads the next so many. Of probabilities one is enough: those
+    /// of more hardly move and would say that leads don't.
+    fn add(&mut self, [float, found]: [&[f32]; 2], row: usize, rivals: usize) {
+        let mut leads = Vec::new();
+        for (float, found) in float.chunks(row.max(1)).zip(found.chunks(row.max(1))) {
+            let mut order: Vec<usize> = (0..float.len()).collect();
+            let larger = |a: &usize, b: &usize| float[*b].total_cmp(&float[*a]).then(a.cmp(b));
+            if rivals + 1 < order.len() {
+                order.select_nth_unstable_by(rivals, larger);
+                order.truncate(rivals + 1);
+            }
+            order.sort_unstable_by(larger);
+            for rival in &order[1..] {
+                let difference = |all: &[f32]| f64::from(all[order[0]]) - f64::from(all[*rival]);
+                let [own, other] = [float, found].map(difference);
+                if own.is_finite() && other.is_finite() {
+                    leads.push(own);
+                    self.moved += (other - own).powi(2);
+                }
             }
         }
         self.images.push(leads);
@@ -253,14 +276,12 @@ impl Leads {
     /// count of the images at hand knows no difference between a narrow lead and a wide one. From few images the
     /// standard error is taken off.
     fn kept(&self) -> f64 {
-        let leads = self.images.iter().flatten();
-        let known = leads.filter(|lead| lead.is_finite()).count();
+        let known: usize = self.images.iter().map(Vec::len).sum();
         let deviation = (self.moved / known.max(1) as f64).sqrt();
         if deviation == 0.0 {
             return 1.0;
         }
-        let stays =
-            |leads: &[f64; RIVALS]| leads.map(|lead| normal(lead / deviation)).iter().product();
+        let stays = |leads: &Vec<f64>| leads.iter().map(|lead| normal(lead / deviation)).product();
         let each: Vec<f64> = self.images.iter().map(stays).collect();
         let (sum, squares) = (
             each.iter().sum::<f64>(),
@@ -268,6 +289,18 @@ impl Leads {
         );
         sum / each.len() as f64 - standard_error(sum, squares, each.len())
     }
+}
+
+/// Whether one of the dimensions before the last, and one alone, has several rows.
+fn is_sequence(outer: &[usize]) -> bool {
+    let several = outer.iter().filter(|size| **size > 1).count();
+    several == 1 && outer.iter().product::<usize>() <= MOST_ROWS
+}
+
+/// Whether values are probabilities of one of several classes.
+fn are_probable(values: &[f32]) -> bool {
+    let all = values.iter().all(|v| (0.0..=1.0).contains(v));
+    all && values.len() > 1 && (values.iter().sum::<f32>() - 1.0).abs() < 1e-2
 }
 
 /// The standard error of the mean of so many numbers, whose sum and the sum of whose squares these are.

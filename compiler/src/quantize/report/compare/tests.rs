@@ -166,6 +166,72 @@ fn nearness_of_values_and_probabilities_is_their_relative_error() {
 }
 
 #[test]
+fn a_sequence_of_probabilities_needs_each_row() {
+    let float = [0.5, 0.499, 0.001, 0.9, 0.1, 0.0];
+    let found = [0.499, 0.5, 0.001, 0.9, 0.1, 0.0];
+    let nearness = |shape: &[usize], float: &[f32], found: &[f32]| {
+        let mut all = Comparison::new(&output(Element::F32, shape));
+        all.add(&[float.to_vec()], &[found.to_vec()]);
+        all.parts[0].nearness(1)
+    };
+    // A lead of 0.001 moved by 0.002, one of 0.8 by nothing: the normal distribution at half of the square root of 2.
+    for shape in [&[1, 2, 3][..], &[2, 1, 3], &[1, 1, 2, 3]] {
+        assert!(
+            (nearness(shape, &float, &found) - 0.760_250).abs() < 1e-4,
+            "{shape:?}"
+        );
+    }
+    // Pixels and rows that are no probabilities have their relative error.
+    let error = 1.0 - (2e-6f64 / (0.25 + 0.249_001 + 1e-6 + 0.82)).sqrt();
+    let [twice, found_twice] = [float, found].map(|rows| [rows, rows].concat());
+    assert!((nearness(&[1, 2, 2, 3], &twice, &found_twice) - error).abs() < 1e-5);
+    let [half, found] = [float, found].map(|rows| rows.map(|v| v / 2.0));
+    assert!((nearness(&[1, 2, 3], &half, &found) - error).abs() < 1e-5);
+    // Where leads are wide, the error is what is left.
+    let [float, found] = [[0.9, 0.1, 0.8, 0.2], [0.8, 0.2, 0.7, 0.3]];
+    let expected = 1.0 - (0.04f64 / 1.5).sqrt();
+    assert!((nearness(&[1, 2, 2], &float, &found) - expected).abs() < 1e-5);
+}
+
+#[test]
+fn few_sequences_tell_how_many_of_others_keep_every_row() {
+    let mut chance = chances();
+    let mut image = |noise: f64| {
+        let scores: Vec<f64> = (0..30).map(|_| chance() * 20.0).collect();
+        let mut moved = || (0..12).map(|_| chance()).sum::<f64>() - 6.0;
+        let found: Vec<f64> = scores.iter().map(|v| v + noise * moved()).collect();
+        [scores, found].map(|scores| -> Vec<f32> {
+            let rows = scores.chunks(6).map(|row| {
+                let all: f64 = row.iter().map(|v| v.exp()).sum();
+                row.iter().map(move |v| (v.exp() / all) as f32)
+            });
+            rows.flatten().collect()
+        })
+    };
+    for noise in [0.02, 0.1, 0.4] {
+        let kept = |[float, found]: [Vec<f32>; 2]| {
+            let mut rows = float.chunks(6).zip(found.chunks(6));
+            rows.all(|(float, found)| largest(float) == largest(found))
+        };
+        let truth = (0..5000).filter(|_| kept(image(noise))).count() as f64 / 5000.0;
+        let mut sum = 0.0;
+        for _ in 0..100 {
+            let mut some = Comparison::new(&output(Element::F32, &[1, 5, 6]));
+            for _ in 0..12 {
+                let [float, found] = image(noise);
+                some.add(&[float], &[found]);
+            }
+            sum += some.parts[0].leads.kept();
+        }
+        let expected = sum / 100.0;
+        assert!(
+            (expected - truth).abs() < 0.1,
+            "{noise}: {expected}, {truth}"
+        );
+    }
+}
+
+#[test]
 fn each_bound_alone_makes_an_output_lost() {
     let after = |shape: &[usize], pairs: &[([f32; 2], [f32; 2])]| {
         let mut found = Comparison::new(&output(Element::F32, shape));
