@@ -9,7 +9,7 @@ pub(crate) const COLUMN: usize = 16;
 
 /// Rows, and inputs of each, for which products are worth tiles.
 const LEAST_ROWS_OF_TILES: usize = 8;
-const LEAST_INPUTS_OF_TILES: usize = 192;
+const LEAST_INPUTS_OF_TILES: usize = 64;
 
 /// Which kernel multiplies. Each also chooses the lane-wise operations of its instruction set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -10,6 +10,21 @@ use super::{GemmKernel, Operand, Step};
 /// int32 that a chain works on before the next step: 4 KiB, well inside the first cache.
 const CHUNK: usize = 1024;
 
+/// Brings the first lines of something closer, so many at most, where the CPU does that at a word: it is read soon.
+pub(crate) fn bring_closer<T: ?Sized>(what: &T, most_lines: usize) {
+    #[cfg(target_arch = "x86_64")]
+    {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        let first = std::ptr::from_ref(what).cast::<i8>();
+        for line in 0..size_of_val(what).div_ceil(64).min(most_lines) {
+            // SAFETY: nothing is read or written, whatever the address is.
+            unsafe { _mm_prefetch::<_MM_HINT_T0>(first.wrapping_add(64 * line)) };
+        }
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = (what, most_lines);
+}
+
 /// A run of tiles of an operation on two accumulator tiles, worked on one after the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TileRun {

@@ -1,5 +1,6 @@
 //! Running a plan.
 
+mod ahead;
 pub(super) mod direct;
 mod gemm_loops;
 pub(super) mod near;
@@ -24,7 +25,8 @@ use crate::kernels::{self, Memory, Product};
 /// Runs every operation; the wall time of each mark.
 pub(crate) fn run(plan: &Plan, pads: &mut Scratchpads, memory: &mut DeviceMemory) -> Vec<Duration> {
     let mut laps = Laps::default();
-    for op in &plan.ops {
+    for (at, op) in plan.ops.iter().enumerate() {
+        ahead::bring_closer(&plan.ops[at + 1..]);
         match op {
             Op::Mark(mark) => laps.begin(*mark, Instant::now()),
             Op::Load(op) => {

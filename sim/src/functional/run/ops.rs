@@ -146,6 +146,7 @@ pub(crate) struct Columns {
     /// What every sum of a column starts from, beside `start`.
     pub first: Box<[[i32; COLUMN]]>,
     pub bases: Bases,
-    pub before: Steps,
+    /// Mostly none, which products share.
+    pub before: Arc<Steps>,
     pub after: Steps,
 }

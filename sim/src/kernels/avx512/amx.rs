@@ -10,7 +10,7 @@ use std::ptr::addr_of_mut;
 
 use std::arch::x86_64::*;
 
-use super::sums::{Here, apply_steps, at, load, widen};
+use super::sums::{Here, apply_steps, at, four_bytes, load, places, widen};
 use crate::kernels::pointers::Pointers;
 use crate::kernels::product::bundles::Joined;
 use crate::kernels::product::panel::PAIR;
@@ -199,7 +199,7 @@ impl Pack {
         // SAFETY: the caller's promise. Blocks of 64 are always joined, since a bundle is one tap.
         unsafe {
             match (inputs.joined(), inputs.tap_bytes()) {
-                (Some(joined), _) => self.joined(joined, inputs, from[0], to),
+                (Some(joined), _) => self.joined(&joined.rows, inputs, from[0], to),
                 (None, 32) => self.gathered::<2>(inputs, from, to),
                 (None, _) => self.gathered::<1>(inputs, from, to),
             }

@@ -220,33 +220,63 @@ macro_rules! requantize {
 
 macro_rules! shift {
     ($places:expr, $sums:ident) => {
-        let shift = _mm512_set1_epi32($places);
+        let shift = places($places);
         each_sum!((n, m) { $sums[n][m] = _mm512_srav_epi32($sums[n][m], shift); });
     };
 }
 
-/// Stores sums as bytes where saturating and then clamping bytes is exact. What saturating does
-/// alone is left out: ends of short sums take time.
+/// Does something with each four rows from `n` on of column `m`, as [`each_sum`] does.
+macro_rules! each_four {
+    (($n:ident, $m:ident) $body:block) => {
+        each_four!(
+            ($n, $m) $body 0 1 2 3 4 5 6 7
+        )
+    };
+    (($n:ident, $m:ident) $body:block $($number:literal)*) => {$(
+        if const { $number < M * (N / 4) } {
+            let ($n, $m) = const { let (four, m) = at::<M, N>($number); (4 * four, m) };
+            $body
+        }
+    )*};
+}
+
+/// Stores sums as bytes where saturating and then clamping bytes is exact: those of four rows, which mostly lie side by
+/// side, take the instructions of one.
 macro_rules! store_bytes {
     ($bounds:ident, $here:ident, $sums:ident) => {
-        let low = _mm512_set1_epi32($bounds[0].into());
-        let high = _mm_set1_epi8($bounds[1]);
-        if $bounds[0] != i8::MIN {
-            each_sum!((n, m) { $sums[n][m] = _mm512_max_epi32($sums[n][m], low); });
-        }
-        if $bounds[1] == i8::MAX {
-            each_sum!((n, m) {
-                let bytes = _mm512_cvtsepi32_epi8($sums[n][m]);
+        let [low, high] = $bounds.map(|bound| _mm512_set1_epi8(bound));
+        let clamps = $bounds != [i8::MIN, i8::MAX];
+        each_four!((n, m) {
+            let mut bytes = four_bytes([
+                $sums[n][m],
+                $sums[n + 1][m],
+                $sums[n + 2][m],
+                $sums[n + 3][m],
+            ]);
+            if clamps {
+                bytes = _mm512_min_epi8(_mm512_max_epi8(bytes, low), high);
+            }
+            let at = [0, 1, 2, 3].map(|of| $here.rows[n + of].out);
+            let to = $here.pointers.out.add($here.product.bases.columns[m].out as usize);
+            if at == [0, 16, 32, 48].map(|of| at[0].wrapping_add(of)) {
+                _mm512_storeu_si512(to.add(at[0] as usize).cast(), bytes);
+            } else {
+                let [a, b, c, d] = at.map(|at| to.add(at as usize).cast());
+                _mm_storeu_si128(a, _mm512_castsi512_si128(bytes));
+                _mm_storeu_si128(b, _mm512_extracti32x4_epi32::<1>(bytes));
+                _mm_storeu_si128(c, _mm512_extracti32x4_epi32::<2>(bytes));
+                _mm_storeu_si128(d, _mm512_extracti32x4_epi32::<3>(bytes));
+            }
+        });
+        each_sum!((n, m) {
+            if n >= N / 4 * 4 {
+                let bytes = _mm512_castsi512_si128(low);
+                let bytes = _mm_max_epi8(_mm512_cvtsepi32_epi8($sums[n][m]), bytes);
+                let bytes = _mm_min_epi8(bytes, _mm512_castsi512_si128(high));
                 let at = ($here.product.bases.columns[m].out + $here.rows[n].out) as usize;
                 _mm_storeu_si128($here.pointers.out.add(at).cast(), bytes);
-            });
-        } else {
-            each_sum!((n, m) {
-                let bytes = _mm_min_epi8(_mm512_cvtsepi32_epi8($sums[n][m]), high);
-                let at = ($here.product.bases.columns[m].out + $here.rows[n].out) as usize;
-                _mm_storeu_si128($here.pointers.out.add(at).cast(), bytes);
-            });
-        }
+            }
+        });
     };
 }
 
@@ -293,6 +323,29 @@ macro_rules! end_sums {
             }
         }
     };
+}
+
+/// The same number in all lanes, of which the compiler doesn't know that: shifts of all lanes by one count take two
+/// instructions of the CPU, and those by a count of each take one.
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+#[inline]
+pub(super) fn places(count: i32) -> __m512i {
+    let mut places = _mm512_set1_epi32(count);
+    // SAFETY: there are no instructions.
+    unsafe {
+        std::arch::asm!("/* {0} */", inout(zmm_reg) places, options(pure, nomem, nostack, preserves_flags));
+    }
+    places
+}
+
+/// The saturated bytes of four sums, one behind the other.
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+#[inline]
+pub(super) fn four_bytes([a, b, c, d]: [__m512i; 4]) -> __m512i {
+    let words = [_mm512_packs_epi32(a, b), _mm512_packs_epi32(c, d)];
+    // Packing leaves four bytes of each sum side by side.
+    let fours = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+    _mm512_permutexvar_epi32(fours, _mm512_packs_epi16(words[0], words[1]))
 }
 
 /// 16 bytes, sign-extended.

@@ -8,7 +8,7 @@ pub(super) mod steps;
 
 use std::ops::Range;
 
-use self::bundles::{Bundles, Joined, PADDING};
+use self::bundles::{Bundles, JoinedRows, PADDING};
 use self::panel::{Line, Panel};
 use self::staging::{Lines, Staging};
 use self::steps::Steps;
@@ -76,8 +76,8 @@ pub(crate) struct Inputs {
     pub(in crate::kernels) only_padding: bool,
     /// For kernels that take several taps at once, whose number is a multiple of those.
     pub(in crate::kernels) bundles: Option<Bundles>,
-    /// `[block][bundle][row of the block]`, if all are joined.
-    pub(in crate::kernels) joined: Option<Box<[Joined]>>,
+    /// Where the rows of the bundles lie, if all are joined.
+    pub(in crate::kernels) joined: Option<JoinedRows>,
     /// The lines whose copies are read, if offsets count in these.
     pub(in crate::kernels) lines: Option<Lines>,
     /// Whether the kernel reads the rows of bundles packed, each in a line: `[block][bundle][row of the largest block]`.
@@ -109,8 +109,9 @@ impl Inputs {
         bundles: Option<Bundles>,
     ) -> Self {
         let most = offsets.iter().copied().filter(|&o| o != PADDING).max();
+        let blocks: Vec<Range<usize>> = stretches.into_iter().flat_map(Stretch::ranges).collect();
         Self {
-            joined: bundles.and_then(|bundles| joined(&offsets, stretches, taps, bundles)),
+            joined: bundles.and_then(|bundles| JoinedRows::of(&offsets, &blocks, taps, bundles)),
             offsets,
             rows,
             taps,
@@ -215,8 +216,8 @@ impl Inputs {
 
     /// Where the rows of the bundles lie, if they are joined.
     #[cfg(target_arch = "x86_64")]
-    pub(in crate::kernels) fn joined(&self) -> Option<&[Joined]> {
-        self.joined.as_deref()
+    pub(in crate::kernels) fn joined(&self) -> Option<&JoinedRows> {
+        self.joined.as_ref()
     }
 
     /// Whether a kernel may read bundles of inputs of so many bytes.
@@ -229,30 +230,10 @@ impl Inputs {
             && fit.contains(&bundles.taps)
             && self.taps.is_multiple_of(bundles.taps)
             && match &self.joined {
-                Some(joined) => joined.len() == all,
+                Some(joined) => joined.rows.len() == all,
                 None => bundles.taps > 1 || all == 0,
             }
     }
-}
-
-/// Where the rows of bundles lie, from offsets `[block][tap][row of the block]`; `None` if some aren't joined.
-fn joined(
-    offsets: &[u32],
-    stretches: [Stretch; 2],
-    taps: usize,
-    bundles: Bundles,
-) -> Option<Box<[Joined]>> {
-    let mut joined = Vec::with_capacity(offsets.len() / bundles.taps);
-    for range in stretches.into_iter().flat_map(Stretch::ranges) {
-        let of_block = &offsets[range.start * taps..range.end * taps];
-        for bundle in of_block.chunks(bundles.taps * range.len()) {
-            for row in 0..range.len() {
-                let taps = bundle.iter().skip(row).step_by(range.len());
-                joined.push(Joined::of(taps.copied(), bundles.tap_bytes)?);
-            }
-        }
-    }
-    Some(joined.into())
 }
 
 /// Rows in blocks of at most `most`, which are about even: stretches of blocks that have equally

@@ -140,6 +140,16 @@ impl Steps {
         (&self.list[..self.before_end], &self.end)
     }
 
+    /// The values of lanes that the end reads.
+    pub fn end_lanes(&self) -> impl Iterator<Item = &[[i32; COLUMN]]> {
+        let end = &self.end;
+        let bounds = end.bounds.iter().flatten();
+        let others = [&end.first, &end.factors, &end.added];
+        bounds
+            .chain(others.into_iter().flatten())
+            .map(|lanes| &**lanes)
+    }
+
     /// The largest tile that one names.
     pub fn most_tile(&self) -> u32 {
         self.most_tile
@@ -210,7 +220,39 @@ impl Requantize {
         }
         let (before, residual) = take_residual(before);
         end.residual = residual;
+        if end.bytes.is_none() && end.ends_in_bytes() {
+            end.bytes = Some([i8::MIN, i8::MAX]);
+        }
         (before.len(), end)
+    }
+
+    /// Whether bounds before the first multiplication keep the end a byte, whatever the sum is: nothing wraps, and so
+    /// each operation takes an interval to the one between what it makes of the ends.
+    fn ends_in_bytes(&self) -> bool {
+        let (Some([low, high]), Some(first), Some(factors)) =
+            (&self.bounds, &self.first, &self.factors)
+        else {
+            return false;
+        };
+        let zeros;
+        let added = match &self.added {
+            Some(added) => added,
+            None => {
+                zeros = vec![[0; COLUMN]; first.len()].into();
+                &zeros
+            }
+        };
+        let end = |x: i32, first: i32, factor: i32, added: i32| {
+            let x = x.checked_mul(first)? >> self.shift;
+            let x = x.clamp(self.clamp[0], self.clamp[1]).checked_mul(factor)?;
+            i8::try_from(x.checked_add(added)? >> self.last_shift).ok()
+        };
+        let lanes = first.as_flattened().iter().zip(factors.as_flattened());
+        let lanes = lanes.zip(added.as_flattened());
+        [low, high].into_iter().all(|bounds| {
+            let mut ends = bounds.as_flattened().iter().zip(lanes.clone());
+            ends.all(|(x, ((first, factor), added))| end(*x, *first, *factor, *added).is_some())
+        })
     }
 }
 

@@ -48,6 +48,7 @@ pub(in super::super) struct Products<'a> {
     pub kept_bytes: usize,
     most_bytes: usize,
     zeros: Vec<u8>,
+    no_steps: Arc<Steps>,
     /// Bytes that became operands of steps.
     pub constants: Vec<Span>,
 }
@@ -66,6 +67,7 @@ impl<'a> Products<'a> {
             kept_bytes: 0,
             most_bytes,
             zeros: vec![0; pads.weight_tile_bytes()],
+            no_steps: Arc::new(Steps::new(Vec::new())),
             constants: Vec::new(),
         }
     }
@@ -247,7 +249,10 @@ impl<'a> Products<'a> {
             panel,
             first,
             bases: Bases::new(&bases),
-            before: self.steps(matmul.before(), columns),
+            before: match matmul.before() {
+                [] => Arc::clone(&self.no_steps),
+                before => Arc::new(self.steps(before, columns)),
+            },
             after: self.steps(after, columns),
         })
     }

@@ -29,6 +29,35 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
+/// Steps of a requantisation in two steps, some of which end in bytes whatever the sum is.
+fn requantization() -> impl Strategy<Value = Vec<Step>> {
+    let factor = || prop_oneof![-40i32..40, any::<i32>()];
+    let bounds = (-1000i32..1000, 0i32..1000);
+    let steps = (
+        bounds,
+        factor(),
+        0i32..8,
+        factor(),
+        -5000i32..5000,
+        0i32..16,
+    );
+    steps.prop_map(|((low, more), first, shift, factor, added, last)| {
+        let lanes = |op, v: i32| Step {
+            op,
+            operand: Operand::Lanes([[v; COLUMN]].into()),
+        };
+        vec![
+            lanes(AluOp::Max, low),
+            lanes(AluOp::Min, low + more),
+            lanes(AluOp::Mul, first),
+            Step::immediate(AluOp::Shr, shift),
+            lanes(AluOp::Mul, factor),
+            lanes(AluOp::Add, added),
+            Step::immediate(AluOp::Shr, last),
+        ]
+    })
+}
+
 const RESIDUAL: i32 = -77;
 
 fn apply(steps: &[Step], mut x: i32) -> i32 {
@@ -47,7 +76,8 @@ fn apply(steps: &[Step], mut x: i32) -> i32 {
 proptest! {
     #[test]
     fn the_parts_do_what_the_list_does(
-        list in prop::collection::vec(step(), 0..9), x in any::<i32>(),
+        list in prop_oneof![prop::collection::vec(step(), 0..9), requantization()],
+        x in prop_oneof![any::<i32>(), -3000i32..3000],
     ) {
         let steps = Steps::new(list);
         let (before, end) = steps.parts();
@@ -154,7 +184,11 @@ fn a_requantization_in_two_steps_is_an_end() {
     let steps = Steps::new(list(0));
     let (before, end) = steps.parts();
     assert!(before.is_empty() && end.bounds.is_some() && end.first.is_some());
-    assert_eq!((end.shift, end.last_shift, end.bytes), (7, 23, None));
+    // At most 255, at least 0.
+    assert_eq!(
+        (end.shift, end.last_shift, end.bytes),
+        (7, 23, Some([i8::MIN, i8::MAX]))
+    );
     // Bounds that cross are steps.
     assert_eq!(Steps::new(list(2000)).parts().0.len(), 2);
 }
