@@ -623,10 +623,10 @@ static void vta_gemm(__global const uint *a, uint unit, vta_memory m VTA_VIEW_PA
 /*
  * Words of products: outputs of a component, its blocks, table of the outputs' offsets, table of
  * each component's first output, table of pieces, number of pieces, outputs at once, a tile of
- * zeros, parts that each block's products are cut into (VTA_MATH 4). A piece is the products of one instruction: pattern, what its inputs are added to,
- * what its weights are added to, table of each component's weights, weights of a component. A
- * pattern has the first entry of each block, and the end; an entry is the number of a weight, and
- * an input for each output.
+ * zeros, parts that each block's products are cut into (VTA_MATH 4). A piece is the products of
+ * one instruction: pattern, what its inputs are added to, what its weights are added to, table of
+ * each component's weights, weights of a component. A pattern has the first entry of each block,
+ * and the end; an entry is the number of a weight, and an input for each output.
  */
 #if VTA_MATH < 4
 #define VTA_DEFINE_PRODUCTS(NAME, ROWS)                                                          \
@@ -675,8 +675,10 @@ static void vta_gemm(__global const uint *a, uint unit, vta_memory m VTA_VIEW_PA
 
 #else
 /* 32 work-items have tiles of 16 rows, which are batch rows of outputs one behind the other, by 16
- * lanes, and every so many-th of its products: parts are added to the accumulators by atomics. Of each tile, work-item 4 g + t reads products 4 t to 4 t + 3 of rows g and g + 8 and of
- * weights g and g + 8, and sums lanes 2 t and 2 t + 1, and those 8 further, of both rows. */
+ * lanes. Where products are cut into n parts, they take every n-th, and others the rest: all add to
+ * the accumulators atomically, in any order, which wrapping sums allow. Of each tile, work-item
+ * 4 g + t reads products 4 t to 4 t + 3 of rows g and g + 8 and of weights g and g + 8, and sums
+ * lanes 2 t and 2 t + 1, and those 8 further, of both rows. */
 #ifdef VTA_MMA
 #define VTA_MATRIX(half)                                                                         \
     __asm volatile("mma.sync.aligned.m16n8k16.row.col.s32.s8.s8.s32 "                            \
