@@ -344,11 +344,11 @@ impl RawImage {
             format!("image {index}: {value} in channel {c}, row {y}, column {x}; {rule}")
         };
         if self.element.is_float() {
-            let mut values = Vec::with_capacity(c * h * w);
-            for (at, value) in self.element.floats(&self.bytes).enumerate() {
+            let values = self.element.reals(&self.bytes);
+            if let Some(at) = values.iter().position(|value| !value.is_finite()) {
                 let rule = "values must be finite, and fit 32 bits";
-                ensure!((value as f32).is_finite(), "{}", wrong(at, &value, rule));
-                values.push(value as f32);
+                let value = self.element.floats(&self.bytes).nth(at);
+                bail!("{}", wrong(at, &value.unwrap_or(f64::NAN), rule));
             }
             return Ok(Pixels::Ready(self.in_order(values)));
         }

@@ -297,6 +297,17 @@ impl Element {
         })
     }
 
+    /// The floats of an array's bytes in 32 bits, infinite where they don't fit.
+    pub fn reals(&self, bytes: &[u8]) -> Vec<f32> {
+        if self.bytes == 4 && !self.big_endian {
+            let values = bytes.chunks_exact(4);
+            return values
+                .map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]]))
+                .collect();
+        }
+        self.floats(bytes).map(|value| value as f32).collect()
+    }
+
     /// The floats of an array's bytes.
     pub fn floats(&self, bytes: &[u8]) -> impl Iterator<Item = f64> {
         bytes.chunks_exact(self.bytes).map(move |element| {
@@ -320,7 +331,9 @@ mod tests {
         let one = |name: &str, bytes: &[u8]| {
             let element = element(name).unwrap();
             if element.is_float() {
-                element.floats(bytes).next().unwrap()
+                let value = element.floats(bytes).next().unwrap();
+                assert_eq!(element.reals(bytes)[0].to_bits(), (value as f32).to_bits());
+                value
             } else {
                 element.integers(bytes).next().unwrap() as f64
             }

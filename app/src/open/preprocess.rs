@@ -160,13 +160,38 @@ impl Preprocess {
     }
 }
 
-/// Rounds to steps of the input tensor's scale, counted from its zero point.
+/// Rounds to steps of the input tensor's scale, half to even, counted from its zero point.
 pub fn to_int8(values: &[f32], scale: f32, zero: i8) -> Vec<i8> {
-    values
-        .iter()
-        .map(|v| {
+    // Floats from 2^23 to 2^24 are the integers: a sum there is rounded, without a call for each value.
+    const INTEGERS: f32 = 1.5 * (1 << 23) as f32;
+    // Beyond these, what a zero point adds doesn't come back to int8.
+    const MOST: f32 = 512.0;
+    let zero = f32::from(zero);
+    let step = |v: &f32| {
+        let steps = (v / scale).clamp(-MOST, MOST) + INTEGERS - INTEGERS;
+        (steps + zero).clamp(-128.0, 127.0) as i8
+    };
+    values.iter().map(step).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_rounded_half_to_even() {
+        let definition = |v: f32, scale: f32, zero: i8| {
             let steps = (v / scale).round_ties_even() + f32::from(zero);
             steps.clamp(-128.0, 127.0) as i8
-        })
-        .collect()
+        };
+        let mut values = vec![f32::INFINITY, f32::NEG_INFINITY, f32::NAN, f32::MAX, -0.0];
+        for eighth in -4200..4200 {
+            let value = eighth as f32 / 8.0;
+            values.extend([value, value.next_up(), value.next_down()]);
+        }
+        for (scale, zero) in [(1.0, 0), (0.25, -128), (0.013, 127), (3.7, 5)] {
+            let expected: Vec<i8> = values.iter().map(|&v| definition(v, scale, zero)).collect();
+            assert_eq!(to_int8(&values, scale, zero), expected, "{scale} {zero}");
+        }
+    }
 }
