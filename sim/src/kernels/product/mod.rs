@@ -187,6 +187,7 @@ impl Inputs {
     }
 
     /// Whether what the kernel reads lies inside some bytes.
+    #[cfg(target_arch = "x86_64")]
     fn lie_inside(&self, bytes: &[u8]) -> bool {
         let tap = self.bundles.map_or(0, |bundles| bundles.tap_bytes) as u64;
         u64::from(self.most) + tap <= bytes.len() as u64 || self.only_padding
