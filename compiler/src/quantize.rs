@@ -47,6 +47,7 @@ pub use report::compare::{Comparison, LEAST_AGREEMENT, LEAST_COSINE, LEAST_DB, P
 pub use report::{LayerError, Report, report};
 pub use rounded::Kept;
 pub use scales::{Scales, calibrate, choose, equal_scales};
+pub use slices::nearest;
 
 /// Quantises a float graph with calibration images (preprocessed, float32, NCHW).
 ///

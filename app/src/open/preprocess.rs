@@ -1,6 +1,7 @@
 //! From 8-bit pixels to the network's real input, and on to int8.
 
 use serde::{Deserialize, Serialize};
+use vta_compiler::quantize::nearest;
 
 use crate::error::{Context, Error, Result, bail, bail_input, ensure};
 use crate::images::{Picture, fit};
@@ -162,15 +163,11 @@ impl Preprocess {
 
 /// Rounds to steps of the input tensor's scale, half to even, counted from its zero point.
 pub fn to_int8(values: &[f32], scale: f32, zero: i8) -> Vec<i8> {
-    // Floats from 2^23 to 2^24 are the integers: a sum there is rounded, without a call for each value.
-    const INTEGERS: f32 = 1.5 * (1 << 23) as f32;
     // Beyond these, what a zero point adds doesn't come back to int8.
     const MOST: f32 = 512.0;
     let zero = f32::from(zero);
-    let step = |v: &f32| {
-        let steps = (v / scale).clamp(-MOST, MOST) + INTEGERS - INTEGERS;
-        (steps + zero).clamp(-128.0, 127.0) as i8
-    };
+    let step =
+        |v: &f32| (nearest((v / scale).clamp(-MOST, MOST)) + zero).clamp(-128.0, 127.0) as i8;
     values.iter().map(step).collect()
 }
 

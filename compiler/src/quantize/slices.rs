@@ -22,8 +22,6 @@ impl Slices {
 
     /// Weights in steps, the nearest, halves to even.
     pub(super) fn rounded(&self, weights: &[f32]) -> Vec<i8> {
-        /// To a float of this size none but whole numbers are added.
-        const WHOLE: f32 = (3 << 22) as f32;
         let inner = self.inner.max(1);
         let mut rounded = vec![0; weights.len()];
         let slices = rounded.par_chunks_mut(inner).zip(weights.par_chunks(inner));
@@ -31,7 +29,7 @@ impl Slices {
         slices.for_each(|(slice, (rounded, weights))| {
             let s = self.of(slice);
             for (rounded, w) in rounded.iter_mut().zip(weights) {
-                *rounded = ((w / s).clamp(-127.0, 127.0) + WHOLE - WHOLE) as i8;
+                *rounded = nearest((w / s).clamp(-127.0, 127.0)) as i8;
             }
         });
         rounded
@@ -53,6 +51,15 @@ impl Slices {
             at += len;
         }
     }
+}
+
+/// The whole number that is nearest to one of a magnitude below 2^22, halves to even.
+#[inline]
+#[must_use]
+pub fn nearest(value: f32) -> f32 {
+    // To a float of this size none but whole numbers are added: no call for each value.
+    const WHOLE: f32 = (3 << 22) as f32;
+    value + WHOLE - WHOLE
 }
 
 /// Whether no value is infinite or not a number.

@@ -30,6 +30,13 @@ pub(crate) enum Group {
     Op(Box<Op>),
 }
 
+impl From<Chain> for Group {
+    fn from(chain: Chain) -> Self {
+        let touches = chain.touches();
+        Self::Chain(chain, touches)
+    }
+}
+
 impl Group {
     fn touches(&self) -> &Touches {
         match self {
@@ -75,18 +82,16 @@ impl Joiner {
     pub fn take(&mut self, next: Group, emit: &mut impl FnMut(Group)) {
         let own = next.kind();
         let conflicts = |open: &Group| open.touches().conflicts(next.touches());
-        let ends: Vec<bool> = self.open.iter().map(conflicts).collect();
-        let (mut rest, mut joined) = (Some(next), None);
-        for (at, open) in self.open.iter_mut().enumerate().rev() {
+        let mut ends: Vec<bool> = self.open.iter().map(conflicts).collect();
+        let mut rest = Some(next);
+        for (open, ends) in self.open.iter_mut().zip(&mut ends).rev() {
             if let Some(next) = rest.take_if(|next| next.kind() == open.kind()) {
                 rest = open.append(next);
-                joined = joined.or(rest.is_none().then_some(at));
+                *ends &= rest.is_some();
             }
         }
-        let mut at = 0..;
-        let done = self.open.extract_if(.., |_| {
-            at.next().is_some_and(|at| ends[at] && joined != Some(at))
-        });
+        let mut ends = ends.into_iter();
+        let done = self.open.extract_if(.., |_| ends.next() == Some(true));
         done.for_each(&mut *emit);
         let Some(next) = rest else { return };
         let Some(kind) = own else {

@@ -77,13 +77,7 @@ impl Placer<'_> {
             Step::Store(access) => {
                 let tiles = narrow(&access.tiles);
                 let shift = self.places.shift(Scratchpad::Acc, tiles.start);
-                let rows = Rows {
-                    first: access.rows.first - self.target.dram.0,
-                    ..access.rows
-                };
-                let chain = Chain::store(&moved(&tiles, shift), &rows);
-                let touches = chain.touches();
-                Group::Chain(chain, touches)
+                Chain::store(&moved(&tiles, shift), &self.in_buffer(access.rows)).into()
             }
             Step::Clear(runs) => {
                 self.places.write(Scratchpad::Acc, &runs, number);
@@ -104,9 +98,8 @@ impl Placer<'_> {
     }
 
     fn chain(&self, chain: Chain) -> Group {
-        let chain = chain.placed(|tiles| self.places.parts(Scratchpad::Acc, tiles));
-        let touches = chain.touches();
-        Group::Chain(chain, touches)
+        let placed = chain.placed(|tiles| self.places.parts(Scratchpad::Acc, tiles));
+        placed.into()
     }
 
     fn load(&self, access: &LoadAccess, scratchpad: Scratchpad, to: Range<usize>) -> Op {
@@ -124,36 +117,42 @@ impl Placer<'_> {
             }
         };
         let tiles = to.len() as u32;
+        let rows = self.in_buffer(access.rows);
+        let bytes = rows.apart();
         Op {
             kind,
             units: tiles * units,
-            args: self.words(&access.rows, &to, load),
+            args: words(&rows, &to, load),
             touches: Touches {
-                reads_dram: {
-                    let rows = access.rows.apart();
-                    let base = self.target.dram.0;
-                    rows.map(|row| (row.start - base) as usize..(row.end - base) as usize)
-                        .collect()
-                },
+                reads_dram: bytes
+                    .map(|row| row.start as usize..row.end as usize)
+                    .collect(),
                 ..Touches::default().writing(scratchpad, to)
             },
             cost: u64::from(tiles) * u64::from(cost),
         }
     }
 
-    /// The words of a LOAD of tiles. The rows were checked, so they lie behind the first byte of the
-    /// device's buffer.
-    fn words(&self, rows: &Rows, tiles: &Range<usize>, load: &Load) -> Vec<u32> {
-        let cols = u32::from(load.x_pad_0) + u32::from(load.x_size) + u32::from(load.x_pad_1);
-        vec![
-            tiles.start as u32,
-            (rows.first - self.target.dram.0) as u32,
-            rows.stride_bytes as u32,
-            load.x_size.into(),
-            load.y_size.into(),
-            load.x_pad_0.into(),
-            load.y_pad_0.into(),
-            cols,
-        ]
+    /// Rows from the first byte of the device's buffer on. They were checked, so they lie behind it.
+    fn in_buffer(&self, rows: Rows) -> Rows {
+        Rows {
+            first: rows.first - self.target.dram.0,
+            ..rows
+        }
     }
+}
+
+/// The words of a LOAD of tiles from rows of the device's buffer.
+fn words(rows: &Rows, tiles: &Range<usize>, load: &Load) -> Vec<u32> {
+    let cols = u32::from(load.x_pad_0) + u32::from(load.x_size) + u32::from(load.x_pad_1);
+    vec![
+        tiles.start as u32,
+        rows.first as u32,
+        rows.stride_bytes as u32,
+        load.x_size.into(),
+        load.y_size.into(),
+        load.x_pad_0.into(),
+        load.y_pad_0.into(),
+        cols,
+    ]
 }
