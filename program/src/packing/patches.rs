@@ -60,6 +60,11 @@ impl Patches {
         if !few || dilation[1] != 1 || kw == 0 || w == 0 {
             return None;
         }
+        // In an image of one column the rows of a kernel lie side by side, too.
+        let (kh, kw) = match (pitch, dilation[0]) {
+            (1, 1) => (1, kh),
+            _ => (kh, kw),
+        };
         let run = |index: usize| (index / kh * rows + index % kh * dilation[0] as usize) * pitch;
         let padded = |image: &&[i8]| {
             // A run is copied a little too far.

@@ -59,31 +59,36 @@ proptest! {
     #[test]
     fn im2col_gathers_the_patches(
         c in 1usize..4, h in 1usize..9, w in 1usize..14, k in (1usize..4, 1usize..12),
-        s in 1usize..4, d in 1usize..3, pads in prop::array::uniform4(0u32..3), seed in any::<u64>(),
-        zero in prop_oneof![Just(0i8), any::<i8>()], bands in 1usize..6,
+        s in (1usize..4, 1usize..4), d in (1usize..3, 1usize..3), pads in prop::array::uniform4(0u32..3), seed in any::<u64>(),
+        zero in prop_oneof![Just(0i8), any::<i8>()], bands in 1usize..6, column in any::<bool>(),
     ) {
         let config = Config::default();
+        // Half of the images are one column, as those of a sound are.
+        let (h, w, k, pads) = match column {
+            true => (w, 1, (k.1, 1), [pads[0], 0, pads[2], 0]),
+            false => (h, w, k, pads),
+        };
         let packing = Packing::Im2col {
-            kernel: [k.0 as u32, k.1 as u32], stride: [s as u32; 2], dilation: [d as u32; 2], pads,
+            kernel: [k.0 as u32, k.1 as u32], stride: [s.0 as u32, s.1 as u32], dilation: [d.0 as u32, d.1 as u32], pads,
         };
         let spec = TensorSpec { zero, ..spec([c as u32, h as u32, w as u32], packing) };
         let image: Vec<i8> = (0..c * h * w).map(|i| (seed.wrapping_mul(i as u64 * 2 + 1) >> 40) as i8).collect();
         let Some(packed) = pack(&spec, &config, &[&image]) else {
-            prop_assert!(h + (pads[0] + pads[2]) as usize <= d * (k.0 - 1) || w + (pads[1] + pads[3]) as usize <= d * (k.1 - 1));
+            prop_assert!(h + (pads[0] + pads[2]) as usize <= d.0 * (k.0 - 1) || w + (pads[1] + pads[3]) as usize <= d.1 * (k.1 - 1));
             return Ok(());
         };
         let mut again = vec![99; packed.len()];
         TensorImages::new(&spec, &config, &[&image]).unwrap().pack_into(&mut again);
         prop_assert_eq!(&again, &packed);
         prop_assert_eq!(&in_bands(&spec, &config, &[&image], bands), &packed);
-        let oh = (h + (pads[0] + pads[2]) as usize - d * (k.0 - 1) - 1) / s + 1;
-        let ow = (w + (pads[1] + pads[3]) as usize - d * (k.1 - 1) - 1) / s + 1;
+        let oh = (h + (pads[0] + pads[2]) as usize - d.0 * (k.0 - 1) - 1) / s.0 + 1;
+        let ow = (w + (pads[1] + pads[3]) as usize - d.1 * (k.1 - 1) - 1) / s.1 + 1;
         for col in 0..(c * k.0 * k.1).next_multiple_of(16) {
             for i in 0..oh { for j in 0..ow {
                 let got = packed[(col / 16 * oh * ow + i * ow + j) * 16 + col % 16] as i8;
                 let (ch, y, x) = (col / (k.0 * k.1), col / k.1 % k.0, col % k.1);
-                let r = (i * s + y * d) as i64 - i64::from(pads[0]);
-                let q = (j * s + x * d) as i64 - i64::from(pads[1]);
+                let r = (i * s.0 + y * d.0) as i64 - i64::from(pads[0]);
+                let q = (j * s.1 + x * d.1) as i64 - i64::from(pads[1]);
                 let inside = ch < c && (0..h as i64).contains(&r) && (0..w as i64).contains(&q);
                 let padding = if ch < c { zero } else { 0 };
                 let want = if inside { image[ch * h * w + r as usize * w + q as usize] } else { padding };
