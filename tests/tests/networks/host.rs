@@ -1,7 +1,7 @@
 //! Networks of which the host computes some layers: the bits of the reference interpreter, on
 //! every simulator, with batches cut where the host's layers stand.
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use proptest::prelude::*;
 use vta_compiler::graph::{Data, Graph, Node, OnnxAttribute, OnnxOp, Op, Value, ValueId};
@@ -436,7 +436,7 @@ fn chain(links: &[Link], pick: usize) -> QGraph {
 }
 
 /// The file of a quantised model with host operators and a depthwise convolution.
-fn file() -> Vec<u8> {
+static FILE: LazyLock<Vec<u8>> = LazyLock::new(|| {
     let (mut net, x) = Net::new(&[1, 4, 6, 6]);
     let x = net.conv(x, 8, 3);
     let weights = net.value("dw", &[8, 1, 3, 3], Some(Data::F32(vec![0.25; 72])));
@@ -458,7 +458,7 @@ fn file() -> Vec<u8> {
     net.0.outputs.push(x);
     let image = vec![(0..144).map(|i| i as f32 / 72.0 - 1.0).collect()];
     onnx::save(&quantize::quantize(&net.0, &image, Mode::Multiply).unwrap())
-}
+});
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
@@ -467,7 +467,7 @@ proptest! {
     fn corrupted_models_are_placed_or_refused(
         flips in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..5),
     ) {
-        let mut bytes = file();
+        let mut bytes = FILE.clone();
         for (at, value) in flips {
             let at = at.index(bytes.len());
             bytes[at] = value;

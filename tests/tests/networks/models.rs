@@ -26,6 +26,8 @@ fn check(folder: &str, model: &str, recipe: &Recipe) {
         model,
     );
     let tensor = &graph.tensors[graph.inputs[0].0];
+    // The reference takes a second for a large image: every tenth is enough there.
+    let compared = if tensor.chw[1] > 32 { 10 } else { 1 };
     let predict = |images: &[u8]| -> Vec<usize> {
         let device = Arc::new(SimDevice::functional_from_env(program.config.clone()).unwrap());
         let mut session =
@@ -34,14 +36,16 @@ fn check(folder: &str, model: &str, recipe: &Recipe) {
             let input = to_int8(&recipe.input(image, tensor.chw[1]), tensor.scale);
             let out = session.run(&[&input]).unwrap();
             assert_eq!(session.counters().submissions, index as u64 + 1);
-            let expected = reference::run(&graph, &input).unwrap();
-            for layer in &program.layers {
-                let got = session.read_tensor(layer.output).unwrap();
-                assert_eq!(
-                    got[0], expected[layer.output as usize],
-                    "{model} {}",
-                    layer.name
-                );
+            if index.is_multiple_of(compared) {
+                let expected = reference::run(&graph, &input).unwrap();
+                for layer in &program.layers {
+                    let got = session.read_tensor(layer.output).unwrap();
+                    assert_eq!(
+                        got[0], expected[layer.output as usize],
+                        "{model} {}",
+                        layer.name
+                    );
+                }
             }
             argmax(&out.outputs[0][0])
         };
