@@ -353,13 +353,13 @@ impl Config {
     /// OUT share the accumulator scratchpad.
     #[inline]
     pub const fn depth(&self, mem: MemType) -> usize {
-        let at = match mem {
-            MemType::Uop => 0,
-            MemType::Inp => 1,
-            MemType::Wgt => 2,
-            MemType::Acc | MemType::Acc8 | MemType::Out => 3,
-        };
+        let at = scratchpad(mem);
         (1u64 << self.log_buff_sizes[at]) as usize / self.elem_bytes(SCRATCHPADS[at].1)
+    }
+
+    /// The key of the size of the scratchpad that the memory type lives in.
+    pub(crate) const fn size_key(mem: MemType) -> &'static str {
+        SCRATCHPADS[scratchpad(mem)].0
     }
 
     /// int8 or int32 lanes of one input, accumulator or output tile: `BATCH * BLOCK`.
@@ -371,6 +371,16 @@ impl Config {
     /// Multiply-adds of one GEMM step: `BATCH * BLOCK * BLOCK`.
     pub const fn macs_per_step(&self) -> u64 {
         (self.batch() * self.block() * self.block()) as u64
+    }
+}
+
+/// Where the memory type's scratchpad is in [`SCRATCHPADS`].
+const fn scratchpad(mem: MemType) -> usize {
+    match mem {
+        MemType::Uop => 0,
+        MemType::Inp => 1,
+        MemType::Wgt => 2,
+        MemType::Acc | MemType::Acc8 | MemType::Out => 3,
     }
 }
 

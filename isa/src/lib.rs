@@ -27,6 +27,7 @@ mod extension;
 mod field;
 pub mod header;
 mod insn;
+pub mod original;
 pub mod reference;
 pub mod resolve;
 pub mod tokens;
