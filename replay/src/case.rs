@@ -60,7 +60,7 @@ pub struct Case {
     pub name: String,
     /// The VTA instance.
     pub config: Config,
-    /// The words as recorded, unused bits and all.
+    /// The words as recorded, unused bits and all; translated, if their layout was another.
     pub words: Vec<u128>,
     /// The same, decoded.
     pub insns: Vec<Insn>,
@@ -116,22 +116,21 @@ pub(super) fn read(path: &Path) -> Result<Vec<u8>, ReplayError> {
     std::fs::read(path).map_err(io)
 }
 
-/// Words and instructions of an instruction file.
-pub(super) fn decode(path: &str, bytes: &[u8]) -> Result<(Vec<u128>, Vec<Insn>), ReplayError> {
+/// The words of an instruction file.
+pub(super) fn words(path: &str, bytes: &[u8]) -> Result<Vec<u128>, ReplayError> {
     if !bytes.len().is_multiple_of(INSN_BYTES) {
         let reason = format!("{} bytes, not a multiple of {INSN_BYTES}", bytes.len());
         return Err(ReplayError::new(path, reason));
     }
     let words = bytes.as_chunks::<INSN_BYTES>().0.iter();
-    let words: Vec<u128> = words.map(|word| u128::from_le_bytes(*word)).collect();
+    Ok(words.map(|word| u128::from_le_bytes(*word)).collect())
+}
+
+/// The instructions of an instruction file's words.
+pub(super) fn decode(path: &str, words: &[u128]) -> Result<Vec<Insn>, ReplayError> {
     let insn = |(index, word): (usize, &u128)| {
         let wrong = |e| ReplayError::new(path, format_args!("instruction {index}: {e}"));
         Insn::decode(*word).map_err(wrong)
     };
-    let insns = words
-        .iter()
-        .enumerate()
-        .map(insn)
-        .collect::<Result<_, _>>()?;
-    Ok((words, insns))
+    words.iter().enumerate().map(insn).collect()
 }

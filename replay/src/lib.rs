@@ -5,7 +5,8 @@
 //! - **runs of the original runtime**: `CASE.tar.gz`, a folder with `runNNN/` folders, or one
 //!   such folder: `insns.bin`, `dram_map.json`, `dram_before.bin`, `dram_after.bin`,
 //!   `config.json`. Everything that DRAM holds afterwards is compared, also where nothing
-//!   should have changed.
+//!   should have changed. Instructions and micro-ops have [the original's
+//!   layout](vta_isa::original) of `config.json`, unless `dram_map.json` says `"layout": "vta"`.
 //! - **raw binaries of the standalone toolchain**: a folder with `instructions.bin`,
 //!   `input.bin`, `weight.bin`, `uop.bin`, `accumulator.bin`, `expected_out.bin`, or with
 //!   `instructions_LN.bin` and `base_addr_LN.csv` for each layer. It has one address space for
@@ -13,6 +14,7 @@
 //!   tiles are compared.
 
 mod case;
+mod original;
 pub mod spaces;
 mod standalone;
 mod traced;

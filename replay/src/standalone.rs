@@ -6,7 +6,7 @@ use std::path::Path;
 
 use vta_isa::{Config, Insn, MemType};
 
-use super::case::{Case, DramBytes, ReplayError, decode, read};
+use super::case::{Case, DramBytes, ReplayError, decode, read, words};
 use super::spaces::{INSN_ADDR, SPACE_BYTES, address, moved, reach};
 use vta_driver::PhysAddr;
 
@@ -109,7 +109,7 @@ fn case(path: &Path, insns: &str, placed: &Placed, expected: &str) -> Result<Cas
     let config = Config::default();
     let file = path.join(insns);
     let name = file.display().to_string();
-    let (_, mut decoded) = decode(&name, &read(&file)?)?;
+    let mut decoded = decode(&name, &words(&name, &read(&file)?)?)?;
     let mut before = Vec::new();
     for (mem, file, base) in placed {
         let file = path.join(file);

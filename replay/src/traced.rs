@@ -8,10 +8,12 @@ use std::path::Path;
 use flate2::read::GzDecoder;
 use serde::Deserialize;
 use vta_isa::Config;
+use vta_isa::original::Layout;
 
 use super::case::{
-    Case, DramBytes, MAX_CASE_BYTES, MAX_FILE_BYTES, ReplayError, decode, list, read,
+    Case, DramBytes, MAX_CASE_BYTES, MAX_FILE_BYTES, ReplayError, decode, list, read, words,
 };
+use super::original::with_uops;
 use vta_driver::PhysAddr;
 
 const FILES: [&str; 5] = [
@@ -22,8 +24,21 @@ const FILES: [&str; 5] = [
     "config.json",
 ];
 
+/// Who packed a run's instructions and micro-ops.
+#[derive(Clone, Copy, Default, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "lowercase")]
+enum Packed {
+    /// The original runtime, for the run's configuration.
+    #[default]
+    Original,
+    /// This project, which has one layout for all.
+    Vta,
+}
+
 #[derive(Deserialize)]
 struct DramMap {
+    #[serde(default)]
+    layout: Packed,
     insn_phys_addr: u32,
     insn_count: usize,
     before: Vec<MapRegion>,
@@ -116,7 +131,20 @@ fn case(name: &str, files: &Files) -> Result<Case, ReplayError> {
         .map_err(|e| invalid("dram_map.json", e.to_string()))?;
     let text = String::from_utf8_lossy(get("config.json")?);
     let config = Config::from_json(&text).map_err(|e| invalid("config.json", e.to_string()))?;
-    let (words, insns) = decode(&path("insns.bin"), get("insns.bin")?)?;
+    let layout = match map.layout {
+        Packed::Vta => None,
+        Packed::Original => {
+            let layout = Layout::of(&config).map_err(|e| invalid("config.json", e.to_string()))?;
+            Some(layout).filter(|layout| !layout.is_ours())
+        }
+    };
+    let mut words = words(&path("insns.bin"), get("insns.bin")?)?;
+    if let Some(layout) = &layout {
+        words
+            .iter_mut()
+            .for_each(|word| *word = layout.to_ours(*word));
+    }
+    let insns = decode(&path("insns.bin"), &words)?;
     if words.len() != map.insn_count {
         let reason = format!(
             "{} instructions, the map says {}",
@@ -167,6 +195,10 @@ fn case(name: &str, files: &Files) -> Result<Case, ReplayError> {
         before: regions(&map.before, "dram_before.bin")?,
         after: regions(&map.after_changed, "dram_after.bin")?,
         complete: true,
+    };
+    let case = match &layout {
+        Some(layout) => with_uops(case, layout)?,
+        None => case,
     };
     // What was recorded of memory are the data alone.
     Ok(case.with_words())

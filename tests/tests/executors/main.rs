@@ -5,6 +5,7 @@ mod allocations;
 mod conformance;
 mod differential;
 mod fuzzing;
+mod original;
 mod repeats;
 mod replays;
 mod threads;
