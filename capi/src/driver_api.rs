@@ -3,6 +3,7 @@
 mod calls;
 mod machine;
 mod memory;
+mod original;
 
 pub use calls::*;
 pub(crate) use calls::{told, told_each, with_machine};

@@ -7,6 +7,7 @@
  *   VTA_DEVICE   sim (the default), oracle, cycle, opencl[:SEL], board:NAME, rtl:LIB.so
  *   VTA_BOARD    the board whose configuration and timing the device has
  *   VTA_CONFIG   a file vta_config.json; without it and VTA_BOARD the default configuration, 1x16x16
+ * Instructions and micro-ops are read as the original packs them for VTA_CONFIG, without it for the default.
  *
  * Functions may be called by any thread; they wait for each other, and for a run. What fails says why through
  * vta_last_error of vta.h; the first failures of a process are also written to standard error.

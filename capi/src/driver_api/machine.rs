@@ -12,10 +12,12 @@ use vta_app::options::ConfigSource;
 use vta_driver::{
     Allocations, Batch, Device, Footprints, LayerMark, PhysAddr, Traffic, Work, WorkDone, pages,
 };
+use vta_isa::original::{Layout, LayoutError};
 use vta_isa::tokens::{Edge, TokenError, pops, pushes, run_in_token_order};
 use vta_isa::{Config, Deps, INSN_BYTES, Insn, Load, MemType, Module, Store};
 
 use super::memory::Memory;
+use super::original::Uops;
 use crate::error::Failure;
 
 /// Streams whose decoded form is kept.
@@ -60,6 +62,8 @@ struct Stream {
     batch: Arc<Batch>,
     /// The pages that it writes to.
     stores: Vec<Range<u64>>,
+    /// The micro-ops that it loads, where the device reads others than the caller writes.
+    uops: Option<Uops>,
     /// Keeps the batch's words in device memory, where they aren't the caller's.
     _staged: Option<Allocations>,
 }
@@ -73,35 +77,8 @@ pub struct Machine {
     tokens: [u32; 4],
     streams: VecDeque<Stream>,
     footprints: Footprints,
-    /// Why the original's instructions for the configuration can't be read.
-    foreign: Option<String>,
-}
-
-/// The fields of the original's GEMM, in order, whose width is the logarithm of a scratchpad's depth, and the key
-/// that it comes from. Its ALU and its micro-ops have more of these widths.
-const WIDTHS: [(MemType, &str, &str); 4] = [
-    (MemType::Uop, "uop_bgn", "LOG_UOP_BUFF_SIZE"),
-    (MemType::Acc, "dst_factor_out", "LOG_ACC_BUFF_SIZE"),
-    (MemType::Inp, "src_factor_out", "LOG_INP_BUFF_SIZE"),
-    (MemType::Wgt, "wgt_factor_out", "LOG_WGT_BUFF_SIZE"),
-];
-
-/// In words, why instructions that the original packs for a configuration can't be read: the fields that are read
-/// have the widths of the default configuration.
-fn foreign(config: &Config) -> Option<String> {
-    let own = Config::default();
-    let bits = |config: &Config, mem| config.depth(mem).ilog2();
-    let differs = |(mem, ..): &(MemType, _, _)| bits(config, *mem) != bits(&own, *mem);
-    let (mem, field, key) = WIDTHS.into_iter().find(differs)?;
-    let (there, here) = (bits(config, mem), bits(&own, mem));
-    let (change, by) = match there < here {
-        true => ("raise", here - there),
-        false => ("lower", there - here),
-    };
-    Some(format!(
-        "VTA_CONFIG: with its {key} the original's GEMM has {there} bits for {field}, and vta/driver.h reads {here}: \
-         {change} {key} by {by}, or use vta/runtime.h"
-    ))
+    /// How the original packs instructions for the caller's configuration, if otherwise than the device reads them.
+    layout: Result<Option<Layout>, LayoutError>,
 }
 
 impl Machine {
@@ -115,20 +92,23 @@ impl Machine {
         let mut machine = Self::new(setup.device(&setup.machine.config, threads)?);
         // Without a file the caller's is the default one, whatever the board has.
         if let Some(ConfigSource::File(path)) = &setup.target.config {
-            machine.foreign = foreign(&vta_app::device::config(Some(path))?);
+            let layout = Layout::of(&vta_app::device::config(Some(path))?);
+            machine.layout = layout.map(|layout| Some(layout).filter(|layout| !layout.is_ours()));
         }
         Ok(machine)
     }
 
-    /// Whether instructions of the original for the configuration can be read.
+    /// Whether the original has instructions for the configuration.
     ///
     /// # Errors
-    /// The key of the configuration and the field that it makes wider or narrower.
+    /// The key of the configuration, and a field that would have no bit.
     pub fn reads_instructions(&self) -> Result<(), Failure> {
-        match &self.foreign {
-            None => Ok(()),
-            Some(text) => Err(Failure::usage(text.clone())),
-        }
+        let wrong = |error: &LayoutError| Failure::usage(format!("VTA_CONFIG: {error}"));
+        self.layout.as_ref().map(|_| ()).map_err(wrong)
+    }
+
+    fn layout(&self) -> Option<&Layout> {
+        self.layout.as_ref().ok()?.as_ref()
     }
 
     fn new(device: Arc<dyn Device>) -> Self {
@@ -139,7 +119,7 @@ impl Machine {
             tokens: [0; 4],
             streams: VecDeque::new(),
             footprints: Footprints::default(),
-            foreign: None,
+            layout: Ok(None),
         }
     }
 
@@ -185,7 +165,7 @@ impl Machine {
     }
 
     fn run_found(&mut self, stream: Result<Stream, Failure>) -> Result<(), Failure> {
-        let ran = stream.and_then(|stream| self.run_stream(&stream).map(|()| stream));
+        let ran = stream.and_then(|mut stream| self.run_stream(&mut stream).map(|()| stream));
         match ran {
             // One that failed may run with tokens that it lacked, and isn't kept.
             Ok(stream) => self.streams.push_back(stream),
@@ -200,8 +180,11 @@ impl Machine {
         Ok(())
     }
 
-    fn run_stream(&mut self, stream: &Stream) -> Result<(), Failure> {
+    fn run_stream(&mut self, stream: &mut Stream) -> Result<(), Failure> {
         let device = Arc::clone(&self.device);
+        if let (Some(uops), Some(layout)) = (&mut stream.uops, self.layout()) {
+            uops.refresh(layout, &self.memory, &*device)?;
+        }
         let work = Work::Run(Arc::clone(&stream.batch));
         let spans = self.footprints.of(&work, &device.info().config);
         self.memory.push(&*device, &spans)?;
@@ -236,7 +219,13 @@ impl Machine {
             return Err(Failure::input(text));
         }
         let size = u64::from(count) * INSN_BYTES as u64;
-        let (words, _) = self.memory.at_phys(addr, size)?.as_chunks::<INSN_BYTES>();
+        let (words, _) = self.memory.at_phys(addr.into(), size)?.as_chunks();
+        // Where the layout is another, what no field of ours covers may be a field of theirs.
+        let ours: Option<Vec<_>> = self.layout().map(|layout| {
+            let ours = |word: &[u8; INSN_BYTES]| layout.to_ours(u128::from_le_bytes(*word));
+            words.iter().map(|word| ours(word).to_le_bytes()).collect()
+        });
+        let words = ours.as_deref().unwrap_or(words);
         let same = |s: &Stream| s.addr == addr && same_words(&s.words, words);
         if let Some(kept) = self.find(same).and_then(|at| self.streams.remove(at)) {
             return Ok(kept);
@@ -263,13 +252,18 @@ impl Machine {
     /// A stream of instructions that write these bytes, and whose words lie at an address, if they lie anywhere.
     fn new_stream(
         &mut self,
-        (words, insns): (Vec<[u8; INSN_BYTES]>, Vec<Insn>),
+        (words, mut insns): (Vec<[u8; INSN_BYTES]>, Vec<Insn>),
         stored: Vec<Range<u64>>,
         addr: Option<u32>,
     ) -> Result<Stream, Failure> {
         let stores = pages(stored);
         let tokens = needed(&insns, self.tokens);
         let fetches = self.device.fetches();
+        let translated = addr.is_some() && self.layout().is_some();
+        let uops = match translated {
+            true => Uops::copied(&self.device, &mut insns)?,
+            false => None,
+        };
         let mut batch = Batch {
             words: if fetches {
                 words.iter().map(|w| u128::from_le_bytes(*w)).collect()
@@ -282,7 +276,7 @@ impl Machine {
         };
         let count = batch.insns.len();
         let staged = match (tokens, addr) {
-            ([0, 0, 0, 0], Some(_)) => None,
+            ([0, 0, 0, 0], Some(_)) if !translated => None,
             _ => self.before(&mut batch, tokens)?,
         };
         let before = batch.insns.len() - count;
@@ -297,6 +291,7 @@ impl Machine {
             before,
             batch: Arc::new(batch),
             stores,
+            uops,
             _staged: staged,
         })
     }

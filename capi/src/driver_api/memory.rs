@@ -146,8 +146,7 @@ impl Memory {
     ///
     /// # Errors
     /// They don't.
-    pub fn at_phys(&self, addr: u32, len: u64) -> Result<&[u8], Failure> {
-        let start = u64::from(addr);
+    pub fn at_phys(&self, start: u64, len: u64) -> Result<&[u8], Failure> {
         let mut found = self.buffers.values().filter_map(|buffer| {
             let offset = start.checked_sub(u64::from(buffer.phys))?;
             let range = offset as usize..offset.checked_add(len)? as usize;
