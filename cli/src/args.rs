@@ -16,7 +16,7 @@ use vta_files::output::Promise;
 pub use self::device::{TimingArgs, ViewArgs};
 pub use self::measure::{BenchArgs, BoardsArgs, DevicesArgs, MergeArgs, SweepArgs, TuneArgs};
 pub use self::network::{CompileArgs, CutArgs, LayerArgs, PlanDetail, QuantizeArgs, RunArgs};
-pub use self::program::{AsmArgs, CheckArgs, DisasmArgs, ReplayArgs};
+pub use self::program::{AsmArgs, CheckArgs, DisasmArgs, LayoutArgs, Packing, ReplayArgs};
 
 const AFTER: &str = "\
 Start with: vta run demo

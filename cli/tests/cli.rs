@@ -87,6 +87,58 @@ fn a_bundle_says_what_its_model_says() {
     assert!(status == 0 && out.contains("# conv1 (conv)") && out.contains("gemm"));
 }
 
+/// The words are those of the bit fields of the original's header for a micro-op scratchpad of 256.
+#[test]
+fn assembly_has_the_layout_of_the_original_if_asked() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = file(&folder, "c.json", br#"{"LOG_UOP_BUFF_SIZE": 10}"#);
+    let text = "gemm uop_end=9 dst_factor_out=3 dst_factor_in=5 push_next\nalu.add imm=-2 uop_end=256\nstore y_size=3\n";
+    let source = file(&folder, "a.asm", text.as_bytes());
+    let binary = folder.path().join("a.bin").display().to_string();
+    let layout = ["--layout", "original", "--config", &config];
+    succeeds(&[&["asm", &source, "-o", &binary][..], &layout].concat());
+    let words: [u128; 3] = [
+        5 << 64 | 3 << 53 | 9 << 16 | 1 << 6 | 2,
+        0xfffe << 101 | 1 << 100 | 2 << 97 | 256 << 16 | 4,
+        3 << 64 | 4 << 7 | 1,
+    ];
+    let bytes = words.map(u128::to_le_bytes).concat();
+    assert_eq!(std::fs::read(&binary).unwrap(), bytes);
+    let (status, there, _) = vta(&[&["disasm", &binary][..], &layout].concat());
+    assert_eq!(status, 0);
+    for (line, words) in there.lines().zip(text.lines()) {
+        assert!(words.split(' ').all(|word| line.contains(word)), "{line}");
+    }
+    assert_ne!(vta(&["disasm", &binary]).1, there);
+    let wide = file(&folder, "b.asm", b"finish\ngemm uop_bgn=256\n");
+    let tile = file(&folder, "d.json", br#"{"LOG_WGT_BUFF_SIZE": 8}"#);
+    let bundle = folder.path().join("demo.vta").display().to_string();
+    succeeds(&["compile", "demo", "-o", &bundle]);
+    for (args, expected) in [
+        (
+            [&["asm", &wide, "-o", &binary][..], &layout].concat(),
+            "uop_bgn is 256, but its 8-bit field holds at most 255",
+        ),
+        (
+            vec!["disasm", &binary, "--layout", "original", "--config", &tile],
+            "LOG_WGT_BUFF_SIZE gives a scratchpad of one element",
+        ),
+        (
+            vec!["disasm", &binary, "--config", &config],
+            "--layout original",
+        ),
+        ([&["disasm", &bundle][..], &layout].concat(), "is a bundle"),
+    ] {
+        let (status, _, error) = vta(&args);
+        assert!(status == 2 && error.contains(expected), "{args:?}: {error}");
+    }
+    assert_eq!(
+        std::fs::read(&binary).unwrap(),
+        bytes,
+        "a failure leaves the file"
+    );
+}
+
 #[test]
 fn assembly_survives_the_way_there_and_back() {
     let folder = tempfile::tempdir().unwrap();

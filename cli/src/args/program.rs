@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 use vta_app::Target;
 
 use super::device::{BoardArgs, LimitArgs, TimingArgs};
@@ -36,12 +36,34 @@ pub struct AsmArgs {
     /// Raw instructions, 16 bytes each, little-endian
     #[arg(long, short, value_name = "FILE.bin")]
     pub output: PathBuf,
+    #[command(flatten)]
+    pub layout: LayoutArgs,
 }
 
 #[derive(Args)]
 pub struct DisasmArgs {
     /// Raw instructions or a .vta bundle
     pub file: PathBuf,
+    #[command(flatten)]
+    pub layout: LayoutArgs,
+}
+
+#[derive(Args)]
+pub struct LayoutArgs {
+    /// Layout of raw instructions: this project's for all configurations, or the original's for
+    /// --config
+    #[arg(long, value_enum, default_value_t)]
+    pub layout: Packing,
+    /// VTA configuration of --layout original, a vta_config.json (default: 1x16x16)
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+pub enum Packing {
+    #[default]
+    Vta,
+    Original,
 }
 
 #[derive(Args)]

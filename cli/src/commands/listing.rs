@@ -1,22 +1,30 @@
 //! `vta asm` and `vta disasm`.
 
-use anyhow::Result;
+use anyhow::{Context, Result, ensure};
 use vta_app::compile::listing;
 use vta_app::files::{decode, read_words};
-use vta_app::open;
+use vta_app::{device, open};
 use vta_driver::{Program, Symbol};
 use vta_files::output;
+use vta_isa::original::Layout;
 use vta_isa::{INSN_BYTES, Uop};
 
-use crate::args::{AsmArgs, DisasmArgs};
+use crate::args::{AsmArgs, DisasmArgs, LayoutArgs, Packing};
 use crate::terminal::{print_line, say_written};
 
 /// Writes the instructions of assembly text.
 pub fn asm(args: &AsmArgs) -> Result<bool> {
+    let layout = original(&args.layout)?;
     let insns = open::assembly(&args.file)?;
     let mut bytes = Vec::with_capacity(insns.len() * INSN_BYTES);
-    for insn in &insns {
-        bytes.extend_from_slice(&insn.encode()?.to_le_bytes());
+    for (i, insn) in insns.iter().enumerate() {
+        let word = insn.encode().and_then(|word| match &layout {
+            None => Ok(word),
+            Some(layout) => layout.of_ours(word),
+        });
+        let word =
+            word.with_context(|| format!("{}: instruction {i} ({insn})", args.file.display()))?;
+        bytes.extend_from_slice(&word.to_le_bytes());
     }
     output::write(&args.output, bytes)?;
     let line = format!("{}: {} instructions", args.output.display(), insns.len());
@@ -26,11 +34,22 @@ pub fn asm(args: &AsmArgs) -> Result<bool> {
 
 /// Prints instructions, or a bundle, as text.
 pub fn disasm(args: &DisasmArgs) -> Result<bool> {
+    let layout = original(&args.layout)?;
     let mut text = String::new();
     if open::is_bundle(&args.file) {
+        ensure!(
+            layout.is_none(),
+            "--layout original: {} is a bundle",
+            args.file.display()
+        );
         list_program(&*open::bundle_program(&args.file)?, &mut text);
     } else {
-        let words = read_words(&args.file)?;
+        let mut words = read_words(&args.file)?;
+        if let Some(layout) = layout {
+            words
+                .iter_mut()
+                .for_each(|word| *word = layout.to_ours(*word));
+        }
         for (i, insn) in decode(&args.file, &words)?.iter().enumerate() {
             text.push_str(&format!("{insn}  # {i}\n"));
         }
@@ -39,6 +58,19 @@ pub fn disasm(args: &DisasmArgs) -> Result<bool> {
         print_line(text.trim_end())?;
     }
     Ok(true)
+}
+
+/// The original's layout, if raw instructions have that.
+fn original(args: &LayoutArgs) -> Result<Option<Layout>> {
+    if args.layout == Packing::Vta {
+        ensure!(
+            args.config.is_none(),
+            "--config: without --layout original all configurations have one layout"
+        );
+        return Ok(None);
+    }
+    let layout = Layout::of(&device::config(args.config.as_ref())?);
+    Ok(Some(layout.context("--layout original")?))
 }
 
 /// The instructions of each layer, then the micro-ops of each kernel.
