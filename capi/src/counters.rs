@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use bytemuck::NoUninit;
 use serde_json::{Map, Value, json};
 use vta_app::Session as Network;
 use vta_app::run::counters_json;
@@ -11,7 +10,7 @@ use vta_isa::MemType;
 
 /// What a session counted in all its runs that ended well. Later versions may add figures at the end.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, NoUninit)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Runs.
     pub runs: u64,
@@ -29,6 +28,32 @@ pub struct Counters {
     pub bytes_stored: u64,
     /// Cycles of all passes, on a device that counts them; 0 on others.
     pub cycles: u64,
+}
+
+impl Counters {
+    /// The figures in the order in which they lie.
+    pub const fn words(&self) -> [u64; 8] {
+        let Self {
+            runs,
+            images,
+            passes,
+            insns,
+            macs,
+            bytes_loaded,
+            bytes_stored,
+            cycles,
+        } = *self;
+        [
+            runs,
+            images,
+            passes,
+            insns,
+            macs,
+            bytes_loaded,
+            bytes_stored,
+            cycles,
+        ]
+    }
 }
 
 /// Totals since a session was opened.

@@ -101,5 +101,6 @@ impl SimDevice {
             runner,
         )
         .without_words()
+        .with_small_work_at_once()
     }
 }

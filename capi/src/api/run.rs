@@ -114,10 +114,9 @@ pub unsafe extern "C" fn vta_read_counters(
         let room = unsafe { raw::room("counters", counters.cast(), size, 1) }?;
         let figures = state.counted.figures(&state.network);
         // A caller of another version has fewer or more of them.
-        let bytes = bytemuck::bytes_of(&figures).iter().chain(iter::repeat(&0));
-        room.iter_mut()
-            .zip(bytes)
-            .for_each(|(to, byte)| *to = *byte);
+        let bytes = figures.words().into_iter().flat_map(u64::to_ne_bytes);
+        let bytes = bytes.chain(iter::repeat(0));
+        room.iter_mut().zip(bytes).for_each(|(to, byte)| *to = byte);
         Ok(())
     })
 }

@@ -1,6 +1,8 @@
-//! `vta bench --onnx FILE`: what the kinds of a network's layers take on one thread, beside this CPU's peak.
+//! `vta bench --onnx FILE`: what the kinds of a network's layers take on one thread, beside this CPU's peak and what
+//! copying the bytes that they load and store would take.
 
 use std::collections::BTreeMap;
+use std::hint::black_box;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -13,11 +15,14 @@ use vta_sim::{GemmKernel, SimDevice};
 
 use super::cores::on_core;
 use super::figures::{Measured, Samples};
-use super::spread::quartiles;
+use super::spread::{median, quartiles};
 use super::subject;
 use crate::args::BenchArgs;
 use crate::table::{Column, Table};
 use crate::terminal::{print_json, print_text};
+
+/// Bytes that are copied to see how fast memory is: more than caches hold.
+const COPIED: usize = 1 << 26;
 
 /// What a layer is, in the order of the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -67,11 +72,13 @@ impl Kind {
     }
 }
 
-/// The layers of a kind: how many, their multiply-adds, and what they took, run by run.
+/// The layers of a kind: how many, their multiply-adds, the bytes that they load and store, and what they took, run
+/// by run.
 #[derive(Default)]
 struct Row {
     layers: usize,
     macs: u64,
+    bytes: u64,
     seconds: Vec<f64>,
 }
 
@@ -81,6 +88,8 @@ struct Kinds {
     kernel: GemmKernel,
     rows: BTreeMap<Kind, Row>,
     image: Measured,
+    /// Bytes that a copy reads or writes, a second.
+    copied: f64,
 }
 
 /// Measures the network and prints it.
@@ -153,7 +162,13 @@ fn measure(
         row.macs += layer.macs * images.len() as u64;
     }
     let mut taken = Samples::default();
-    for _ in 0..samples {
+    let (from, mut to) = (vec![1u8; COPIED], vec![0u8; COPIED]);
+    let mut copied = Vec::new();
+    for sample in 0..samples {
+        let started = Instant::now();
+        to.copy_from_slice(black_box(&from));
+        black_box(&to);
+        copied.push(2.0 * COPIED as f64 / started.elapsed().as_secs_f64());
         let reports = taken.push(kernel, &mut timed)?;
         rows.values_mut().for_each(|row| row.seconds.push(0.0));
         for mark in reports.iter().flat_map(|report| &report.marks) {
@@ -161,6 +176,9 @@ fn measure(
                 .get(&mark.name[..])
                 .and_then(|kind| rows.get_mut(kind));
             let row = row.context("a layer that the network hasn't")?;
+            if sample == 0 {
+                row.bytes += mark.traffic.bytes.iter().sum::<u64>();
+            }
             if let Some(seconds) = row.seconds.last_mut() {
                 *seconds += mark.wall.as_secs_f64();
             }
@@ -171,6 +189,7 @@ fn measure(
         kernel,
         rows,
         image: taken.medians(),
+        copied: median(copied),
     })
 }
 
@@ -192,12 +211,14 @@ impl Kinds {
             json!({
                 "kind": kind.name(), "layers": row.layers, "macs": row.macs, "us": seconds * 1e6,
                 "quartiles_us": [low * 1e6, high * 1e6], "gmacs": rate / 1e9, "share": rate / peak,
+                "bytes": row.bytes, "copy_share": row.bytes as f64 / self.copied / seconds,
             })
         };
         let seconds = self.image.seconds;
         let rate = self.macs() as f64 / seconds;
         json!({
             "network": self.network, "kernel": self.kernel.name(), "peak_gmacs": peak / 1e9,
+            "copied_gbs": self.copied / 1e9,
             "kinds": self.rows().map(of_kind).collect::<Vec<_>>(),
             "macs": self.macs(), "us": seconds * 1e6,
             "quartiles_us": self.image.quartiles.map(|q| q * seconds * 1e6),
@@ -214,9 +235,17 @@ impl Kinds {
             Column::number("time"),
             Column::number("GMAC/s"),
             Column::number("peak"),
+            Column::number("MB"),
+            Column::number("copy"),
         ]);
         let whole = self.image.seconds;
-        let mut row = |name: &str, layers: usize, [low, seconds, high]: [f64; 3], macs: u64| {
+        let mut row = |name: &str, of_kind: &Row, [low, seconds, high]: [f64; 3]| {
+            let Row {
+                layers,
+                macs,
+                bytes,
+                ..
+            } = *of_kind;
             let rate = macs as f64 / seconds;
             let figure = |figure: String| if macs > 0 { figure } else { String::new() };
             table.row([
@@ -227,22 +256,29 @@ impl Kinds {
                 format!("{:.1} %", 100.0 * seconds / whole),
                 figure(format!("{:.1}", rate / 1e9)),
                 figure(format!("{:.1} %", 100.0 * rate / self.image.peak)),
+                format!("{:.2}", bytes as f64 / 1e6),
+                format!("{:.0} %", 100.0 * bytes as f64 / self.copied / seconds),
             ]);
         };
         let mut in_layers = 0.0;
+        let mut all = Row::default();
         for (kind, of_kind, seconds) in self.rows() {
-            row(kind.name(), of_kind.layers, seconds, of_kind.macs);
+            row(kind.name(), of_kind, seconds);
             in_layers += seconds[1];
+            all.layers += of_kind.layers;
+            all.macs += of_kind.macs;
+            all.bytes += of_kind.bytes;
         }
-        let layers = self.rows.values().map(|row| row.layers).sum();
         let [low, high] = self.image.quartiles.map(|q| q * whole);
-        row("all, with packing", layers, [low, whole, high], self.macs());
+        row("all, with packing", &all, [low, whole, high]);
         let between = 1e3 * (whole - in_layers);
         format!(
-            "{}\n{between:.3} ms between layers and around them; the peak of {}, one thread, is {:.1} GMAC/s",
+            "{}\n{between:.3} ms between layers and around them; the peak of {}, one thread, is {:.1} GMAC/s; copy: \
+             the time in which {:.1} GB/s copy what the layers load and store",
             table.text(),
             self.kernel.name(),
             self.image.peak / 1e9,
+            self.copied / 1e9,
         )
     }
 }

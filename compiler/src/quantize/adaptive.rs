@@ -18,6 +18,8 @@ use crate::qgraph::window::Window;
 const LONGEST: usize = 1200;
 /// The least patches of all images for a layer, where there are so many.
 const PATCHES: usize = 512;
+/// Beyond them, moments cost at most so many times what the layer does on the images.
+const WORTH: usize = 6;
 /// Patches that are multiplied together, where images have fewer: each product reads and writes all moments.
 const TOGETHER: usize = 128;
 /// Moments of a row's weights are multiplied in bands of about so many weights: those with later bands are the same.
@@ -39,6 +41,8 @@ pub(super) struct Layer {
     groups: usize,
     /// Weights of a row.
     row: usize,
+    /// Values that an image gives.
+    outputs: usize,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -89,6 +93,7 @@ fn layer(graph: &Graph, at: usize, node: &Node) -> Option<Layer> {
         reads,
         groups,
         row,
+        outputs: shape(node.output).iter().product(),
     })
 }
 
@@ -96,7 +101,9 @@ impl Layer {
     /// So many patches of an image's input, group by group: the values that the weights of a row meet, one patch
     /// behind the other. `image` moves the positions, so that not all images show the same.
     pub fn patches(&self, values: &[f32], images: usize, image: usize) -> Vec<f32> {
-        let wanted = PATCHES.max(self.row).div_ceil(images.max(1));
+        let given = (self.outputs / self.groups.max(1)).saturating_mul(images);
+        let worth = given.saturating_mul(WORTH) / self.row;
+        let wanted = PATCHES.max(self.row.min(worth)).div_ceil(images.max(1));
         let finite = |v: f32| if v.abs() < f32::INFINITY { v } else { 0.0 };
         let places = |all: usize| {
             let count = wanted.min(all);

@@ -134,11 +134,12 @@ pub(super) fn observe_as(
         let seen = seen.map(|(image, index)| observer.look(image, index));
         let seen: Vec<Result<Seen, QuantizeError>> = seen.collect();
         // The first of several errors.
+        let seen: Vec<Seen> = seen.into_iter().collect::<Result<_, _>>()?;
+        moments.par_iter_mut().enumerate().for_each(|(layer, all)| {
+            seen.iter().for_each(|seen| all.add(&seen.patches[layer]));
+        });
         for seen in seen {
-            let Seen { channels, patches } = seen?;
-            let layers = moments.par_iter_mut().zip(&patches);
-            layers.for_each(|(moments, patches)| moments.add(patches));
-            for (all, one) in sums.iter_mut().zip(channels) {
+            for (all, one) in sums.iter_mut().zip(seen.channels) {
                 match (all.as_mut(), one) {
                     (Some(all), Some(one)) => all.merge(&one),
                     (_, one) => *all = one,

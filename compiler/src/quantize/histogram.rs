@@ -46,13 +46,8 @@ impl Histogram {
     pub fn of(values: &[f32]) -> Self {
         let largest = largest(values);
         let exponent = (largest > 0.0).then(|| exponent(largest));
-        let mut histogram = Self {
-            exponent,
-            largest,
-            ..Self::new()
-        };
         let inverse = 2f32.powi(bits() - exponent.unwrap_or(0));
-        let mut counts = vec![0u64; SLOTS];
+        let mut histogram = Self::new();
         let mut slots = [0u16; CHUNK];
         for part in values.chunks(PART) {
             // Two counts, so that equal values in a row don't wait for each other's.
@@ -68,15 +63,15 @@ impl Histogram {
                     }
                 }
             }
-            for (count, both) in counts.iter_mut().zip(both) {
-                *count += u64::from(both[0]) + u64::from(both[1]);
-            }
-        }
-        histogram.zeros = counts[ZERO];
-        if exponent.is_some() {
-            histogram.positive = counts[BINS..ZERO].to_vec();
-            histogram.negative = counts;
-            histogram.negative.truncate(BINS);
+            let count = |both: &[u32; 2]| u64::from(both[0]) + u64::from(both[1]);
+            let side = |slots: &[_]| exponent.map(|_| slots.iter().map(count).collect());
+            histogram.merge(Self {
+                exponent,
+                negative: side(&both[..BINS]).unwrap_or_default(),
+                positive: side(&both[BINS..ZERO]).unwrap_or_default(),
+                zeros: count(&both[ZERO]),
+                largest,
+            });
         }
         histogram
     }
@@ -114,12 +109,14 @@ impl Histogram {
         if by == 0 {
             return;
         }
+        // All bins join the first where the range is as many times theirs.
+        let joined = 1usize << by.min(bits());
         for side in [&mut self.negative, &mut self.positive] {
-            for bin in 1..side.len() {
-                let count = std::mem::take(&mut side[bin]);
-                // All bins join the first where the shift is as long as the number.
-                side[bin.checked_shr(by as u32).unwrap_or(0)] += count;
+            let bins = side.len() / joined;
+            for bin in 0..bins {
+                side[bin] = side[bin * joined..][..joined].iter().sum();
             }
+            side[bins..].fill(0);
         }
     }
 

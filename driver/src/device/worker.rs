@@ -5,15 +5,23 @@ mod lane;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use crossbeam_channel::bounded;
 use vta_isa::{Config, Extensions, check};
 
+use self::lane::LaneThread;
 pub use self::lane::Runner;
-use self::lane::{Item, LaneThread};
 use crate::memory::HostBytes;
 use crate::memory::regions::{Footprints, Regions};
 use crate::packing::Packers;
-use crate::{AllocError, Allocator, Device, DeviceInfo, DriverError, Lane, PhysAddr, Ticket, Work};
+use crate::{
+    AllocError, Allocator, Device, DeviceInfo, DriverError, Lane, PhysAddr, Ticket, Traffic, Work,
+};
+
+/// Bytes of a small piece of work: handing more to a thread costs less than the work.
+const SMALL_BYTES: u64 = 1 << 16;
+/// Instructions of a small batch.
+const SMALL_INSNS: usize = 32;
+/// GEMM and ALU steps of a small batch.
+const SMALL_STEPS: u64 = 1 << 10;
 
 /// A [`Device`] with memory of its own, a [`Runner`] on a worker thread, and a second thread for
 /// copies that starts with the first use of [`Lane::Copy`].
@@ -28,6 +36,7 @@ pub struct WorkerDevice {
     book: Mutex<Book>,
     footprints: Footprints,
     fetches: bool,
+    small_at_once: bool,
     lost: Arc<AtomicBool>,
     packers: Arc<OnceLock<Packers>>,
     compute: LaneThread,
@@ -60,6 +69,7 @@ impl WorkerDevice {
             }),
             footprints: Footprints::default(),
             fetches: true,
+            small_at_once: false,
             lost,
             packers,
             compute,
@@ -79,6 +89,35 @@ impl WorkerDevice {
     pub fn without_words(self) -> Self {
         let fetches = false;
         Self { fetches, ..self }
+    }
+
+    /// Says that small pieces of work, of some tens of microseconds, may run on the caller's thread before
+    /// [`Device::submit`] returns, if nothing waits: to hand them to another thread costs more.
+    #[must_use]
+    pub fn with_small_work_at_once(self) -> Self {
+        let small_at_once = true;
+        Self {
+            small_at_once,
+            ..self
+        }
+    }
+
+    /// Whether a piece of work is so small that it may run on the caller's thread.
+    fn is_small(&self, work: &Work) -> bool {
+        self.small_at_once
+            && match work {
+                Work::Write { data, .. } => data.len() as u64 <= SMALL_BYTES,
+                Work::Read { size_bytes, .. } => *size_bytes <= SMALL_BYTES,
+                Work::Pack { .. } => false,
+                Work::Run(batch) => {
+                    batch.insns.len() <= SMALL_INSNS && {
+                        let traffic = Traffic::of(&batch.insns, &self.info.config);
+                        let steps = [traffic.gemm_steps, traffic.reset_steps, traffic.alu_steps];
+                        let sum = |all: &[u64]| all.iter().fold(0u64, |a, b| a.saturating_add(*b));
+                        sum(&steps) <= SMALL_STEPS && sum(&traffic.bytes) <= SMALL_BYTES
+                    }
+                }
+            }
     }
 
     /// Bytes of whole free pages.
@@ -162,14 +201,11 @@ impl Device for WorkerDevice {
         };
         let spans = self.footprints.of(&work, &self.info.config);
         let regions = self.book().regions.touched(&spans);
-        let (reply, receiver) = bounded(1);
-        let item = Item {
-            work,
-            regions,
-            reply,
-        };
-        let sender = thread.sender.as_ref().ok_or_else(|| self.lost())?;
-        sender.send(item).map_err(|_| self.lost())?;
+        if lane == Lane::Compute && self.is_small(&work) && thread.is_idle() {
+            let answer = thread.perform(&work, regions);
+            return Ok(Box::new(move || answer));
+        }
+        let receiver = thread.send(work, regions).ok_or_else(|| self.lost())?;
         let lost = self.lost();
         // The reply's sender is dropped when the worker stops, so this can't hang.
         Ok(Box::new(move || receiver.recv().unwrap_or(Err(lost))))

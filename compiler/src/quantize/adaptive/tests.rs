@@ -144,6 +144,26 @@ fn moments_of_long_rows_are_those_of_pairs() {
 }
 
 #[test]
+fn moments_cost_no_more_than_what_the_layer_does_is_worth() {
+    let (row, positions, images) = (1024, 1000, 4);
+    let values = vec![0.5; positions * row];
+    for (outputs, expected) in [(1, 512), (21, 512), (40, 937), (44, 1024), (512, 1024)] {
+        let shapes = [[positions, row], [outputs, row], [positions, outputs]].map(Vec::from);
+        let graph = graph(
+            Op::Gemm { trans_b: true },
+            shapes,
+            &vec![0.0; outputs * row],
+        );
+        let found = layers(&graph)[0].patches(&values, images, 0).len() / row;
+        assert_eq!(
+            found,
+            usize::div_ceil(expected, images),
+            "{outputs} outputs"
+        );
+    }
+}
+
+#[test]
 fn taps_of_a_smooth_picture_cancel() {
     // Nine equal weights between two steps: the nearest ones all err to the same side.
     let weights = vec![0.04f32; 9];

@@ -1,8 +1,8 @@
 //! A lane of a worker device: a thread that does work in order and answers tickets.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread::{Builder, JoinHandle};
 
 use crossbeam_channel::{Receiver, Sender, bounded};
@@ -23,17 +23,20 @@ pub type Runner =
 pub(super) type Reply = Result<WorkDone, DriverError>;
 
 /// A piece of work on its way to a lane.
-pub(super) struct Item {
-    pub work: Work,
-    pub regions: Vec<Arc<Allocation>>,
-    pub reply: Sender<Reply>,
+struct Item {
+    work: Work,
+    regions: Vec<Arc<Allocation>>,
+    reply: Sender<Reply>,
 }
 
 /// A lane's thread. Dropping it finishes what is queued.
 pub(super) struct LaneThread {
     /// Missing while it is dropped.
-    pub sender: Option<Sender<Item>>,
+    sender: Option<Sender<Item>>,
     thread: Option<JoinHandle<()>>,
+    server: Arc<Mutex<Server>>,
+    /// Pieces of work that were sent and aren't done.
+    queued: Arc<AtomicUsize>,
 }
 
 impl LaneThread {
@@ -42,17 +45,25 @@ impl LaneThread {
         device: &str,
         lost: &Arc<AtomicBool>,
         packers: &Arc<OnceLock<Packers>>,
-        mut runner: Option<Runner>,
+        runner: Option<Runner>,
     ) -> Self {
-        let (sender, receiver) = bounded(QUEUE_DEPTH);
-        let (name, gone, packers) = (device.to_owned(), Arc::clone(lost), Arc::clone(packers));
+        let (sender, receiver) = bounded::<Item>(QUEUE_DEPTH);
+        let server = Arc::new(Mutex::new(Server {
+            name: device.to_owned(),
+            packers: Arc::clone(packers),
+            lost: Arc::clone(lost),
+            runner,
+            layouts: Layouts::default(),
+        }));
+        let queued = Arc::new(AtomicUsize::new(0));
+        let (own, count) = (Arc::clone(&server), Arc::clone(&queued));
         let work = move || {
-            let server = Server {
-                name: &name,
-                packers: &packers,
-                lost: &gone,
-            };
-            server.serve(&receiver, runner.as_mut());
+            for item in receiver {
+                let answer = answer(&own, &item.work, item.regions);
+                count.fetch_sub(1, Ordering::Release);
+                // Nobody waits for a dropped ticket's answer.
+                let _ = item.reply.send(answer);
+            }
         };
         // Without a thread the closure and its receiver are gone, so every send fails as lost.
         let thread = Builder::new().spawn(work);
@@ -63,7 +74,36 @@ impl LaneThread {
         Self {
             sender: Some(sender),
             thread: thread.ok(),
+            server,
+            queued,
         }
+    }
+
+    /// Sends a piece of work, and gives where its answer comes; `None` where the thread is gone.
+    pub(super) fn send(
+        &self,
+        work: Work,
+        regions: Vec<Arc<Allocation>>,
+    ) -> Option<Receiver<Reply>> {
+        let (reply, receiver) = bounded(1);
+        let item = Item {
+            work,
+            regions,
+            reply,
+        };
+        self.queued.fetch_add(1, Ordering::Relaxed);
+        let sent = self.sender.as_ref()?.send(item);
+        sent.is_ok().then_some(receiver)
+    }
+
+    /// Whether all that was sent is done.
+    pub(super) fn is_idle(&self) -> bool {
+        self.queued.load(Ordering::Acquire) == 0
+    }
+
+    /// Does a piece of work on the caller's thread.
+    pub(super) fn perform(&self, work: &Work, regions: Vec<Arc<Allocation>>) -> Reply {
+        answer(&self.server, work, regions)
     }
 }
 
@@ -77,75 +117,78 @@ impl Drop for LaneThread {
     }
 }
 
-/// What a lane's thread works with.
-struct Server<'a> {
+/// What a lane works with.
+struct Server {
     /// The device's.
-    name: &'a str,
-    packers: &'a OnceLock<Packers>,
-    lost: &'a AtomicBool,
+    name: String,
+    packers: Arc<OnceLock<Packers>>,
+    lost: Arc<AtomicBool>,
+    runner: Option<Runner>,
+    layouts: Layouts,
 }
 
-impl Server<'_> {
-    /// Does a lane's work. After a panic, here or in the other lane, it only answers.
-    fn serve(&self, receiver: &Receiver<Item>, mut runner: Option<&mut Runner>) {
-        let gone = || Err(DriverError::lost(self.name));
-        let mut layouts = Layouts::default();
-        for item in receiver {
-            let answer = if self.lost.load(Ordering::Acquire) {
-                gone()
-            } else {
-                let mut held = Held::take(item.regions, &mut layouts);
-                let work = || self.perform(&item.work, &mut held.memory, runner.as_deref_mut());
-                catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| {
-                    self.lost.store(true, Ordering::Release);
-                    gone()
-                })
-            };
-            // Nobody waits for a dropped ticket's answer.
-            let _ = item.reply.send(answer);
-        }
+/// Does a piece of work. After a panic, here or in the other lane, it only answers.
+fn answer(server: &Mutex<Server>, work: &Work, regions: Vec<Arc<Allocation>>) -> Reply {
+    // Panics of the runner are caught below.
+    let mut server = server.lock().unwrap_or_else(PoisonError::into_inner);
+    let server = &mut *server;
+    if server.lost.load(Ordering::Acquire) {
+        return Err(DriverError::lost(&server.name));
     }
+    let mut held = Held::take(regions, &mut server.layouts);
+    let work = || {
+        perform(
+            (&server.name, &server.packers),
+            work,
+            &mut held.memory,
+            server.runner.as_mut(),
+        )
+    };
+    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| {
+        server.lost.store(true, Ordering::Release);
+        Err(DriverError::lost(&server.name))
+    })
+}
 
-    fn perform(
-        &self,
-        work: &Work,
-        memory: &mut DeviceMemory,
-        runner: Option<&mut Runner>,
-    ) -> Reply {
-        let device = || self.name.to_owned();
-        let fault = |source| DriverError::Memory {
-            device: device(),
-            source,
-        };
-        match work {
-            Work::Write { addr, data } => {
-                memory
-                    .write(addr.0.into(), data.len() as u64)
-                    .map_err(fault)?
-                    .copy_from_slice(data);
-                Ok(WorkDone::Written)
-            }
-            Work::Pack { addr, images } => {
-                let tiles = memory.write(addr.0.into(), images.packed_bytes());
-                let packers = self.packers.get_or_init(Packers::default);
-                images.pack_by(packers, tiles.map_err(fault)?);
-                Ok(WorkDone::Written)
-            }
-            Work::Read { addr, size_bytes } => memory
-                .read(addr.0.into(), *size_bytes)
-                .map_err(fault)
-                .map(<[u8]>::to_vec)
-                .map(WorkDone::Data),
-            Work::Run(batch) => {
-                // `submit_on` sends batches to the lane that has the runner.
-                let runner = runner.ok_or_else(|| DriverError::lost(self.name))?;
-                runner(batch, memory)
-                    .map(WorkDone::Ran)
-                    .map_err(|message| DriverError::Device {
-                        device: device(),
-                        message,
-                    })
-            }
+fn perform(
+    (name, packers): (&str, &OnceLock<Packers>),
+    work: &Work,
+    memory: &mut DeviceMemory,
+    runner: Option<&mut Runner>,
+) -> Reply {
+    let device = || name.to_owned();
+    let fault = |source| DriverError::Memory {
+        device: device(),
+        source,
+    };
+    match work {
+        Work::Write { addr, data } => {
+            memory
+                .write(addr.0.into(), data.len() as u64)
+                .map_err(fault)?
+                .copy_from_slice(data);
+            Ok(WorkDone::Written)
+        }
+        Work::Pack { addr, images } => {
+            let tiles = memory.write(addr.0.into(), images.packed_bytes());
+            let packers = packers.get_or_init(Packers::default);
+            images.pack_by(packers, tiles.map_err(fault)?);
+            Ok(WorkDone::Written)
+        }
+        Work::Read { addr, size_bytes } => memory
+            .read(addr.0.into(), *size_bytes)
+            .map_err(fault)
+            .map(<[u8]>::to_vec)
+            .map(WorkDone::Data),
+        Work::Run(batch) => {
+            // `submit_on` sends batches to the lane that has the runner.
+            let runner = runner.ok_or_else(|| DriverError::lost(name))?;
+            runner(batch, memory)
+                .map(WorkDone::Ran)
+                .map_err(|message| DriverError::Device {
+                    device: device(),
+                    message,
+                })
         }
     }
 }

@@ -1,6 +1,8 @@
+use std::thread::{self, ThreadId};
 use std::time::Duration;
 
-use vta_isa::Config;
+use crossbeam_channel::{bounded, unbounded};
+use vta_isa::{Config, Gemm};
 
 use super::*;
 use crate::testing::{batch, read, write};
@@ -100,7 +102,7 @@ fn a_range_is_unmapped_before_another_thread_maps_it_again() {
             assert!(matches!(found, WorkDone::Data(bytes) if bytes == [value, 0]));
         }
     };
-    std::thread::scope(|scope| {
+    thread::scope(|scope| {
         for value in 1..=4u8 {
             let turns = &turns;
             scope.spawn(move || turns(value));
@@ -143,7 +145,7 @@ fn lanes_take_turns_on_the_same_memory() {
     let d = device(Box::new(|_, memory| {
         for at in [0x1000, 0x1001] {
             let byte = &mut memory.write(at, 1).unwrap()[0];
-            std::thread::yield_now();
+            thread::yield_now();
             *byte += 1;
         }
         Ok(RunReport::default())
@@ -201,4 +203,104 @@ fn a_lost_device_refuses_on_both_lanes() {
     }
     assert!(matches!(d.alloc(1), Err(DriverError::Lost { .. })));
     d.free(addr).unwrap();
+}
+
+/// A device with small work at once whose batches wait for a word each, with what says which threads ran them.
+fn gated() -> (
+    WorkerDevice,
+    crossbeam_channel::Sender<()>,
+    crossbeam_channel::Receiver<ThreadId>,
+) {
+    let ((go, gate), (ran, threads)) = (unbounded(), unbounded());
+    let runner: Runner = Box::new(move |_, memory| {
+        gate.recv_timeout(Duration::from_secs(30)).unwrap();
+        ran.send(thread::current().id()).unwrap();
+        let byte = &mut memory.write(0x1000, 1).unwrap()[0];
+        *byte = byte.wrapping_mul(3) + 1;
+        Ok(RunReport::default())
+    });
+    (device(runner).with_small_work_at_once(), go, threads)
+}
+
+#[test]
+fn small_work_runs_on_the_callers_thread_unless_something_waits() {
+    let (d, go, threads) = gated();
+    let addr = d.alloc(16).unwrap();
+    let own = thread::current().id();
+    go.send(()).unwrap();
+    let ran = d.submit(store_at(addr)).unwrap();
+    assert_eq!(threads.try_recv(), Ok(own));
+    ran.wait().unwrap();
+    // A batch of many steps is another thread's, whose answer small ones behind it must wait for.
+    let steps = Gemm {
+        uop_end: 1,
+        iter_out: 1 << 11,
+        iter_in: 1,
+        ..Gemm::default()
+    };
+    let store = |more: Vec<vta_isa::Insn>| {
+        let Work::Run(stored) = store_at(addr) else {
+            unreachable!()
+        };
+        batch([more, stored.insns.clone()].concat())
+    };
+    let large = d.submit(store(vec![steps.into()])).unwrap();
+    let small = d.submit(store_at(addr)).unwrap();
+    let found = d.submit(read(addr)).unwrap();
+    assert!(threads.try_recv().is_err());
+    go.send(()).unwrap();
+    go.send(()).unwrap();
+    large.wait().unwrap();
+    small.wait().unwrap();
+    assert!(matches!(found.wait(), Ok(WorkDone::Data(b)) if b == [13]));
+    let others: Vec<_> = threads.try_iter().collect();
+    assert!(others.len() == 2 && !others.contains(&own));
+}
+
+#[test]
+fn small_is_what_takes_some_tens_of_microseconds() {
+    let (d, ..) = gated();
+    let addr = d.alloc(1 << 17).unwrap();
+    let steps = |iter_out| {
+        let steps = Gemm {
+            uop_end: 1,
+            iter_out,
+            iter_in: 1,
+            ..Gemm::default()
+        };
+        batch(vec![steps.into()])
+    };
+    let store = |y_size| {
+        let store = vta_isa::Store {
+            y_size,
+            x_size: 1,
+            ..vta_isa::Store::default()
+        };
+        batch(vec![store.into()])
+    };
+    let read = |size_bytes| Work::Read { addr, size_bytes };
+    let [few, many] = [1, 33].map(|count| batch(vec![vta_isa::Finish::default().into(); count]));
+    assert!(
+        [steps(1 << 10), store(1 << 12), read(1 << 16), few]
+            .iter()
+            .all(|w| d.is_small(w))
+    );
+    let large = [
+        steps((1 << 10) + 1),
+        store((1 << 12) + 1),
+        read((1 << 16) + 1),
+        many,
+    ];
+    assert!(large.iter().all(|w| !d.is_small(w)));
+    assert!(!device(Box::new(|_, _| unreachable!())).is_small(&read(1)));
+}
+
+#[test]
+fn a_panic_on_the_callers_thread_loses_the_device() {
+    let d = device(Box::new(|_, _| panic!("runner"))).with_small_work_at_once();
+    let addr = d.alloc(16).unwrap();
+    for work in [store_at(addr), read(addr), store_at(addr)] {
+        let answer = d.submit(work).unwrap().wait();
+        assert!(matches!(answer, Err(DriverError::Lost { .. })));
+    }
 }
