@@ -143,8 +143,8 @@ pub fn shipped() -> Result<Cache, TuneError> {
 pub fn machine(config: &Config, timing: &str) -> String {
     let depth = |mem: MemType| config.depth(mem);
     let extensions = match config.extensions() {
-        // Keys of machines that lack nothing stay as they are when an extension is added.
-        Extensions::ALL => String::new(),
+        // Keys of machines as they come stay as they are when an extension is added.
+        Extensions::DEFAULT => String::new(),
         some => format!("extensions {some} "),
     };
     format!(

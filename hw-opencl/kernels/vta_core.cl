@@ -102,6 +102,21 @@ static int vta_shl(int x, int y)
     return vta_shr(x, as_int(0u - as_uint(y)));
 }
 
+/* A bound in thirty-seconds, times 2 to a power and rounded down. */
+static int vta_bound(int byte, uint scale, uint parts)
+{
+    const uint fixed = as_uint(byte) << 5 | (parts & 31u);
+    return as_int(fixed << (scale >> 10)) >> 5;
+}
+
+static int vta_clip(int x, int y)
+{
+    const uint scale = as_uint(y ^ y >> 31) >> 16;
+    const int low = vta_bound(as_int(as_uint(y) << 16) >> 24, scale, scale >> 5);
+    const int high = vta_bound(as_int(as_uint(y) << 24) >> 24, scale, scale);
+    return max(min(x, high), low);
+}
+
 #define VTA_OPERATION(NAME, name)                                                                \
     case VTA_ALU_##NAME:                                                                         \
         return vta_##name(x, y);

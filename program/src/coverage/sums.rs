@@ -137,13 +137,14 @@ impl Machine<'_> {
     }
 
     /// An immediate operation leaves terms as they are, but a MIN and then a MAX that is no less make a number of
-    /// anything.
+    /// anything, in one step or two.
     fn immediate(&mut self, op: AluOp, imm: i16, entry: usize) {
         let acc = &mut self.acc[entry];
         match (op, acc.most) {
             (AluOp::Min, most) => acc.most = Some(most.map_or(imm, |most| most.min(imm))),
             (AluOp::Max, Some(most)) if imm >= most => self.set(entry, None),
-            (AluOp::Max | AluOp::Add | AluOp::Shr | AluOp::Shl | AluOp::Mul, _) => {
+            (AluOp::Clip, _) if is_number(imm) => self.set(entry, None),
+            (AluOp::Max | AluOp::Add | AluOp::Shr | AluOp::Shl | AluOp::Mul | AluOp::Clip, _) => {
                 acc.most = None;
                 if !acc.known {
                     self.undefined(&format!("acc[{entry}]"));
@@ -151,6 +152,12 @@ impl Machine<'_> {
             }
         }
     }
+}
+
+/// Whether CLIP's bounds leave one number.
+fn is_number(imm: i16) -> bool {
+    let [low, high] = AluOp::clip_bounds(imm.into());
+    low >= high
 }
 
 /// Joins the terms of two operands: a maximum or minimum has those of both, and what both have once; anything
@@ -170,6 +177,6 @@ fn join(dst: &mut Vec<Term>, src: &mut [Term], op: AluOp, scales: bool) {
             }
         }
         AluOp::Add if scales && dst == src => {}
-        AluOp::Add | AluOp::Shr | AluOp::Shl | AluOp::Mul => dst.extend_from_slice(src),
+        AluOp::Add | AluOp::Shr | AluOp::Shl | AluOp::Mul | AluOp::Clip => dst.extend_from_slice(src),
     }
 }

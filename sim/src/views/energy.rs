@@ -206,6 +206,8 @@ impl Work {
                     AluOp::Min | AluOp::Max | AluOp::Add | AluOp::Shr | AluOp::Shl => {
                         self.alu_ops += steps * lanes;
                     }
+                    // Two comparisons.
+                    AluOp::Clip => self.alu_ops += 2 * steps * lanes,
                 }
             }
             Insn::Finish(_) => {}
