@@ -117,6 +117,11 @@ static int vta_clip(int x, int y)
     return max(min(x, high), low);
 }
 
+static int vta_mov(int x, int y)
+{
+    return y;
+}
+
 #define VTA_OPERATION(NAME, name)                                                                \
     case VTA_ALU_##NAME:                                                                         \
         return vta_##name(x, y);

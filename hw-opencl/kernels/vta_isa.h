@@ -3,7 +3,7 @@
 #ifndef VTA_ISA_H
 #define VTA_ISA_H
 
-#define VTA_ENCODING_VERSION 17106439u
+#define VTA_ENCODING_VERSION 17106440u
 
 /* Opcodes. */
 #define VTA_OPCODE_LOAD 0u
@@ -30,7 +30,8 @@
 #define VTA_ALU_MUL 4u
 #define VTA_ALU_SHL 5u
 #define VTA_ALU_CLIP 6u
-#define VTA_EACH_ALU(X) X(MIN, min) X(MAX, max) X(ADD, add) X(SHR, shr) X(MUL, mul) X(SHL, shl) X(CLIP, clip)
+#define VTA_ALU_MOV 7u
+#define VTA_EACH_ALU(X) X(MIN, min) X(MAX, max) X(ADD, add) X(SHR, shr) X(MUL, mul) X(SHL, shl) X(CLIP, clip) X(MOV, mov)
 
 /* Fields of any instruction. */
 #define VTA_INSN_OPCODE(w) ((uint)((w).s0 >> 0) & 0x7u)

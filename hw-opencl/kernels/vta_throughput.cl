@@ -298,6 +298,11 @@ static vta_ints vta_clip(vta_ints x, vta_ints y)
     return max(min(x, high), low);
 }
 
+static vta_ints vta_mov(vta_ints x, vta_ints y)
+{
+    return y;
+}
+
 #define VTA_OPERATION(NAME, name)                                                                \
     case VTA_ALU_##NAME:                                                                         \
         return vta_##name(x, y);

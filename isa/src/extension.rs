@@ -37,6 +37,7 @@ macro_rules! extensions {
 extensions! {
     Acc8 = "ACC8", true, "LOAD of memory type ACC8: int8 in DRAM, int32 in the accumulators.";
     Clip = "CLIP", false, "ALU CLIP: a lower and an upper bound in one step.";
+    Mov = "MOV", false, "ALU MOV: a tile becomes a copy of another, which alone is read.";
     Mul = "MUL", true, "ALU MUL. The code is a left shift on the original RTL.";
     Shl = "SHL", true, "ALU SHL. SHR by a negative immediate shifts left on every machine.";
 }
@@ -153,6 +154,7 @@ mod tests {
             ("alu.shl imm=3", Some("SHL")),
             ("alu.shr imm=-3", None),
             ("alu.clip imm=3", Some("CLIP")),
+            ("alu.mov", Some("MOV")),
             ("alu.add", None),
             ("gemm", None),
             ("store", None),

@@ -194,6 +194,7 @@ fn alu_operations_follow_the_definition() {
         (AluOp::Shl, -8, -2, -2),
         (AluOp::Shl, -8, -34, -2),
         (AluOp::Shl, 7, min, 7),
+        (AluOp::Mov, 3, min, min),
         (AluOp::Clip, 500, 0x007f, 127),
         (AluOp::Clip, -500, 0x007f, 0),
         (AluOp::Clip, 500, i32::from(0x807f_u16 as i16), 127),

@@ -157,11 +157,11 @@ class Alu(_Looped):
     """ALU: over the same loops as GEMM, ``acc[dst] = op(acc[dst], y)`` in each lane, with ``y`` the immediate
     ``imm``, -32768 to 32767, or ``acc[src]`` where ``imm`` is None.
 
-    ``op`` is ``"min"``, ``"max"``, ``"add"``, ``"shr"``, ``"mul"``, ``"shl"`` or ``"clip"``.
+    ``op`` is ``"min"``, ``"max"``, ``"add"``, ``"shr"``, ``"mul"``, ``"shl"``, ``"clip"`` or ``"mov"``.
     """
 
     opcode: ClassVar[Literal["alu"]] = "alu"
-    op: Literal["min", "max", "add", "shr", "mul", "shl", "clip"]
+    op: Literal["min", "max", "add", "shr", "mul", "shl", "clip", "mov"]
     _: KW_ONLY
     imm: int | None = None
 

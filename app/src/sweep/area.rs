@@ -7,6 +7,7 @@
 //! | int8 multiply and int32 add | 282e-6 + 137e-6 | operation areas by W. Dally after M. Horowitz, ISSCC 2014 |
 //! | ALU lane: int32 multiply, add, compare, shift | 3495e-6 + 3 * 137e-6 | the same |
 //! | CLIP, for each ALU lane: a second compare, shifts of both bounds | 3 * 137e-6 | the same |
+//! | MOV, for each ALU lane: a choice of two before the write port | 32 * 1.9e-6 | a multiplexer cell of an open 45 nm library |
 //! | scratchpad byte | 8 * 0.55e-6 | a 0.38 um2 cell at 70 % array efficiency |
 //! | bus, for each byte of its width | 2e-3 | an assumption: buffers for data and alignment |
 
@@ -14,7 +15,10 @@ use vta_isa::{Config, Extension, MemType};
 use vta_sim::cycle::TimingConfig;
 
 const MAC_MM2: f64 = (282.0 + 137.0) * 1e-6;
-const ALU_LANE_MM2: f64 = (3495.0 + 3.0 * 137.0) * 1e-6;
+const ADD_MM2: f64 = 137e-6;
+const ALU_LANE_MM2: f64 = 3495e-6 + 3.0 * ADD_MM2;
+/// A 32-bit choice of two.
+const MUX_MM2: f64 = 32.0 * 1.9e-6;
 const SRAM_BYTE_MM2: f64 = 8.0 * 0.55e-6;
 const BUS_BYTE_MM2: f64 = 2e-3;
 
@@ -23,7 +27,9 @@ const fn lane_mm2(extension: Extension) -> f64 {
     match extension {
         // The lane above has their parts.
         Extension::Acc8 | Extension::Mul | Extension::Shl => 0.0,
-        Extension::Clip => 3.0 * 137e-6,
+        // A multiplexer before the write port.
+        Extension::Mov => MUX_MM2,
+        Extension::Clip => 3.0 * ADD_MM2,
     }
 }
 

@@ -372,9 +372,13 @@ impl<'l, 'a> Emitter<'l, 'a> {
         let (loops, [value, kept]) = (tiles.loops(), [tiles.first, copy]);
         let add = |e: &mut Self, pair: [usize; 2]| e.join(AluOp::Add, [pair], loops);
         if factor.count_ones() > 1 {
-            let first = copy;
-            self.clear(Rect { first, ..tiles })?;
-            add(self, [kept, value])?;
+            if self.has(Extension::Mov) {
+                self.join(AluOp::Mov, [[kept, value]], loops)?;
+            } else {
+                let first = copy;
+                self.clear(Rect { first, ..tiles })?;
+                add(self, [kept, value])?;
+            }
         }
         let mut doublings = 0;
         for digit in (0..digits).rev() {
@@ -389,6 +393,18 @@ impl<'l, 'a> Emitter<'l, 'a> {
             }
         }
         Ok(())
+    }
+
+    /// Makes every lane of tiles a number, whatever was there.
+    pub fn fill(&mut self, value: i8, tiles: Rect) -> Result<(), LowerError> {
+        if self.has(Extension::Mov) {
+            return self.immediate(AluOp::Mov, value.into(), tiles);
+        }
+        if self.has(Extension::Clip) {
+            return self.immediate(AluOp::Clip, i16::from_le_bytes([value as u8; 2]), tiles);
+        }
+        self.immediate(AluOp::Min, i16::MIN, tiles)?;
+        self.immediate(AluOp::Max, value.into(), tiles)
     }
 
     /// Zeroes tiles.

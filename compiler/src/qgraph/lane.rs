@@ -132,7 +132,8 @@ impl LaneOp {
             | LaneKind::Shl
             | LaneKind::Min
             | LaneKind::Max
-            | LaneKind::Clip => true,
+            | LaneKind::Clip
+            | LaneKind::Mov => true,
         }
     }
 

@@ -67,6 +67,7 @@ operations! { $
     Mul = 4, "mul", Some(Extension::Mul), "Low 32 bits of the product", |x, y| x.wrapping_mul(y);
     Shl = 5, "shl", Some(Extension::Shl), "`y >= 0`: `x << (y & 31)`; `y < 0`: arithmetic `x >> (-y & 31)`", |x, y| shift_right(x, y.wrapping_neg());
     Clip = 6, "clip", Some(Extension::Clip), "Signed minimum with the upper bound that `y` holds (bits 7:0), then maximum with the lower one (15:8)", |x, y| clip(x, y);
+    Mov = 7, "mov", Some(Extension::Mov), "`y`", |_x, y| y;
 }
 
 /// Arithmetic right shift by `y`, left shift when `y < 0`; amounts modulo 32.
@@ -172,6 +173,24 @@ looped! {
 }
 
 impl Alu {
+    /// Accumulator tiles that a step reads: what it writes, too, but for MOV, and the second operand.
+    pub const fn tiles_read(&self) -> u32 {
+        let first = match self.op {
+            AluOp::Mov => 0,
+            AluOp::Min
+            | AluOp::Max
+            | AluOp::Add
+            | AluOp::Shr
+            | AluOp::Mul
+            | AluOp::Shl
+            | AluOp::Clip => 1,
+        };
+        match self.operand {
+            AluOperand::Imm(_) => first,
+            AluOperand::Acc => first + 1,
+        }
+    }
+
     pub(crate) fn encode(&self) -> Result<u128, FieldError> {
         let operand = match self.operand {
             AluOperand::Acc => 0,

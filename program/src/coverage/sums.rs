@@ -108,12 +108,13 @@ impl Machine<'_> {
             return Ok(());
         }
         self.take(access.dst.loops.trips, access.uops.known.len())?;
+        let reads_dst = access.alu.tiles_read() > 1;
         let scales = layer.geometry.reads_twice()
             || !self.listing.config.extensions().contains(Extension::Mul);
         for (dst, src) in access.steps() {
             let (dst, src) = (dst as usize, src as usize);
-            for entry in [dst, src] {
-                if !self.acc[entry].known {
+            for (entry, read) in [(dst, reads_dst), (src, true)] {
+                if read && !self.acc[entry].known {
                     self.undefined(&format!("acc[{entry}]"));
                 }
             }
@@ -124,6 +125,9 @@ impl Machine<'_> {
             }
             let mut own = std::mem::take(&mut self.acc[dst].terms);
             let before = own.len() as u64;
+            if !reads_dst {
+                own.clear();
+            }
             join(&mut own, &mut self.acc[src].terms, op, scales);
             self.live = self.live + own.len() as u64 - before;
             self.acc[dst].terms = own;
@@ -143,6 +147,7 @@ impl Machine<'_> {
         match (op, acc.most) {
             (AluOp::Min, most) => acc.most = Some(most.map_or(imm, |most| most.min(imm))),
             (AluOp::Max, Some(most)) if imm >= most => self.set(entry, None),
+            (AluOp::Mov, _) => self.set(entry, None),
             (AluOp::Clip, _) if is_number(imm) => self.set(entry, None),
             (AluOp::Max | AluOp::Add | AluOp::Shr | AluOp::Shl | AluOp::Mul | AluOp::Clip, _) => {
                 acc.most = None;
@@ -177,6 +182,6 @@ fn join(dst: &mut Vec<Term>, src: &mut [Term], op: AluOp, scales: bool) {
             }
         }
         AluOp::Add if scales && dst == src => {}
-        AluOp::Add | AluOp::Shr | AluOp::Shl | AluOp::Mul | AluOp::Clip => dst.extend_from_slice(src),
+        AluOp::Add | AluOp::Shr | AluOp::Shl | AluOp::Mul | AluOp::Clip | AluOp::Mov => dst.extend_from_slice(src),
     }
 }

@@ -67,6 +67,7 @@ pub use events::{
 };
 pub use module::MAX_CYCLES;
 pub use report::{CycleReport, StallTotal};
+pub(crate) use compute::issue_cycles;
 pub(crate) use store::store_cycles;
 pub use timing::TimingConfig;
 

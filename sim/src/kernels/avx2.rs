@@ -396,6 +396,7 @@ fn apply(op: AluOp, x: __m256i, y: __m256i) -> __m256i {
         AluOp::Shr => shift_right(x, y),
         AluOp::Shl => shift_right(x, _mm256_sub_epi32(_mm256_setzero_si256(), y)),
         AluOp::Clip => clip(x, y),
+        AluOp::Mov => y,
     }
 }
 

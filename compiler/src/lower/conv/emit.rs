@@ -195,11 +195,13 @@ impl Walk<'_, '_, '_> {
         Ok(())
     }
 
-    /// Zeroes the sums or starts them with the residual, and adds the regions that are vectors.
+    /// Zeroes the sums or starts them with the residual, and adds the regions that are vectors; or starts with these.
     pub(super) fn start_sums(&mut self, work: &Work, acc: &Acc) -> Result<(), LowerError> {
         let Some(Residual::Start(input, prologue)) = &self.conv.residual else {
-            self.e
-                .clear(Rect::run(acc.base, work.co.len() * acc.pitch))?;
+            if !(self.conv.copies_bias && self.conv.region_vectors() > 0) {
+                let sums = work.co.len() * acc.pitch;
+                self.e.clear(Rect::run(acc.base, sums))?;
+            }
             return self.add_region_vectors(work, acc);
         };
         let to = [acc.base, acc.pitch];

@@ -371,7 +371,7 @@ fn any_order(uops: &[Uop], dst: &Loops, operand: Option<(&Loops, AluOp)>) -> boo
         AluOp::Min | AluOp::Max | AluOp::Add | AluOp::Mul => {
             written.1 < read.0 || read.1 < written.0
         }
-        AluOp::Shr | AluOp::Shl | AluOp::Clip => false,
+        AluOp::Shr | AluOp::Shl | AluOp::Clip | AluOp::Mov => false,
     }
 }
 

@@ -35,10 +35,12 @@ impl Step {
             (AluOp::Shr, true) => (AluOp::Shl, imm.wrapping_neg() & 31),
             (AluOp::Shl, true) => (AluOp::Shr, imm.wrapping_neg() & 31),
             (AluOp::Shr | AluOp::Shl, false) => (op, imm & 31),
-            (AluOp::Min | AluOp::Max | AluOp::Add | AluOp::Mul | AluOp::Clip, _) => (op, imm),
+            (AluOp::Min | AluOp::Max | AluOp::Add | AluOp::Mul | AluOp::Clip | AluOp::Mov, _) => {
+                (op, imm)
+            }
         };
         let (op, imm) = match op {
-            AluOp::Min | AluOp::Max | AluOp::Clip => (op, imm),
+            AluOp::Min | AluOp::Max | AluOp::Clip | AluOp::Mov => (op, imm),
             AluOp::Add => (op, imm.wrapping_mul(times as i32)),
             AluOp::Mul => (op, imm.wrapping_pow(times)),
             // After 31 places only the sign is left.
