@@ -416,7 +416,10 @@ mod tests {
         let [all, some] = [Extensions::ALL, Extensions::DEFAULT].map(|set| set.to_string());
         for (text, expected) in [
             ("{}", &*some),
-            (r#"{"EXTENSIONS": ["SHL", "MUL", "ACC8"]}"#, "ACC8, MUL, SHL"),
+            (
+                r#"{"EXTENSIONS": ["SHL", "MUL", "ACC8"]}"#,
+                "ACC8, MUL, SHL",
+            ),
             (r#"{"EXTENSIONS": ["CLIP", "SHL"]}"#, "CLIP, SHL"),
             (r#"{"EXTENSIONS": []}"#, "none"),
             (r#"{"EXTENSIONS": ["MUL", "ACC8", "MUL"]}"#, "ACC8, MUL"),

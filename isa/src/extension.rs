@@ -39,6 +39,7 @@ extensions! {
     Clip = "CLIP", false, "ALU CLIP: a lower and an upper bound in one step.";
     Mov = "MOV", false, "ALU MOV: a tile becomes a copy of another, which alone is read.";
     Mul = "MUL", true, "ALU MUL. The code is a left shift on the original RTL.";
+    Overwrite = "OVERWRITE", false, "GEMM `overwrite`: products replace what the accumulators hold.";
     Shl = "SHL", true, "ALU SHL. SHR by a negative immediate shifts left on every machine.";
 }
 
@@ -156,6 +157,7 @@ mod tests {
             ("alu.clip imm=3", Some("CLIP")),
             ("alu.mov", Some("MOV")),
             ("alu.add", None),
+            ("gemm overwrite", Some("OVERWRITE")),
             ("gemm", None),
             ("store", None),
         ] {

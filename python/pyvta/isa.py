@@ -142,11 +142,13 @@ class Store(_Transfer):
 class Gemm(_Looped):
     """GEMM: for ``i < iter_out``, ``j < iter_in`` and each micro-op of ``uop_bgn..uop_end``,
     ``dst = uop.dst + i * dst_factor_out + j * dst_factor_in``, likewise ``src`` and ``wgt``:
-    ``acc[dst] += inp[src] @ wgt[wgt].T`` in wrapping int32, or with ``reset`` ``acc[dst] = 0``.
+    ``acc[dst] += inp[src] @ wgt[wgt].T`` in wrapping int32, with ``overwrite`` ``=`` instead of ``+=``, or with
+    ``reset`` ``acc[dst] = 0``.
     """
 
     opcode: ClassVar[Literal["gemm"]] = "gemm"
     _: KW_ONLY
+    overwrite: bool = False
     reset: bool = False
     wgt_factor_out: int = 0
     wgt_factor_in: int = 0

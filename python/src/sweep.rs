@@ -40,7 +40,7 @@ impl Sweeper {
         threads: usize,
     ) -> PyResult<Self> {
         let work = match work {
-            Work::Model(name) => Workload { name, layers: None },
+            Work::Model(name) => vec![name].into(),
             Work::Layers(layers) => workload(layers).map_err(raise)?,
         };
         let target = Target {

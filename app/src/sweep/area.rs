@@ -8,6 +8,7 @@
 //! | ALU lane: int32 multiply, add, compare, shift | 3495e-6 + 3 * 137e-6 | the same |
 //! | CLIP, for each ALU lane: a second compare, shifts of both bounds | 3 * 137e-6 | the same |
 //! | MOV, for each ALU lane: a choice of two before the write port | 32 * 1.9e-6 | a multiplexer cell of an open 45 nm library |
+//! | OVERWRITE, for each sum: a gate before the adder | 32 * 1.1e-6 | the same |
 //! | scratchpad byte | 8 * 0.55e-6 | a 0.38 um2 cell at 70 % array efficiency |
 //! | bus, for each byte of its width | 2e-3 | an assumption: buffers for data and alignment |
 
@@ -17,6 +18,8 @@ use vta_sim::cycle::TimingConfig;
 const MAC_MM2: f64 = (282.0 + 137.0) * 1e-6;
 const ADD_MM2: f64 = 137e-6;
 const ALU_LANE_MM2: f64 = 3495e-6 + 3.0 * ADD_MM2;
+/// 32 gates of two inputs.
+const AND_MM2: f64 = 32.0 * 1.1e-6;
 /// A 32-bit choice of two.
 const MUX_MM2: f64 = 32.0 * 1.9e-6;
 const SRAM_BYTE_MM2: f64 = 8.0 * 0.55e-6;
@@ -29,6 +32,8 @@ const fn lane_mm2(extension: Extension) -> f64 {
         Extension::Acc8 | Extension::Mul | Extension::Shl => 0.0,
         // A multiplexer before the write port.
         Extension::Mov => MUX_MM2,
+        // An AND before the adder of each sum.
+        Extension::Overwrite => AND_MM2,
         Extension::Clip => 3.0 * ADD_MM2,
     }
 }

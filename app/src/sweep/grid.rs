@@ -17,6 +17,9 @@ const EXTENSIONS: &str = "EXTENSIONS";
 /// The key of the axis of a table's layers.
 pub const LAYER: &str = "layer";
 
+/// That of an axis of networks.
+pub const MODEL: &str = "model";
+
 /// One axis.
 struct Axis {
     key: String,
@@ -76,13 +79,18 @@ impl Grid {
         Ok(grid)
     }
 
-    /// The grid for each of a table's layers, of which no two have one name: these are its first axis.
+    /// The grid for each of a table's layers, or of several networks, of which no two have one name: these are its
+    /// first axis.
     ///
     /// # Errors
     /// A grid of too many points.
-    pub fn of_layers<'n>(mut self, names: impl Iterator<Item = &'n str>) -> Result<Self> {
+    pub fn of_layers<'n>(
+        mut self,
+        key: &str,
+        names: impl Iterator<Item = &'n str>,
+    ) -> Result<Self> {
         let axis = Axis {
-            key: LAYER.to_owned(),
+            key: key.to_owned(),
             values: names.map(str::to_owned).collect(),
         };
         self.axes.insert(0, axis);

@@ -66,6 +66,10 @@ impl Machine<'_> {
                             Some(Term::product(wgt.into(), tile.into()))
                         }
                     };
+                    if access.gemm.overwrite {
+                        self.set(dst, term);
+                        continue;
+                    }
                     let acc = &mut self.acc[dst];
                     if !acc.known {
                         self.undefined(&format!("acc[{dst}]"));
@@ -182,6 +186,8 @@ fn join(dst: &mut Vec<Term>, src: &mut [Term], op: AluOp, scales: bool) {
             }
         }
         AluOp::Add if scales && dst == src => {}
-        AluOp::Add | AluOp::Shr | AluOp::Shl | AluOp::Mul | AluOp::Clip | AluOp::Mov => dst.extend_from_slice(src),
+        AluOp::Add | AluOp::Shr | AluOp::Shl | AluOp::Mul | AluOp::Clip | AluOp::Mov => {
+            dst.extend_from_slice(src)
+        }
     }
 }

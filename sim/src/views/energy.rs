@@ -186,7 +186,7 @@ impl Work {
                 *uops += steps * UOP_BYTES as u64;
                 *accs += steps * acc;
                 if !gemm.reset {
-                    *accs += steps * acc;
+                    *accs += steps * acc * u64::from(!gemm.overwrite);
                     *inp += steps * tile(MemType::Inp);
                     *wgt += steps * tile(MemType::Wgt);
                     self.macs += steps * config.macs_per_step();

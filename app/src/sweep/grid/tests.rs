@@ -21,7 +21,10 @@ fn points_are_all_combinations_with_their_machines() {
 fn sets_of_extensions_are_added_to_the_base() {
     let grid = grid(&["EXTENSIONS=none,CLIP,CLIP+MUL"]).unwrap();
     let has = grid.points().map(|p| p.machine.unwrap().0.extensions());
-    let [base, clip] = [Extensions::DEFAULT, Extensions::DEFAULT.with(Extension::Clip)];
+    let [base, clip] = [
+        Extensions::DEFAULT,
+        Extensions::DEFAULT.with(Extension::Clip),
+    ];
     assert_eq!(has.collect::<Vec<_>>(), [base, clip, clip]);
 }
 

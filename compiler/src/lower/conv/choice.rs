@@ -248,10 +248,17 @@ impl Lowering<'_> {
             regions: places,
             weight_parts: parts.weight_parts(),
             ones: parts.ones,
+            anew: false,
         };
+        let digits_first = bias > 0 && (parts.pool.is_none() || places > 0);
+        let anew = self.has(Extension::Overwrite) && residual != ResidualBy::Load && by_place == 0;
         let spec = &self.program.tensors[parts.input.0];
         match spec.packing {
-            Packing::Tiles => Ok(self.refolded(base)),
+            Packing::Tiles => {
+                let shape = self.refolded(base);
+                let anew = anew && (digits_first || shape.has_inner_tap());
+                Ok(ConvShape { anew, ..shape })
+            }
             Packing::Im2col { .. } => {
                 let dims = spec.packed_dims(self.config);
                 let fault = || Fault::Internal("its patches don't fit its input".to_owned());
@@ -260,6 +267,7 @@ impl Lowering<'_> {
                     ci,
                     input: [oh, ow],
                     window: Window::whole([1, 1]),
+                    anew,
                     ..base
                 })
             }

@@ -61,6 +61,17 @@ pub(super) struct Bias {
     pub wgt: usize,
 }
 
+/// What the sums of a tile start from, if not from a residual or a copy.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Start {
+    /// Tiles that are cleared.
+    Cleared,
+    /// The first digit of the bias.
+    Bias,
+    /// The first products.
+    Products,
+}
+
 /// A residual.
 pub(super) enum Residual<'g> {
     /// Loaded as the start of the sums, then aligned.

@@ -205,7 +205,7 @@ impl Walk<'_, '_, '_> {
                     let digits = wgt + (block * count + r) * steps;
                     uops.extend((0..steps).map(|step| uop([dst, input, digits + step])));
                 }
-                self.e.gemm(uops, patch.loops)?;
+                self.add_digits_of_bias(work, uops, patch.loops)?;
             }
         }
         Ok(())

@@ -57,7 +57,7 @@ proptest! {
 }
 
 #[test]
-fn clamps_of_requantisation_are_one_step() {
+fn clamps_of_requantize_are_one_step() {
     let precise = |low: LaneOperand| {
         vec![
             LaneOp::min(vec![63_875, 14_033]),
@@ -76,9 +76,15 @@ fn clamps_of_requantisation_are_one_step() {
         assert!(one[0].vector().is_some());
     }
     let bytes = [LaneOp::shr(3), LaneOp::max(-128), LaneOp::min(127)];
-    assert_eq!(joined(&bytes)[1..], [LaneOp::new(LaneKind::Clip, -128 << 8 | 127)]);
+    assert_eq!(
+        joined(&bytes)[1..],
+        [LaneOp::new(LaneKind::Clip, -128 << 8 | 127)]
+    );
     // Of 32767 a byte says too little, and bounds that cross are left alone.
-    for ops in [[LaneOp::min(32767), LaneOp::max(0)], [LaneOp::min(-3), LaneOp::max(4)]] {
+    for ops in [
+        [LaneOp::min(32767), LaneOp::max(0)],
+        [LaneOp::min(-3), LaneOp::max(4)],
+    ] {
         assert_eq!(joined(&ops), ops);
     }
 }

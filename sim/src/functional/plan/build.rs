@@ -255,6 +255,12 @@ impl Builder<'_> {
             self.push(Kind::Zero, TileSet::EMPTY, access.dst.set());
             return Ok(());
         };
+        if access.gemm.overwrite {
+            if !access.is_apart() {
+                return Err(Unplanned::Pattern);
+            }
+            self.push(Kind::Zero, TileSet::EMPTY, access.dst.set());
+        }
         let make = || Forms::of(access.dst, operands, &mut self.positions);
         let forms = self.gemms.of([access.dst, src, wgt].map(Some), make)?;
         let writes = forms.tiles.clone();
