@@ -61,7 +61,7 @@ impl fmt::Display for Extension {
 }
 
 /// A set of extensions.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Extensions(u32);
 
 impl Extensions {
@@ -83,6 +83,12 @@ impl Extensions {
         }
         set
     };
+
+    /// Those that are in any of two sets.
+    #[must_use]
+    pub const fn or(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
 
     /// The set with one more.
     #[must_use]

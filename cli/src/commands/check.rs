@@ -5,6 +5,7 @@ use std::path::Path;
 use anyhow::Result;
 use serde_json::{Value, json};
 use vta_app::check::{self, Also, Found};
+use vta_isa::Extensions;
 use vta_sim::hazards::{Access, Hazard, MAX_HAZARDS, SharedMemory};
 
 use super::coverage;
@@ -51,6 +52,9 @@ fn print(args: &CheckArgs, found: &Found) -> Result<()> {
             found.hazards.len()
         ))?;
     }
+    if found.network.is_none() && found.needs != Extensions::NONE {
+        print_text(&format!("it needs a machine with {}", found.needs))?;
+    }
     for note in &found.notes {
         print_text(&format!("note: {note}"))?;
     }
@@ -78,6 +82,7 @@ fn print(args: &CheckArgs, found: &Found) -> Result<()> {
 fn json_object(file: &Path, hazards: bool, found: &Found) -> Value {
     let mut object = json!({
         "file": file.display().to_string(), "faults": found.faults, "notes": found.notes,
+        "extensions": found.needs.iter().map(|one| one.name()).collect::<Vec<_>>(),
     });
     if let Some(network) = &found.network {
         object["network"] = verdicts::json(network);

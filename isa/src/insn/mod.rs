@@ -194,6 +194,11 @@ impl Extensions {
         }
     }
 
+    /// What instructions need.
+    pub fn needed<'i>(insns: impl IntoIterator<Item = &'i Insn>) -> Self {
+        insns.into_iter().filter_map(Insn::extension).collect()
+    }
+
     /// The ALU operations of a machine that has them.
     pub fn alu_ops(self) -> Vec<AluOp> {
         let has = |op: &AluOp| op.extension().is_none_or(|e| self.contains(e));
