@@ -5,7 +5,6 @@ use std::path::Path;
 use anyhow::Result;
 use serde_json::{Value, json};
 use vta_app::check::{self, Also, Found};
-use vta_isa::Extensions;
 use vta_sim::hazards::{Access, Hazard, MAX_HAZARDS, SharedMemory};
 
 use super::coverage;
@@ -52,7 +51,8 @@ fn print(args: &CheckArgs, found: &Found) -> Result<()> {
             found.hazards.len()
         ))?;
     }
-    if found.network.is_none() && found.needs != Extensions::NONE {
+    let rare = found.needs.iter().any(|one| !one.is_default());
+    if found.network.is_none() && rare {
         print_text(&format!("it needs a machine with {}", found.needs))?;
     }
     for note in &found.notes {

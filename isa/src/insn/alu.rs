@@ -120,7 +120,9 @@ impl AluOp {
             let unit = (1i64 << scale) - 1;
             let low = (((bounds[0] as i64) << 5) + unit) >> scale;
             let high = ((bounds[1] as i64) << 5) >> scale;
-            let fits = low >= -4096 && low < 4096 && high >= -4096 && high < 4096;
+            let fits = [low, high]
+                .iter()
+                .all(|bound| (-4096..4096).contains(bound));
             if !fits && scale < 19 {
                 scale += 1;
                 continue;
