@@ -10,7 +10,7 @@ use std::sync::Arc;
 use vta_driver::{Command, Program, QueueLimits, Symbol};
 use vta_isa::check::Finding;
 use vta_isa::tokens::At;
-use vta_isa::{Config, Finish, Insn, Uop, check as isa_check};
+use vta_isa::{Config, Extensions, Finish, Insn, Uop, check as isa_check};
 use vta_replay::Case;
 use vta_sim::Core;
 use vta_sim::hazards::{self, DeviationAt, Hazard, HazardError, Report, UopSource};
@@ -56,6 +56,8 @@ pub struct Found {
     pub insns: usize,
     /// Runs of those.
     pub runs: usize,
+    /// What its instructions need.
+    pub needs: Extensions,
     /// What becomes of a network's nodes.
     pub network: Option<NetworkVerdict>,
 }
@@ -108,6 +110,8 @@ fn check_subject(subject: Subject, core: Core, also: Also) -> Result<Found> {
     match subject {
         Subject::Programs(programs, network) => {
             for program in &programs {
+                let commands = program.layers.iter().flat_map(|layer| &layer.commands);
+                found.need(commands.map(|command| &command.insn));
                 found.check_program(program);
                 if also.hazards {
                     found.find_hazards(program)?;
@@ -127,6 +131,7 @@ fn check_subject(subject: Subject, core: Core, also: Also) -> Result<Found> {
             insns,
             case,
         } => {
+            found.need(&insns);
             found.fail("", isa_check::check(&config, &insns));
             if also.strict {
                 found.fail("", isa_check::dirty(&words));
@@ -149,6 +154,7 @@ fn check_subject(subject: Subject, core: Core, also: Also) -> Result<Found> {
         Subject::Cases(cases) => {
             for case in &cases {
                 let place = format!("{}: ", case.name);
+                found.need(&case.insns);
                 found.check_case(case, &place, also.strict);
                 if also.hazards {
                     found.add_or_note(hazards::check_case(case), &place)?;
@@ -293,6 +299,10 @@ fn as_written(mut report: Report, insns: &[Insn]) -> Report {
 }
 
 impl Found {
+    fn need<'i>(&mut self, insns: impl IntoIterator<Item = &'i Insn>) {
+        self.needs = self.needs.or(Extensions::needed(insns));
+    }
+
     /// Each layer is a batch of its own: its tokens balance and its micro-ops are known.
     fn check_program(&mut self, program: &Program) {
         for layer in &program.layers {

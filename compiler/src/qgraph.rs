@@ -260,6 +260,26 @@ impl QOp {
         }
     }
 
+    /// Each list of lane operations.
+    pub fn lists_mut(&mut self) -> Vec<&mut Vec<LaneOp>> {
+        match self {
+            Self::Conv(conv) => {
+                let residual = conv.residual.as_mut().map(|(_, ops)| ops);
+                residual.into_iter().chain([&mut conv.epilogue]).collect()
+            }
+            Self::Add(pair) | Self::Mul(pair) => {
+                vec![&mut pair.a_ops, &mut pair.b_ops, &mut pair.epilogue]
+            }
+            Self::AvgPool { ops_by_count, .. } => {
+                ops_by_count.iter_mut().map(|(_, ops)| ops).collect()
+            }
+            Self::Eltwise { ops, .. } | Self::MaxPool { ops, .. } | Self::Channels { ops, .. } => {
+                vec![ops]
+            }
+            Self::Host { .. } => Vec::new(),
+        }
+    }
+
     /// The tensors that the node reads.
     pub fn inputs(&self) -> Vec<TensorId> {
         match self {

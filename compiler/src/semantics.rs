@@ -28,6 +28,7 @@
 //!
 //! Nothing wraps: [`range`] follows the interval of every channel through all operations.
 
+mod clips;
 mod constants;
 mod digits;
 mod lanes;
@@ -37,6 +38,7 @@ mod precise;
 mod products;
 mod sums;
 
+pub use self::clips::join_clamps;
 pub use self::constants::plan_constants;
 pub use self::digits::{Digits, plan_digit};
 pub use self::lanes::{

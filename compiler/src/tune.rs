@@ -143,8 +143,8 @@ pub fn shipped() -> Result<Cache, TuneError> {
 pub fn machine(config: &Config, timing: &str) -> String {
     let depth = |mem: MemType| config.depth(mem);
     let extensions = match config.extensions() {
-        // Keys of machines that lack nothing stay as they are when an extension is added.
-        Extensions::ALL => String::new(),
+        // Keys of machines as they come stay as they are when an extension is added.
+        Extensions::DEFAULT => String::new(),
         some => format!("extensions {some} "),
     };
     format!(
@@ -172,6 +172,7 @@ fn shape_key(shape: &ConvShape) -> String {
         format!(" groups {} of {} to {}", g.count, g.inputs, g.outputs)
     });
     let ones = if shape.ones { " ones" } else { "" };
+    let anew = if shape.anew { " anew" } else { "" };
     let parts = match shape.weight_parts {
         1 => String::new(),
         count => format!(" parts {count}"),
@@ -182,7 +183,7 @@ fn shape_key(shape: &ConvShape) -> String {
     };
     format!(
         "ci {} {} co {} {} kernel {} stride {} dilation {} pads {top},{left},{bottom},{right} \
-         lanes {} vectors {} residual {residual} bias {} pool {}{groups}{ones}{regions}{parts}",
+         lanes {} vectors {} residual {residual} bias {} pool {}{groups}{ones}{anew}{regions}{parts}",
         shape.ci,
         pair(shape.input),
         shape.co,

@@ -102,6 +102,26 @@ static int vta_shl(int x, int y)
     return vta_shr(x, as_int(0u - as_uint(y)));
 }
 
+/* A bound in thirty-seconds, times 2 to a power and rounded down. */
+static int vta_bound(int byte, uint scale, uint parts)
+{
+    const uint fixed = as_uint(byte) << 5 | (parts & 31u);
+    return as_int(fixed << (scale >> 10)) >> 5;
+}
+
+static int vta_clip(int x, int y)
+{
+    const uint scale = as_uint(y ^ y >> 31) >> 16;
+    const int low = vta_bound(as_int(as_uint(y) << 16) >> 24, scale, scale >> 5);
+    const int high = vta_bound(as_int(as_uint(y) << 24) >> 24, scale, scale);
+    return max(min(x, high), low);
+}
+
+static int vta_mov(int x, int y)
+{
+    return y;
+}
+
 #define VTA_OPERATION(NAME, name)                                                                \
     case VTA_ALU_##NAME:                                                                         \
         return vta_##name(x, y);
@@ -135,7 +155,7 @@ static void vta_gemm(ulong2 w, VTA_PAD const uint *restrict uop, VTA_PAD const c
 {
     const uint bgn = VTA_GEMM_UOP_BGN(w), end = VTA_GEMM_UOP_END(w);
     const uint iter_out = VTA_GEMM_ITER_OUT(w), iter_in = VTA_GEMM_ITER_IN(w);
-    const uint reset = VTA_GEMM_RESET(w);
+    const uint reset = VTA_GEMM_RESET(w), overwrite = VTA_GEMM_OVERWRITE(w);
     for (uint i = 0; i < iter_out; ++i) {
         for (uint j = 0; j < iter_in; ++j) {
             const uint dst_base = i * VTA_GEMM_DST_FACTOR_OUT(w) + j * VTA_GEMM_DST_FACTOR_IN(w);
@@ -144,11 +164,12 @@ static void vta_gemm(ulong2 w, VTA_PAD const uint *restrict uop, VTA_PAD const c
             for (uint u = bgn; u < end; ++u) {
                 const uint word = uop[u];
                 const uint dst = VTA_UOP_DST(word) + dst_base;
-                if (reset) {
+                if (reset | overwrite) {
 #pragma unroll
                     for (uint l = 0; l < VTA_LANES; ++l)
                         acc[dst * VTA_LANES + l] = 0;
-                } else {
+                }
+                if (!reset) {
                     const uint src = VTA_UOP_SRC(word) + src_base;
                     const uint tile = VTA_UOP_WGT(word) + wgt_base;
                     vta_product(acc + dst * VTA_LANES, inp + src * VTA_LANES,
@@ -288,6 +309,9 @@ VTA_SINGLE __kernel void vta_core(uint count, ulong dram_base,
         const ulong2 w = insns[i];
         switch (VTA_INSN_OPCODE(w)) {
             VTA_EACH_OPCODE(VTA_RUN)
+        case VTA_OPCODE_OVERWRITING:
+            VTA_RUN_GEMM;
+            break;
         }
     }
 }
@@ -379,7 +403,7 @@ VTA_SINGLE __kernel void vta_compute(uint count, __global const ulong2 *restrict
     for (uint i = 0; i < count; ++i) {
         const ulong2 w = insns[i];
         const uint opcode = VTA_INSN_OPCODE(w);
-        if (opcode == VTA_OPCODE_GEMM) {
+        if (opcode == VTA_OPCODE_GEMM || opcode == VTA_OPCODE_OVERWRITING) {
             vta_gemm(w, uop, inp, wgt, acc);
         } else if (opcode == VTA_OPCODE_ALU) {
             vta_alu(w, uop, acc);

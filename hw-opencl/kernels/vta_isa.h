@@ -3,7 +3,7 @@
 #ifndef VTA_ISA_H
 #define VTA_ISA_H
 
-#define VTA_ENCODING_VERSION 17106438u
+#define VTA_ENCODING_VERSION 33883656u
 
 /* Opcodes. */
 #define VTA_OPCODE_LOAD 0u
@@ -12,6 +12,7 @@
 #define VTA_OPCODE_FINISH 3u
 #define VTA_OPCODE_ALU 4u
 #define VTA_EACH_OPCODE(X) X(LOAD, load) X(STORE, store) X(GEMM, gemm) X(FINISH, finish) X(ALU, alu)
+#define VTA_OPCODE_OVERWRITING 6u
 
 /* Memory types. */
 #define VTA_MEM_UOP 0u
@@ -29,7 +30,9 @@
 #define VTA_ALU_SHR 3u
 #define VTA_ALU_MUL 4u
 #define VTA_ALU_SHL 5u
-#define VTA_EACH_ALU(X) X(MIN, min) X(MAX, max) X(ADD, add) X(SHR, shr) X(MUL, mul) X(SHL, shl)
+#define VTA_ALU_CLIP 6u
+#define VTA_ALU_MOV 7u
+#define VTA_EACH_ALU(X) X(MIN, min) X(MAX, max) X(ADD, add) X(SHR, shr) X(MUL, mul) X(SHL, shl) X(CLIP, clip) X(MOV, mov)
 
 /* Fields of any instruction. */
 #define VTA_INSN_OPCODE(w) ((uint)((w).s0 >> 0) & 0x7u)
@@ -55,6 +58,7 @@
 #define VTA_STORE_X_STRIDE(w) ((uint)((w).s1 >> 32) & 0xffffu)
 
 /* Fields of GEMM. */
+#define VTA_GEMM_OVERWRITE(w) ((uint)((w).s0 >> 2) & 0x1u)
 #define VTA_GEMM_RESET(w) ((uint)((w).s0 >> 7) & 0x1u)
 #define VTA_GEMM_UOP_BGN(w) ((uint)((w).s0 >> 8) & 0x1fffu)
 #define VTA_GEMM_UOP_END(w) ((uint)((w).s0 >> 21) & 0x3fffu)

@@ -283,6 +283,26 @@ static vta_ints vta_shl(vta_ints x, vta_ints y)
     return vta_shr(x, VTA_AS_INTS(VTA_AS_UINTS((vta_ints)0) - VTA_AS_UINTS(y)));
 }
 
+/* Bounds in thirty-seconds, times 2 to a power and rounded down. */
+static vta_ints vta_bound(vta_ints byte, vta_ints scale, vta_ints parts)
+{
+    const vta_ints fixed = byte * 32 | (parts & 31);
+    return VTA_AS_INTS(VTA_AS_UINTS(fixed) << VTA_AS_UINTS(scale >> 10)) >> 5;
+}
+
+static vta_ints vta_clip(vta_ints x, vta_ints y)
+{
+    const vta_ints scale = (y ^ y >> 31) >> 16;
+    const vta_ints low = vta_bound(VTA_AS_INTS(VTA_AS_UINTS(y) << 16) >> 24, scale, scale >> 5);
+    const vta_ints high = vta_bound(VTA_AS_INTS(VTA_AS_UINTS(y) << 24) >> 24, scale, scale);
+    return max(min(x, high), low);
+}
+
+static vta_ints vta_mov(vta_ints x, vta_ints y)
+{
+    return y;
+}
+
 #define VTA_OPERATION(NAME, name)                                                                \
     case VTA_ALU_##NAME:                                                                         \
         return vta_##name(x, y);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use vta_driver::{Batch, Device, PhysAddr, Work, WorkDone};
 use vta_hw_opencl::{OpenClDevice, Options, Structure, devices};
-use vta_isa::{AluOp, Config, Uop, asm};
+use vta_isa::{AluOp, Config, Extensions, Uop, asm};
 
 const X: [i32; 16] = [
     0,
@@ -117,7 +117,8 @@ fn every_operation_is_its_definition() {
                 structure: Some(structure),
                 ..Options::from_env()
             };
-            let device = OpenClDevice::open_entry(&entry, Config::default(), options).unwrap();
+            let config = Config::default().with_extensions(Extensions::ALL);
+            let device = OpenClDevice::open_entry(&entry, config, options).unwrap();
             for addr in [UOPS, TILES, OUT] {
                 device.alloc_at(PhysAddr(addr), 4096).unwrap();
             }

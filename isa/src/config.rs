@@ -142,7 +142,7 @@ impl Default for Config {
             log_batch: 0,
             log_block: 4,
             log_buff_sizes: [15, 15, 18, 17],
-            extensions: Extensions::ALL,
+            extensions: Extensions::DEFAULT,
         }
     }
 }
@@ -266,7 +266,7 @@ impl Config {
     }
 
     /// The configuration as the text of a `vta_config.json`, one key a line. `EXTENSIONS` stands
-    /// there only where the machine lacks some.
+    /// there only where they aren't [the default](Extensions::DEFAULT).
     pub fn to_json(&self) -> String {
         let mut keys = serde_json::json!({
             "TARGET": self.target,
@@ -280,13 +280,13 @@ impl Config {
         for ((key, ..), size) in SCRATCHPADS.into_iter().zip(self.log_buff_sizes) {
             keys[key] = size.into();
         }
-        if self.extensions != Extensions::ALL {
+        if self.extensions != Extensions::DEFAULT {
             keys["EXTENSIONS"] = self.extensions.iter().map(Extension::name).collect();
         }
         format!("{keys:#}")
     }
 
-    /// The extensions of the original RTL that the machine has: all by default. In JSON they are
+    /// The extensions of the original RTL that the machine has: [some](Extensions::DEFAULT) by default. In JSON they are
     /// the list `EXTENSIONS`, e.g. `["ACC8", "MUL"]`.
     pub const fn extensions(&self) -> Extensions {
         self.extensions
@@ -419,13 +419,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn extensions_are_all_there_unless_listed() {
+    fn extensions_are_those_of_the_default_unless_listed() {
         let default = Config::default();
-        assert_eq!(default.extensions(), Extensions::ALL);
+        assert_eq!(default.extensions(), Extensions::DEFAULT);
         assert!(!default.to_json().contains("EXTENSIONS"));
-        let all = Extensions::ALL.to_string();
+        let [all, some] = [Extensions::ALL, Extensions::DEFAULT].map(|set| set.to_string());
         for (text, expected) in [
-            ("{}", &*all),
+            ("{}", &*some),
+            (
+                r#"{"EXTENSIONS": ["SHL", "MUL", "ACC8"]}"#,
+                "ACC8, MUL, SHL",
+            ),
+            (r#"{"EXTENSIONS": ["CLIP", "SHL"]}"#, "CLIP, SHL"),
             (r#"{"EXTENSIONS": []}"#, "none"),
             (r#"{"EXTENSIONS": ["MUL", "ACC8", "MUL"]}"#, "ACC8, MUL"),
         ] {

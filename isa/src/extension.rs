@@ -2,12 +2,12 @@
 
 use std::fmt;
 
-/// The extensions, each once: `Variant = "name", "meaning"`, in the order of their names.
+/// The extensions, each once: `Variant = "name", whether machines have it unless their configuration says
+/// otherwise, "meaning"`, in the order of their names.
 macro_rules! extensions {
-    ($( $Extension:ident = $name:literal, $meaning:literal; )*) => {
-        /// An instruction or operation that the original RTL doesn't have. Machines of this
-        /// project have all of them unless their configuration says otherwise
-        /// ([`crate::Config::extensions`]).
+    ($( $Extension:ident = $name:literal, $default:literal, $meaning:literal; )*) => {
+        /// An instruction or operation that the original RTL doesn't have. A configuration says which its
+        /// machine has ([`crate::Config::extensions`]).
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
         pub enum Extension {
             $( #[doc = $meaning] $Extension, )*
@@ -16,6 +16,13 @@ macro_rules! extensions {
         impl Extension {
             /// Every extension, in the order of their names.
             pub const ALL: [Self; [$( $name ),*].len()] = [$( Self::$Extension ),*];
+
+            /// Whether machines of this project have it unless their configuration says otherwise.
+            pub const fn is_default(self) -> bool {
+                match self {
+                    $( Self::$Extension => $default, )*
+                }
+            }
 
             /// The name in a configuration and in errors.
             pub const fn name(self) -> &'static str {
@@ -28,9 +35,12 @@ macro_rules! extensions {
 }
 
 extensions! {
-    Acc8 = "ACC8", "LOAD of memory type ACC8: int8 in DRAM, int32 in the accumulators.";
-    Mul = "MUL", "ALU MUL. The code is a left shift on the original RTL.";
-    Shl = "SHL", "ALU SHL. SHR by a negative immediate shifts left on every machine.";
+    Acc8 = "ACC8", true, "LOAD of memory type ACC8: int8 in DRAM, int32 in the accumulators.";
+    Clip = "CLIP", false, "ALU CLIP: a lower and an upper bound in one step.";
+    Mov = "MOV", false, "ALU MOV: a tile becomes a copy of another, which alone is read.";
+    Mul = "MUL", true, "ALU MUL. The code is a left shift on the original RTL.";
+    Overwrite = "OVERWRITE", false, "GEMM `overwrite`: products replace what the accumulators hold.";
+    Shl = "SHL", true, "ALU SHL. SHR by a negative immediate shifts left on every machine.";
 }
 
 impl Extension {
@@ -51,15 +61,40 @@ impl fmt::Display for Extension {
 }
 
 /// A set of extensions.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Extensions(u32);
 
 impl Extensions {
     /// None of them: the original RTL.
     pub const NONE: Self = Self(0);
 
-    /// All of them: the default.
+    /// All of them.
     pub const ALL: Self = Self((1 << Extension::ALL.len()) - 1);
+
+    /// Those that a machine has unless its configuration says otherwise.
+    pub const DEFAULT: Self = {
+        let (mut set, mut at) = (Self::NONE, 0);
+        while at < Extension::ALL.len() {
+            let extension = Extension::ALL[at];
+            if extension.is_default() {
+                set = set.with(extension);
+            }
+            at += 1;
+        }
+        set
+    };
+
+    /// Those that are in any of two sets.
+    #[must_use]
+    pub const fn or(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    /// The set with one more.
+    #[must_use]
+    pub const fn with(self, extension: Extension) -> Self {
+        Self(self.0 | extension.bit())
+    }
 
     /// Whether one is in the set.
     pub const fn contains(self, extension: Extension) -> bool {
@@ -76,8 +111,7 @@ impl Extensions {
 
 impl FromIterator<Extension> for Extensions {
     fn from_iter<I: IntoIterator<Item = Extension>>(extensions: I) -> Self {
-        let bits = extensions.into_iter().map(Extension::bit);
-        Self(bits.fold(0, |set, bit| set | bit))
+        extensions.into_iter().fold(Self::NONE, Self::with)
     }
 }
 
@@ -126,12 +160,16 @@ mod tests {
             ("alu.mul imm=3", Some("MUL")),
             ("alu.shl imm=3", Some("SHL")),
             ("alu.shr imm=-3", None),
+            ("alu.clip imm=3", Some("CLIP")),
+            ("alu.mov", Some("MOV")),
             ("alu.add", None),
+            ("gemm overwrite", Some("OVERWRITE")),
             ("gemm", None),
             ("store", None),
         ] {
             let insns = asm::parse(&format!("{text}\nfinish")).unwrap();
-            assert_eq!(check::check(&Config::default(), &insns), [], "{text}");
+            let all = Config::default().with_extensions(Extensions::ALL);
+            assert_eq!(check::check(&all, &insns), [], "{text}");
             let found = check::check(&base, &insns);
             match lacks {
                 None => assert_eq!(found, [], "{text}"),

@@ -10,7 +10,7 @@ use std::fmt::Write;
 use crate::{AluOp, Field, MemType, Notation, Opcode, Uop};
 
 /// Grows when a field of a kind is added or moves, or a code changes its meaning.
-const REVISION: u32 = 1;
+const REVISION: u32 = 2;
 
 /// Says of a header, and of a bitstream built with it, which encoding it decodes: from the upper
 /// byte down the revision of the encoding and how many opcodes, memory types and ALU operations
@@ -41,6 +41,8 @@ pub fn opencl_header() -> String {
     define(&mut text, "VTA_ENCODING_VERSION", ENCODING_VERSION);
     let opcodes = Opcode::ALL.map(|c| (c.name(), u32::from(c.code())));
     codes(&mut text, "Opcodes", "OPCODE", &opcodes);
+    let overwriting = Opcode::OVERWRITING.into();
+    define(&mut text, "VTA_OPCODE_OVERWRITING", overwriting);
     let mems = MemType::ALL.map(|c| (c.name(), u32::from(c.code())));
     codes(&mut text, "Memory types", "MEM", &mems);
     let ops = AluOp::ALL.map(|c| (c.name(), u32::from(c.code())));

@@ -158,6 +158,23 @@ fn faults_name_line_column_and_what_was_expected() {
     }
 }
 
+proptest! {
+    /// CLIP's operand has the widest bounds inside those that are asked for, exactly those of bytes, and
+    /// loses less than a thousandth of the larger one.
+    #[test]
+    fn operands_of_clip_hold_bounds(low in -1i32 << 26..1 << 26, high in -1i32 << 26..1 << 26, shift in 0u32..26) {
+        let [low, high] = [low >> shift, high >> shift];
+        let y = AluOp::clip_operand([low, high]);
+        let [least, most] = AluOp::clip_bounds(y);
+        prop_assert!(low <= least && most <= high);
+        let lost = (low.abs().max(high.abs()) + 1) / 2048;
+        prop_assert!(least - low <= lost && high - most <= lost, "{low} {high}: {least} {most}");
+        let byte = |bound| i8::try_from(bound).is_ok();
+        prop_assert_eq!(i16::try_from(y).is_ok(), byte(low) && byte(high));
+        prop_assert_eq!(AluOp::clip_bounds(AluOp::clip_operand([i32::MIN, i32::MAX])), [-1 << 26, 4095 << 14]);
+    }
+}
+
 #[test]
 fn alu_operations_follow_the_definition() {
     let (min, max) = (i32::MIN, i32::MAX);
@@ -177,6 +194,16 @@ fn alu_operations_follow_the_definition() {
         (AluOp::Shl, -8, -2, -2),
         (AluOp::Shl, -8, -34, -2),
         (AluOp::Shl, 7, min, 7),
+        (AluOp::Mov, 3, min, min),
+        (AluOp::Clip, 500, 0x007f, 127),
+        (AluOp::Clip, -500, 0x007f, 0),
+        (AluOp::Clip, 500, i32::from(0x807f_u16 as i16), 127),
+        (AluOp::Clip, -500, i32::from(0x807f_u16 as i16), -128),
+        (AluOp::Clip, 5, i32::from(0x807f_u16 as i16), 5),
+        (AluOp::Clip, 5, 0x0a07, 10),
+        (AluOp::Clip, max, 5 << 26 | 31 << 16 | 3, 3 * 32 + 31),
+        (AluOp::Clip, min, 6 << 26 | 1 << 21 | 0xff00, 2 * (-32 + 1)),
+        (AluOp::Clip, max, 4 << 26 | 31 << 16 | 3, (3 * 32 + 31) >> 1),
     ];
     for (op, x, y, expected) in cases {
         assert_eq!(op.apply(x, y), expected, "{op} {x} {y}");

@@ -142,11 +142,13 @@ class Store(_Transfer):
 class Gemm(_Looped):
     """GEMM: for ``i < iter_out``, ``j < iter_in`` and each micro-op of ``uop_bgn..uop_end``,
     ``dst = uop.dst + i * dst_factor_out + j * dst_factor_in``, likewise ``src`` and ``wgt``:
-    ``acc[dst] += inp[src] @ wgt[wgt].T`` in wrapping int32, or with ``reset`` ``acc[dst] = 0``.
+    ``acc[dst] += inp[src] @ wgt[wgt].T`` in wrapping int32, with ``overwrite`` ``=`` instead of ``+=``, or with
+    ``reset`` ``acc[dst] = 0``.
     """
 
     opcode: ClassVar[Literal["gemm"]] = "gemm"
     _: KW_ONLY
+    overwrite: bool = False
     reset: bool = False
     wgt_factor_out: int = 0
     wgt_factor_in: int = 0
@@ -157,11 +159,11 @@ class Alu(_Looped):
     """ALU: over the same loops as GEMM, ``acc[dst] = op(acc[dst], y)`` in each lane, with ``y`` the immediate
     ``imm``, -32768 to 32767, or ``acc[src]`` where ``imm`` is None.
 
-    ``op`` is ``"min"``, ``"max"``, ``"add"``, ``"shr"``, ``"mul"`` or ``"shl"``.
+    ``op`` is ``"min"``, ``"max"``, ``"add"``, ``"shr"``, ``"mul"``, ``"shl"``, ``"clip"`` or ``"mov"``.
     """
 
     opcode: ClassVar[Literal["alu"]] = "alu"
-    op: Literal["min", "max", "add", "shr", "mul", "shl"]
+    op: Literal["min", "max", "add", "shr", "mul", "shl", "clip", "mov"]
     _: KW_ONLY
     imm: int | None = None
 

@@ -7,7 +7,7 @@ use pyo3::prelude::*;
 use pyo3::types::{IntoPyDict, PyDict};
 use serde_json::{Value, json};
 use vta_app::Target;
-use vta_app::sweep::{Measured, Sweeper as Points, Workload};
+use vta_app::sweep::{Measured, Sweeper as Points};
 
 use crate::error::raise;
 use crate::options::config;
@@ -40,7 +40,7 @@ impl Sweeper {
         threads: usize,
     ) -> PyResult<Self> {
         let work = match work {
-            Work::Model(name) => Workload { name, layers: None },
+            Work::Model(name) => vec![name].into(),
             Work::Layers(layers) => workload(layers).map_err(raise)?,
         };
         let target = Target {

@@ -15,7 +15,7 @@ from pyvta import isa
 KINDS = [isa.Load, isa.Store, isa.Gemm, isa.Alu, isa.Finish]
 # What a dataclass calls otherwise than the hardware headers; None is no field of its own.
 NAMES = {"memory_type": "mem", "alu_opcode": "op", "use_imm": None, "opcode": None}
-CODES = {"mem": ["uop", "wgt", "inp", "acc", "acc8"], "op": ["min", "max", "add", "shr", "mul", "shl"]}
+CODES = {"mem": ["uop", "wgt", "inp", "acc", "acc8"], "op": ["min", "max", "add", "shr", "mul", "shl", "clip", "mov"]}
 
 
 def random_insn(kind, rng):

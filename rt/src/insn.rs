@@ -1,8 +1,8 @@
 //! What of an instruction must be known to move its transfers and to keep them inside.
 
 use crate::isa::{
-    ACC, ACC8, ALU, DRAM_BASE, FINISH, Field, GEMM, INP, LOAD, MEMORY_TYPE, OPCODE, OUT, STORE,
-    UOP, WGT, X_SIZE, X_STRIDE, Y_SIZE,
+    ACC, ACC8, ALU, DRAM_BASE, FINISH, Field, GEMM, INP, LOAD, MEMORY_TYPE, OPCODE, OUT,
+    OVERWRITING, STORE, UOP, WGT, X_SIZE, X_STRIDE, Y_SIZE,
 };
 
 /// Where instructions find the network's buffers.
@@ -77,7 +77,7 @@ impl Insn {
     pub(crate) fn fits(self, regions: &Regions) -> bool {
         match self.opcode() {
             LOAD | STORE => {}
-            GEMM | FINISH | ALU => return true,
+            GEMM | OVERWRITING | FINISH | ALU => return true,
             _ => return false,
         }
         let store = self.opcode() == STORE;

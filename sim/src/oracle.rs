@@ -201,6 +201,9 @@ impl Machine<'_> {
                     }
                     let src = self.index(at, "src", src, MemType::Inp)? * lanes;
                     let wgt = self.index(at, "wgt", wgt, MemType::Wgt)? * block * block;
+                    if gemm.overwrite {
+                        self.acc[dst..dst + lanes].fill(0);
+                    }
                     for b in 0..self.config.batch() {
                         for o in 0..block {
                             for k in 0..block {

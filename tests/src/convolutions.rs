@@ -5,7 +5,7 @@
 
 use std::ops::Range;
 
-use vta_isa::{Alu, AluOp, AluOperand, Config, Deps, Gemm, Insn, Load, MemType, Uop};
+use vta_isa::{Alu, AluOperand, Config, Deps, Gemm, Insn, Load, MemType, Uop};
 
 use crate::programs::{Generator, RandomProgram};
 
@@ -110,8 +110,10 @@ impl Tile {
         };
         let uops: Vec<Uop> = (0..self.groups).map(uop).collect();
         let range = g.uops(&uops);
+        let overwrite = g.overwrites();
         g.insns.push(
             Gemm {
+                overwrite,
                 reset,
                 uop_bgn: range.start as u16,
                 uop_end: range.end as u16,
@@ -150,9 +152,11 @@ impl Tile {
             }
         }
         let range = g.uops(&uops);
+        let overwrite = g.overwrites();
         g.insns.push(
             Gemm {
                 deps: Deps::NONE,
+                overwrite,
                 reset: false,
                 uop_bgn: range.start as u16,
                 uop_end: range.end as u16,
@@ -184,7 +188,7 @@ impl Tile {
         };
         let uops: Vec<Uop> = (0..self.groups).map(uop).collect();
         let range = g.uops(&uops);
-        let op = AluOp::ALL[g.below(AluOp::ALL.len())];
+        let op = g.op();
         g.insns.push(
             Alu {
                 deps: Deps::NONE,

@@ -7,8 +7,23 @@ pub mod opencl;
 pub mod programs;
 pub mod repeats;
 
+use vta_isa::{Config, Extension, Extensions};
+
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
+
+/// The machine of a `vta_config.json` with some of the extensions that none has by default: each bit of a number
+/// says whether it has one, so that eight numbers have each alone, in pairs, and all.
+///
+/// # Panics
+/// When the text is no configuration.
+pub fn extended(keys: &str, number: u64) -> Config {
+    let config = Config::from_json(keys).expect("the configurations are legal");
+    let others = Extension::ALL.into_iter().filter(|e| !e.is_default());
+    let some = (0..).zip(others).filter(|(bit, _)| number >> bit & 1 == 1);
+    let has = some.fold(Extensions::DEFAULT, |has, (_, e)| has.with(e));
+    config.with_extensions(has)
+}
 
 /// The folder of recorded runs and models: `VTA_SHARED`, or `../shared` beside the workspace.
 /// Without it a suite says loudly what it skips.

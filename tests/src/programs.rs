@@ -10,7 +10,7 @@ use std::ops::Range;
 use vta_compiler::zoo::Rng;
 use vta_driver::DeviceMemory;
 use vta_isa::{
-    Alu, AluOp, AluOperand, Config, Deps, Finish, Gemm, Insn, Load, MemType, Store, Uop,
+    Alu, AluOp, AluOperand, Config, Deps, Extension, Finish, Gemm, Insn, Load, MemType, Store, Uop,
 };
 
 /// Bytes of each memory type's DRAM region.
@@ -402,7 +402,7 @@ impl Generator<'_> {
             };
             let alu = Alu {
                 deps: Deps::NONE,
-                op: AluOp::ALL[self.below(AluOp::ALL.len())],
+                op: self.op(),
                 operand,
                 uop_bgn: part[0],
                 uop_end: part[1],
@@ -415,6 +415,17 @@ impl Generator<'_> {
             };
             self.insns.push(alu.into());
         }
+    }
+
+    /// An operation of the machine.
+    pub(crate) fn op(&mut self) -> AluOp {
+        let ops = self.config.extensions().alu_ops();
+        ops[self.below(ops.len())]
+    }
+
+    /// Whether products replace what tiles hold.
+    pub(crate) fn overwrites(&mut self) -> bool {
+        self.config.extensions().contains(Extension::Overwrite) && self.below(3) == 0
     }
 
     fn immediate(&mut self) -> i16 {
@@ -444,6 +455,7 @@ impl Generator<'_> {
         let range = self.uops(&uops);
         let gemm = Gemm {
             deps: Deps::NONE,
+            overwrite: self.overwrites(),
             reset: self.below(5) == 0,
             uop_bgn: range.start as u16,
             uop_end: range.end as u16,
@@ -477,7 +489,7 @@ impl Generator<'_> {
         let imm = self.immediate();
         let alu = Alu {
             deps: Deps::NONE,
-            op: AluOp::ALL[self.below(AluOp::ALL.len())],
+            op: self.op(),
             operand: if self.below(2) == 0 {
                 AluOperand::Imm(imm)
             } else {

@@ -11,7 +11,8 @@
 
 use vta_driver::DeviceMemory;
 use vta_isa::{
-    Alu, AluOp, AluOperand, Config, Deps, Finish, Gemm, Insn, Load, MemType, Module, Store, Uop,
+    Alu, AluOp, AluOperand, Config, Deps, Extension, Finish, Gemm, Insn, Load, MemType, Module,
+    Store, Uop,
 };
 
 /// Tiles of each scratchpad that a program touches: the largest micro-op operand and three more
@@ -206,7 +207,8 @@ impl Generator<'_> {
     }
 
     fn alu(&mut self, loops: Loops, operand: AluOperand) {
-        let op = AluOp::ALL[usize::from(self.below(AluOp::ALL.len() as u16))];
+        let ops = self.config.extensions().alu_ops();
+        let op = ops[usize::from(self.below(ops.len() as u16))];
         self.alu_op(loops, op, operand);
     }
 
@@ -230,6 +232,8 @@ impl Generator<'_> {
     fn gemm(&mut self, loops: Loops, reset: bool) {
         let gemm = Gemm {
             deps: Deps::NONE,
+            overwrite: self.config.extensions().contains(Extension::Overwrite)
+                && self.below(3) == 0,
             reset,
             uop_bgn: loops.uop_bgn,
             uop_end: loops.uop_end,

@@ -8,6 +8,7 @@ use vta_hw_opencl::{Math, OpenClDevice, Options, Structure};
 use vta_isa::{Config, Insn, Uop, asm};
 use vta_sim::{Executor, Oracle};
 use vta_tests::convolutions;
+use vta_tests::extended;
 use vta_tests::opencl::{Backend, backends};
 use vta_tests::programs::RandomProgram;
 
@@ -80,7 +81,7 @@ fn random_convolutions_are_the_oracles() {
             .iter()
             .flat_map(|c| [None, Some(Math::Fours), Some(Math::Matrix)].map(|m| (c, m)))
         {
-            let config = Config::from_json(keys).unwrap();
+            let config = extended(keys, 7);
             let options = Options {
                 math,
                 ..Options::from_env()
@@ -90,6 +91,7 @@ fn random_convolutions_are_the_oracles() {
             let seeds = if math.is_some() { 0..8 } else { 0..60 };
             let (mut launches, mut insns) = (0, 0);
             for seed in seeds {
+                let config = extended(keys, seed);
                 let program = convolutions::generate(&config, seed, 1 + seed as usize % 8);
                 let mut memory = program.memory();
                 oracle.run(&program.insns, &[], &mut memory).unwrap();

@@ -6,16 +6,37 @@
 //! |---|---|---|
 //! | int8 multiply and int32 add | 282e-6 + 137e-6 | operation areas by W. Dally after M. Horowitz, ISSCC 2014 |
 //! | ALU lane: int32 multiply, add, compare, shift | 3495e-6 + 3 * 137e-6 | the same |
+//! | CLIP, for each ALU lane: a second compare, shifts of both bounds | 3 * 137e-6 | the same |
+//! | MOV, for each ALU lane: a choice of two before the write port | 32 * 1.9e-6 | a multiplexer cell of an open 45 nm library |
+//! | OVERWRITE, for each sum: a gate before the adder | 32 * 1.1e-6 | the same |
 //! | scratchpad byte | 8 * 0.55e-6 | a 0.38 um2 cell at 70 % array efficiency |
 //! | bus, for each byte of its width | 2e-3 | an assumption: buffers for data and alignment |
 
-use vta_isa::{Config, MemType};
+use vta_isa::{Config, Extension, MemType};
 use vta_sim::cycle::TimingConfig;
 
 const MAC_MM2: f64 = (282.0 + 137.0) * 1e-6;
-const ALU_LANE_MM2: f64 = (3495.0 + 3.0 * 137.0) * 1e-6;
+const ADD_MM2: f64 = 137e-6;
+const ALU_LANE_MM2: f64 = 3495e-6 + 3.0 * ADD_MM2;
+/// 32 gates of two inputs.
+const AND_MM2: f64 = 32.0 * 1.1e-6;
+/// A 32-bit choice of two.
+const MUX_MM2: f64 = 32.0 * 1.9e-6;
 const SRAM_BYTE_MM2: f64 = 8.0 * 0.55e-6;
 const BUS_BYTE_MM2: f64 = 2e-3;
+
+/// What an extension adds to each lane of the ALU.
+const fn lane_mm2(extension: Extension) -> f64 {
+    match extension {
+        // The lane above has their parts.
+        Extension::Acc8 | Extension::Mul | Extension::Shl => 0.0,
+        // A multiplexer before the write port.
+        Extension::Mov => MUX_MM2,
+        // An AND before the adder of each sum.
+        Extension::Overwrite => AND_MM2,
+        Extension::Clip => 3.0 * ADD_MM2,
+    }
+}
 
 /// Square millimetres of the parts that a sweep can vary: the matrix unit has one MAC for each of a step's, the ALU
 /// a lane for each element of a tile, and the output buffer a byte for each accumulator.
@@ -28,8 +49,9 @@ pub fn estimate_mm2(config: &Config, timing: &TimingConfig) -> f64 {
         MemType::Acc,
         MemType::Out,
     ];
+    let lane = config.extensions().iter().map(lane_mm2).sum::<f64>() + ALU_LANE_MM2;
     config.macs_per_step() as f64 * MAC_MM2
-        + config.lanes() as f64 * ALU_LANE_MM2
+        + config.lanes() as f64 * lane
         + scratchpads.map(bytes).iter().sum::<f64>() * SRAM_BYTE_MM2
         + f64::from(timing.bus_bytes) * BUS_BYTE_MM2
 }
@@ -56,5 +78,6 @@ mod tests {
         assert!((wide - 3.0 * matrix - alu).abs() < 1e-12);
         assert!(area("{}", "bus_bytes = 16") > base);
         assert!(area("{\"LOG_WGT_BUFF_SIZE\": 17}", "") < base);
+        assert!(area(r#"{"EXTENSIONS": ["ACC8", "CLIP", "MUL", "SHL"]}"#, "") > base);
     }
 }

@@ -1,7 +1,7 @@
 //! The grid: axes by key, points as configurations and boards.
 
 use serde_json::{Map, Value};
-use vta_isa::Config;
+use vta_isa::{Config, Extension, Extensions};
 use vta_sim::Board;
 use vta_sim::cycle::TimingConfig;
 
@@ -11,8 +11,14 @@ use crate::options::names::{VARY, said};
 /// Points that a grid may have.
 pub(super) const MAX_POINTS: usize = 100_000;
 
+/// The key of the configuration's extensions, of which a value of an axis is a set.
+const EXTENSIONS: &str = "EXTENSIONS";
+
 /// The key of the axis of a table's layers.
 pub const LAYER: &str = "layer";
+
+/// That of an axis of networks.
+pub const MODEL: &str = "model";
 
 /// One axis.
 struct Axis {
@@ -24,6 +30,8 @@ struct Axis {
 pub struct Grid {
     axes: Vec<Axis>,
     config: Map<String, Value>,
+    /// Those that the base has.
+    extensions: Extensions,
     timing: toml::Table,
     base: String,
     /// The board whose limits hold.
@@ -44,10 +52,11 @@ pub struct Point {
 
 impl Grid {
     /// Reads `KEY=V1,V2,..` for each axis. Keys in capitals belong to the configuration, the
-    /// others to the board.
+    /// others to the board. Values of `EXTENSIONS` are names with `+` between, which the machine has
+    /// beside those of the configuration, or `none`.
     ///
     /// # Errors
-    /// An axis of another form, a key that is unknown or given twice, a value that isn't a number,
+    /// An axis of another form, a key that is unknown or given twice, a value that isn't a number or a set,
     /// a grid of too many points.
     pub fn new(vary: &[String], config: &Config, timing: &TimingConfig) -> Result<Self> {
         let axes: Vec<Axis> = vary.iter().map(|text| axis(text)).collect::<Result<_>>()?;
@@ -59,6 +68,7 @@ impl Grid {
         let config_json = config.to_json();
         let grid = Self {
             config: serde_json::from_str(&config_json).context("configuration")?,
+            extensions: config.extensions(),
             timing: timing.to_toml().parse().map_err(Error::input)?,
             base: format!("{config_json} {}", timing.to_toml()),
             limits: None,
@@ -69,13 +79,18 @@ impl Grid {
         Ok(grid)
     }
 
-    /// The grid for each of a table's layers, of which no two have one name: these are its first axis.
+    /// The grid for each of a table's layers, or of several networks, of which no two have one name: these are its
+    /// first axis.
     ///
     /// # Errors
     /// A grid of too many points.
-    pub fn of_layers<'n>(mut self, names: impl Iterator<Item = &'n str>) -> Result<Self> {
+    pub fn of_layers<'n>(
+        mut self,
+        key: &str,
+        names: impl Iterator<Item = &'n str>,
+    ) -> Result<Self> {
         let axis = Axis {
-            key: LAYER.to_owned(),
+            key: key.to_owned(),
             values: names.map(str::to_owned).collect(),
         };
         self.axes.insert(0, axis);
@@ -117,6 +132,7 @@ impl Grid {
             let config = self.config.iter().filter(|(_, v)| v.is_number());
             let timing = self.timing.iter().filter(|(_, v)| !v.is_table());
             let keys = config.map(|(k, _)| k.as_str());
+            let keys = keys.chain([EXTENSIONS]);
             let keys: Vec<&str> = keys.chain(timing.map(|(k, _)| k.as_str())).collect();
             ensure!(
                 keys.contains(&axis.key.as_str()),
@@ -195,7 +211,11 @@ impl Grid {
     fn machine(&self, values: &[String]) -> Result<(Config, TimingConfig)> {
         let (mut config, mut timing) = (self.config.clone(), self.timing.clone());
         for (axis, value) in self.machines().iter().zip(values) {
-            if is_config(&axis.key) {
+            if axis.key == EXTENSIONS {
+                let all = self.extensions.iter().chain(extensions(value)?);
+                let names = all.map(Extension::name).collect();
+                config.insert(axis.key.clone(), names);
+            } else if is_config(&axis.key) {
                 let number: u64 = value.parse().map_err(|_| {
                     Error::input(format!("{}={value}: not a whole number from 0", axis.key))
                 })?;
@@ -238,16 +258,31 @@ fn is_config(key: &str) -> bool {
     key.starts_with(|c: char| c.is_ascii_uppercase())
 }
 
+/// The extensions of an axis' value.
+fn extensions(value: &str) -> Result<Vec<Extension>> {
+    let names = value.split('+').filter(|_| value != "none");
+    let known = |name: &str| {
+        let unknown = || format!("there is no {name}; there are {}, or none", Extensions::ALL);
+        Extension::from_name(name).ok_or_else(|| Error::input(unknown()))
+    };
+    names.map(known).collect()
+}
+
 fn axis(text: &str) -> Result<Axis> {
     let form = || Error::Usage(said!("{} {}: write KEY=V1,V2,.."; VARY, text));
     let (key, values) = text.split_once('=').ok_or_else(form)?;
     let values: Vec<String> = values.split(',').map(|v| v.trim().to_owned()).collect();
+    let key = key.trim().to_owned();
     for (i, value) in values.iter().enumerate() {
-        let number = value.parse::<f64>().is_ok_and(f64::is_finite);
-        ensure!(number, "{} {}: '{}' is no number"; VARY, text, value);
+        if key == EXTENSIONS {
+            let set = extensions(value).map_err(|e| format!("{e:#}"));
+            ensure!(set.is_ok(), "{} {}: {}"; VARY, text, set.err().unwrap_or_default());
+        } else {
+            let number = value.parse::<f64>().is_ok_and(f64::is_finite);
+            ensure!(number, "{} {}: '{}' is no number"; VARY, text, value);
+        }
         ensure!(!values[..i].contains(value), "{} {}: {} is given twice"; VARY, text, value);
     }
-    let key = key.trim().to_owned();
     Ok(Axis { key, values })
 }
 

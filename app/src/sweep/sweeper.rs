@@ -15,7 +15,7 @@ use vta_sim::cycle::{CycleError, TimingConfig, simulate};
 use vta_sim::views::{EnergyTable, LayerCycles, LayerTotals};
 
 use super::area;
-use super::grid::Grid;
+use super::grid::{Grid, LAYER, MODEL};
 use super::row::{Measured, Row};
 use crate::device::machine::Machine;
 use crate::error::{Context, Result, ensure, message};
@@ -62,21 +62,28 @@ impl Sweeper {
             watch.note(&text);
         }
         let mut grid = Grid::new(vary, &machine.config, &machine.timing)?.on(machine.board);
-        let name = &work.name;
         let subject = match &work.layers {
             None => {
-                let graph = model::layer_or_network(name)?;
-                let bytes = compiling(&graph).saturating_mul(threads as u64);
-                room::ask(bytes, || name.clone())?;
-                let path = Path::new(name);
-                if path.is_file() {
-                    grid = grid.of_file(&files::read_file(path)?);
+                let mut graphs = Vec::with_capacity(work.models.len());
+                for (at, name) in work.models.iter().enumerate() {
+                    ensure!(!work.models[..at].contains(name), "{name} is given twice");
+                    let graph = model::layer_or_network(name)?;
+                    let bytes = compiling(&graph).saturating_mul(threads as u64);
+                    room::ask(bytes, || name.clone())?;
+                    let path = Path::new(name);
+                    if path.is_file() {
+                        grid = grid.of_file(&files::read_file(path)?);
+                    }
+                    graphs.push(graph);
                 }
-                Subject::Network(graph)
+                if graphs.len() > 1 {
+                    grid = grid.of_layers(MODEL, work.models.iter().map(String::as_str))?;
+                }
+                Subject::Networks(graphs)
             }
             Some(layers) => {
                 grid = grid.of_file(format!("{layers:?}").as_bytes());
-                grid = grid.of_layers(layers.iter().map(|(name, _)| name.as_str()))?;
+                grid = grid.of_layers(LAYER, layers.iter().map(|(name, _)| name.as_str()))?;
                 Subject::Layers(layers.clone())
             }
         };
@@ -152,7 +159,8 @@ impl Sweeper {
 
 /// What is compiled.
 enum Subject {
-    Network(QGraph),
+    /// By the index of the first axis, if there are several.
+    Networks(Vec<QGraph>),
     /// Layers, whose weights are made when they are compiled.
     Layers(Vec<(String, Shape)>),
 }
@@ -161,7 +169,10 @@ impl Subject {
     /// The network, or the layer of an index, for which there must be room on so many threads.
     fn graph(&self, layer: usize, threads: usize) -> Result<Cow<'_, QGraph>> {
         match self {
-            Self::Network(graph) => Ok(Cow::Borrowed(graph)),
+            Self::Networks(graphs) => graphs
+                .get(layer)
+                .map(Cow::Borrowed)
+                .with_context(|| format!("there is no network {layer}")),
             Self::Layers(layers) => {
                 let (name, shape) = layers
                     .get(layer)

@@ -31,6 +31,19 @@ pub struct Workload {
     pub name: String,
     /// The first axis of the grid, where it is of layers: at least one, no two of one name, each with its shape.
     pub layers: Option<Vec<(String, Shape)>>,
+    /// The first axis of the grid, where it is of several networks.
+    pub models: Vec<String>,
+}
+
+impl From<Vec<String>> for Workload {
+    /// One network or layer, or several.
+    fn from(models: Vec<String>) -> Self {
+        Self {
+            name: models.join(" "),
+            layers: None,
+            models,
+        }
+    }
 }
 
 /// A layer as the columns have it; its input has its padding already.
@@ -88,6 +101,7 @@ impl Workload {
         Ok(Self {
             name: name.to_owned(),
             layers: Some(layers),
+            models: Vec::new(),
         })
     }
 

@@ -177,6 +177,7 @@ fn insn(kind: Kind, loops: &[Loop], uops: usize) -> Result<Insn, Failure> {
             "src_factor_in" => inner.src.into(),
             "wgt_factor_out" => outer.wgt.into(),
             "wgt_factor_in" => inner.wgt.into(),
+            "overwrite" => 0,
             "reset" => (kind == Kind::Gemm { reset: true }).into(),
             name => return Err(Failure::internal(format!("kernels have no field {name}"))),
         };

@@ -8,14 +8,16 @@ use super::device::TimingArgs;
 
 #[derive(Args)]
 pub struct SweepArgs {
-    /// A network (ONNX file, `demo`, `zoo:NAME`) or a layer as in `vta layer`
+    /// A network (ONNX file, `demo`, `zoo:NAME`) or a layer as in `vta layer`; of several the first axis
+    /// is `model`
     #[arg(required_unless_present = "layers")]
-    pub model: Option<String>,
+    pub model: Vec<String>,
     /// Sweep the layers of a SCALE-Sim topology, each by itself, instead of a network
     #[arg(long, value_name = "FILE.csv", conflicts_with = "model")]
     pub layers: Option<PathBuf>,
     /// One axis of the grid: a key of vta_config.json (LOG_BLOCK, LOG_WGT_BUFF_SIZE, ..) or of a
-    /// timing file (bus_bytes, memory_latency_cycles, burst_beats, ..) with its values; repeat it
+    /// timing file (bus_bytes, memory_latency_cycles, burst_beats, ..) with its values, or
+    /// EXTENSIONS=none,CLIP,CLIP+MOV,.. beside those of the configuration; repeat it
     #[arg(long, value_name = "KEY=V1,V2,..", required_unless_present = "layers")]
     pub vary: Vec<String>,
     /// Configuration for the keys that aren't varied, a vta_config.json (default: 1x16x16)

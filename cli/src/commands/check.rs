@@ -51,6 +51,10 @@ fn print(args: &CheckArgs, found: &Found) -> Result<()> {
             found.hazards.len()
         ))?;
     }
+    let rare = found.needs.iter().any(|one| !one.is_default());
+    if found.network.is_none() && rare {
+        print_text(&format!("it needs a machine with {}", found.needs))?;
+    }
     for note in &found.notes {
         print_text(&format!("note: {note}"))?;
     }
@@ -78,6 +82,7 @@ fn print(args: &CheckArgs, found: &Found) -> Result<()> {
 fn json_object(file: &Path, hazards: bool, found: &Found) -> Value {
     let mut object = json!({
         "file": file.display().to_string(), "faults": found.faults, "notes": found.notes,
+        "extensions": found.needs.iter().map(|one| one.name()).collect::<Vec<_>>(),
     });
     if let Some(network) = &found.network {
         object["network"] = verdicts::json(network);

@@ -16,10 +16,7 @@ pub fn sweep(args: &SweepArgs) -> Result<bool> {
     let work = match &args.layers {
         Some(path) => Workload::read(path)?,
         // Arguments have one of both.
-        None => Workload {
-            name: args.model.clone().unwrap_or_default(),
-            layers: None,
-        },
+        None => args.model.clone().into(),
     };
     let options = SweepOptions {
         work,

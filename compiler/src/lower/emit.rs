@@ -27,6 +27,15 @@ pub(super) struct Emitter<'l, 'a> {
     tokens: Tokens,
 }
 
+/// What becomes of the accumulators where tiles go.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Sums {
+    /// They are the tiles.
+    Set,
+    /// The tiles are added; through the matrix unit only.
+    Add,
+}
+
 /// Loops of a GEMM or ALU command.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Loops {
@@ -250,7 +259,22 @@ impl<'l, 'a> Emitter<'l, 'a> {
     pub fn gemm(&mut self, uops: Vec<Uop>, loops: Loops) -> Result<(), LowerError> {
         let all = 0..uops.len();
         let kernel = self.kernel(uops)?;
-        self.gemm_part(kernel, all, loops)
+        self.gemm_part(kernel, all, loops, Sums::Add)
+    }
+
+    /// GEMMs with some micro-ops, of which the first on each tile replaces what it holds, in an instruction of its own.
+    /// Others that have the same tile follow it.
+    pub fn gemm_anew(&mut self, uops: Vec<Uop>, loops: Loops) -> Result<(), LowerError> {
+        let (mut uops, rest) = anew(uops);
+        let first = uops.len();
+        uops.extend(rest);
+        let all = uops.len();
+        let kernel = self.kernel(uops)?;
+        self.gemm_part(kernel, 0..first, loops, Sums::Set)?;
+        if first < all {
+            self.gemm_part(kernel, first..all, loops, Sums::Add)?;
+        }
+        Ok(())
     }
 
     /// A GEMM that multiplies, with some of a kernel's micro-ops.
@@ -259,8 +283,12 @@ impl<'l, 'a> Emitter<'l, 'a> {
         kernel: KernelId,
         uops: Range<usize>,
         loops: Loops,
+        sums: Sums,
     ) -> Result<(), LowerError> {
-        let gemm = self.looped(uops, loops)?;
+        let gemm = Gemm {
+            overwrite: sums == Sums::Set,
+            ..self.looped(uops, loops)?
+        };
         self.push(gemm.into(), Symbol::Kernel(kernel))
     }
 
@@ -372,9 +400,13 @@ impl<'l, 'a> Emitter<'l, 'a> {
         let (loops, [value, kept]) = (tiles.loops(), [tiles.first, copy]);
         let add = |e: &mut Self, pair: [usize; 2]| e.join(AluOp::Add, [pair], loops);
         if factor.count_ones() > 1 {
-            let first = copy;
-            self.clear(Rect { first, ..tiles })?;
-            add(self, [kept, value])?;
+            if self.has(Extension::Mov) {
+                self.join(AluOp::Mov, [[kept, value]], loops)?;
+            } else {
+                let first = copy;
+                self.clear(Rect { first, ..tiles })?;
+                add(self, [kept, value])?;
+            }
         }
         let mut doublings = 0;
         for digit in (0..digits).rev() {
@@ -389,6 +421,18 @@ impl<'l, 'a> Emitter<'l, 'a> {
             }
         }
         Ok(())
+    }
+
+    /// Makes every lane of tiles a number, whatever was there.
+    pub fn fill(&mut self, value: i8, tiles: Rect) -> Result<(), LowerError> {
+        if self.has(Extension::Mov) {
+            return self.immediate(AluOp::Mov, value.into(), tiles);
+        }
+        if self.has(Extension::Clip) {
+            return self.immediate(AluOp::Clip, i16::from_le_bytes([value as u8; 2]), tiles);
+        }
+        self.immediate(AluOp::Min, i16::MIN, tiles)?;
+        self.immediate(AluOp::Max, value.into(), tiles)
     }
 
     /// Zeroes tiles.
@@ -445,6 +489,12 @@ impl<'l, 'a> Emitter<'l, 'a> {
         self.lowering.program.layers.push(layer);
         Ok(())
     }
+}
+
+/// The first micro-op on each tile, and the others.
+pub(super) fn anew(uops: Vec<Uop>) -> (Vec<Uop>, Vec<Uop>) {
+    let mut known = HashSet::new();
+    uops.into_iter().partition(|uop| known.insert(uop.dst))
 }
 
 /// How many operations have a vector.

@@ -28,11 +28,14 @@ mod tokens;
 mod transfer;
 mod vector;
 
-use vta_isa::Config;
+use std::borrow::Cow;
+
+use vta_isa::{Config, Extension};
 use vta_program::Program;
 use vta_program::listing::Geometry;
 
 use crate::qgraph::{HostNeeds, NodeId, QGraph, QOp};
+use crate::semantics;
 
 pub use error::{Fault, LowerError};
 pub use groups::Groups;
@@ -64,7 +67,7 @@ pub fn compile_with(
     options: &LowerOptions,
     tiles: &Tiles,
 ) -> Result<Program, LowerError> {
-    Ok(lowered(graph, config, options, tiles)?.program)
+    Ok(compile_traced(graph, config, options, tiles)?.0)
 }
 
 /// As [`compile_with`], with what each layer computes.
@@ -77,8 +80,21 @@ pub fn compile_traced(
     options: &LowerOptions,
     tiles: &Tiles,
 ) -> Result<(Program, Vec<Geometry>), LowerError> {
-    let lowering = lowered(graph, config, options, tiles)?;
+    let graph = shortened(graph, config);
+    let lowering = lowered(&graph, config, options, tiles)?;
     Ok((lowering.program, lowering.geometries))
+}
+
+/// The network with the lane operations that the machine has fewer of.
+fn shortened<'g>(graph: &'g QGraph, config: &Config) -> Cow<'g, QGraph> {
+    let mut graph = Cow::Borrowed(graph);
+    if config.extensions().contains(Extension::Clip) {
+        let nodes = graph.to_mut().nodes.iter_mut();
+        nodes
+            .flat_map(|node| node.op.lists_mut())
+            .for_each(semantics::join_clamps);
+    }
+    graph
 }
 
 /// A network with all its layers.
@@ -140,7 +156,8 @@ pub fn compile_node(
     if node.0 >= graph.nodes.len() {
         return Err(LowerError::Network(format!("there is no node {}", node.0)));
     }
-    let mut lowering = Lowering::new(graph, config, options, tiles)?;
+    let graph = shortened(graph, config);
+    let mut lowering = Lowering::new(&graph, config, options, tiles)?;
     lowering.node(node)?;
     Ok(lowering.program)
 }
@@ -155,11 +172,12 @@ pub fn conv_tiles(
     options: &LowerOptions,
     tiles: &Tiles,
 ) -> Result<Vec<(NodeId, ConvShape, ConvTile)>, LowerError> {
-    let lowering = Lowering::new(graph, config, options, tiles)?;
+    let graph = shortened(graph, config);
+    let lowering = Lowering::new(&graph, config, options, tiles)?;
     let mut found = Vec::new();
     for (id, node) in graph.ids() {
         match &node.op {
-            QOp::Host { .. } => return Err(of_host(graph)),
+            QOp::Host { .. } => return Err(of_host(&graph)),
             QOp::Conv(conv) => {
                 let (shape, tile) = lowering.conv_tile(id, conv)?;
                 found.push((id, shape, tile));

@@ -12,7 +12,7 @@ use vta_isa::{Extension, MemType, Module};
 use vta_program::BufferId;
 use vta_program::listing::Role;
 
-use super::emit::{Emitter, Loops, Rect, uop};
+use super::emit::{Emitter, Loops, Rect, Sums, uop};
 use super::ring::Ring;
 use super::tokens::Done;
 use super::transfer::Transfer;
@@ -23,15 +23,6 @@ const HALVES: usize = 2;
 
 /// The weight tile of the identity.
 const IDENTITY: usize = 0;
-
-/// What becomes of the accumulators where tiles go.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Sums {
-    /// They are the tiles.
-    Set,
-    /// The tiles are added; through the matrix unit only.
-    Add,
-}
 
 /// The way of a layer's tiles.
 pub(super) enum Stage {
@@ -161,11 +152,16 @@ impl Stage {
             Self::Products(products) => products,
         };
         let loops = Loops::run(rows.count(), [1, 1]);
-        if sums == Sums::Set {
+        let anew = sums == Sums::Set && e.has(Extension::Overwrite);
+        if sums == Sums::Set && !anew {
             e.clear(Rect::run(rows.sram, rows.count()))?;
         }
         let src = products.fetch(e, rows, None)?;
-        add(e, [rows.sram, src], loops)?;
+        if anew {
+            e.gemm_anew(vec![uop([rows.sram, src, IDENTITY])], loops)?;
+        } else {
+            add(e, [rows.sram, src], loops)?;
+        }
         products.ring.free(e)
     }
 

@@ -8,7 +8,7 @@
 //! The cost is an estimate in cycles on a bus of 8 bytes a cycle:
 //!
 //! - load: 8-byte beats of all input and weight tiles loaded, and 23 for each LOAD;
-//! - compute: GEMM steps, reset or residual load, ALU steps (two a vector step), beats of
+//! - compute: GEMM steps, reset (unless the first products replace what was there), copy or residual load, ALU steps (two a vector step), beats of
 //!   vectors, and 7 for each instruction;
 //! - store: 1.5 a beat, and 7 for each STORE;
 //! - total: the largest of the three, plus the first chunk's load and the last tile's store,
@@ -62,6 +62,8 @@ pub struct ConvShape {
     /// Every weight is 1, from a channel to itself: a sum over windows. One weight tile serves
     /// all taps and blocks.
     pub ones: bool,
+    /// The first products on each sum replace what its tile held, so that nothing is cleared.
+    pub anew: bool,
 }
 
 /// Which operand stays while the other changes.
@@ -230,6 +232,14 @@ impl ConvShape {
     /// Positions of which one is kept.
     pub(super) fn phases(&self) -> usize {
         self.pool.map_or(1, |[s0, s1]| s0 * s1)
+    }
+
+    /// Whether every output has an input at some tap.
+    pub(super) fn has_inner_tap(&self) -> bool {
+        (0..2).all(|axis| {
+            let whole = |tap| self.valid(axis, tap) == (0..self.output[axis]);
+            (0..self.window.kernel[axis]).any(whole)
+        })
     }
 
     /// Rows and columns that an output tile may have.
@@ -456,6 +466,7 @@ fn cost(shape: &ConvShape, tile: &ConvTile, config: &Config) -> u64 {
     let gemm = shape.products() as usize + 7 * tiles * chunks * side_groups(shape);
     let start = match shape.residual {
         ResidualBy::Load => residual,
+        _ if shape.anew => 0,
         ResidualBy::None | ResidualBy::Product { .. } => outputs,
     };
     let vector_loads = if tile.order == LoopOrder::ChannelsOutside {
@@ -467,12 +478,11 @@ fn cost(shape: &ConvShape, tile: &ConvTile, config: &Config) -> u64 {
     let kept = outputs / shape.phases();
     // About two comparisons for each position.
     let pooling = if shape.pool.is_some() { 2 * outputs } else { 0 };
-    let compute = gemm
-        + start
-        + vectors
-        + pooling
-        + kept * shape.alu_steps
-        + 7 * tiles * (3 + shape.regions.max(1) + shape.alu_steps);
+    // A single digit of the bias takes the place of what would clear.
+    let instructions =
+        3 + shape.regions.max(1) + shape.alu_steps - usize::from(shape.anew && shape.bias == 1);
+    let compute =
+        gemm + start + vectors + pooling + kept * shape.alu_steps + 7 * tiles * instructions;
     let store = beats(MemType::Out, kept) * 3 / 2 + 7 * tiles * tile.co;
     let fill = inp_chunk + wgt_chunk + store / tiles.max(1);
     let total = match (tile.halves, tile.acc_halves) {

@@ -123,6 +123,20 @@ impl LaneOp {
         Self::new(LaneKind::Max, y)
     }
 
+    /// Whether a larger value never becomes a smaller one, as long as nothing wraps.
+    pub fn never_decreases(&self) -> bool {
+        match self.kind {
+            LaneKind::Mul => self.operand.all(|y| y >= 0),
+            LaneKind::Add
+            | LaneKind::Shr
+            | LaneKind::Shl
+            | LaneKind::Min
+            | LaneKind::Max
+            | LaneKind::Clip
+            | LaneKind::Mov => true,
+        }
+    }
+
     /// The vector, one for each channel; `None` for any other operand.
     pub fn vector(&self) -> Option<&[i32]> {
         match &self.operand {

@@ -160,6 +160,12 @@ pub fn range(ops: &[LaneOp], channel: usize, start: Interval) -> Result<Interval
             LaneKind::Shl => shifted(now, -low),
             LaneKind::Min => (now.0.min(low), now.1.min(high)),
             LaneKind::Max => (now.0.max(low), now.1.max(high)),
+            LaneKind::Mov => (low, high),
+            LaneKind::Clip if low != high => (i32::MIN.into(), i32::MAX.into()),
+            LaneKind::Clip => {
+                let [low, high] = LaneKind::clip_bounds(low as i32).map(i64::from);
+                (now.0.min(high).max(low), now.1.min(high).max(low))
+            }
         };
         now = fits(next, channel, op.kind.name())?;
     }

@@ -7,7 +7,7 @@ use vta_compiler::lower::{self, LowerOptions, Tiles};
 use vta_compiler::qgraph::QGraph;
 use vta_compiler::reference;
 use vta_driver::{Device, Layer, Program, QueueLimits, Session};
-use vta_isa::Config;
+use vta_isa::{Config, Extension, Extensions};
 use vta_program::coverage::{FaultKind, coverage};
 use vta_program::listing::{Geometry, Listing};
 use vta_sim::cycle::TimingConfig;
@@ -41,9 +41,22 @@ pub fn config(index: usize) -> Config {
     Config::from_json(text[index % text.len()]).unwrap()
 }
 
+/// A machine as it comes with some of the extensions that it may have besides, by the bits of a number; any other
+/// as it is.
+fn extended(config: &Config, number: u64) -> Config {
+    let others = Extension::ALL.into_iter().filter(|e| !e.is_default());
+    let some = (0..).zip(others).filter(|(bit, _)| number >> bit & 1 == 1);
+    let has = some.fold(config.extensions(), |has, (_, one)| has.with(one));
+    match config.extensions() {
+        Extensions::DEFAULT => config.clone().with_extensions(has),
+        _ => config.clone(),
+    }
+}
+
 /// Runs the graph on all simulators and compares every tensor with the reference; the program must
 /// be free of hazards.
 pub fn check(graph: &QGraph, config: &Config, seed: u64) -> Result<(), TestCaseError> {
+    let config = &extended(config, seed >> 3);
     let mut options = LowerOptions {
         im2col: seed.is_multiple_of(2),
         ..LowerOptions::default()

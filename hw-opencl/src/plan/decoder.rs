@@ -4,7 +4,7 @@
 use std::ops::Range;
 
 use vta_isa::resolve::{
-    AffineTiles, AluAccess, GemmAccess, LoadAccess, Resolved, Rows, StoreAccess,
+    AffineTiles, AluAccess, GemmAccess, LoadAccess, Resolved, Rows, StoreAccess, Uops,
 };
 use vta_isa::tokens::At;
 use vta_isa::{MemType, Store};
@@ -147,6 +147,17 @@ impl Decoder {
             self.reset(access);
             return;
         }
+        if access.gemm.overwrite {
+            self.reset(access);
+            if let Some((gemm, uops)) = access.last_steps() {
+                self.product(&GemmAccess::of(gemm, Uops::of(&uops)));
+                return;
+            }
+        }
+        self.product(access);
+    }
+
+    fn product(&mut self, access: &GemmAccess<'_>) {
         let listed = self.listed.saturating_add(access.gemm.steps());
         let product = (listed <= MAX_LISTED_PRODUCTS)
             .then(|| self.products.of(access))

@@ -66,6 +66,8 @@ operations! { $
     Shr = 3, "shr", None, "`y >= 0`: arithmetic `x >> (y & 31)`; `y < 0`: `x << (-y & 31)`", |x, y| shift_right(x, y);
     Mul = 4, "mul", Some(Extension::Mul), "Low 32 bits of the product", |x, y| x.wrapping_mul(y);
     Shl = 5, "shl", Some(Extension::Shl), "`y >= 0`: `x << (y & 31)`; `y < 0`: arithmetic `x >> (-y & 31)`", |x, y| shift_right(x, y.wrapping_neg());
+    Clip = 6, "clip", Some(Extension::Clip), "Signed minimum with the upper bound that `y` holds (bits 7:0), then maximum with the lower one (15:8)", |x, y| clip(x, y);
+    Mov = 7, "mov", Some(Extension::Mov), "`y`", |_x, y| y;
 }
 
 /// Arithmetic right shift by `y`, left shift when `y < 0`; amounts modulo 32.
@@ -76,6 +78,64 @@ const fn shift_right(x: i32, y: i32) -> i32 {
         x.wrapping_shr(y as u32)
     } else {
         x.wrapping_shl(y.wrapping_neg() as u32)
+    }
+}
+
+/// The minimum with the upper of CLIP's bounds, then the maximum with the lower one.
+#[inline(always)]
+const fn clip(x: i32, y: i32) -> i32 {
+    let [low, high] = AluOp::clip_bounds(y);
+    let x = if x < high { x } else { high };
+    if x > low { x } else { low }
+}
+
+impl AluOp {
+    /// The lower and the upper bound that CLIP's operand holds. Bits 15:8 and 7:0 are signed bytes.
+    /// Bits 31:16, but for their sign, are 0 where an immediate was extended. Else 25:21 and 20:16 are
+    /// thirty-seconds that are added to the bytes, and both are multiplied by 2 to the power of 30:26. Bounds
+    /// are rounded down, and count modulo 2^27.
+    ///
+    /// ```
+    /// use vta_isa::AluOp;
+    ///
+    /// assert_eq!(AluOp::clip_bounds(0x8005_u16 as i16 as i32), [-128, 5]);
+    /// assert_eq!(AluOp::clip_bounds(10 << 26 | 3 << 16 | 127), [0, (127 * 32 + 3) << 5]);
+    /// ```
+    #[inline(always)]
+    pub const fn clip_bounds(y: i32) -> [i32; 2] {
+        let scale = (y ^ (y >> 31)) >> 16;
+        let low = ((y >> 8) as i8 as i32) << 5 | (scale >> 5 & 31);
+        let high = (y as i8 as i32) << 5 | (scale & 31);
+        [
+            low.wrapping_shl(scale as u32 >> 10) >> 5,
+            high.wrapping_shl(scale as u32 >> 10) >> 5,
+        ]
+    }
+
+    /// The operand with the widest bounds inside some, as far as CLIP's reach: to 2^26 on both sides.
+    pub fn clip_operand(bounds: [i32; 2]) -> i32 {
+        let mut scale = 0;
+        loop {
+            // In thirty-seconds. A scale below 5 takes no bit off a whole number.
+            let unit = (1i64 << scale) - 1;
+            let low = (((bounds[0] as i64) << 5) + unit) >> scale;
+            let high = ((bounds[1] as i64) << 5) >> scale;
+            let fits = [low, high]
+                .iter()
+                .all(|bound| (-4096..4096).contains(bound));
+            if !fits && scale < 19 {
+                scale += 1;
+                continue;
+            }
+            let (low, high) = (low.clamp(-4096, 4095), high.clamp(-4096, 4095));
+            let bytes = (low >> 5 & 255) << 8 | (high >> 5 & 255);
+            let parts = scale << 10 | (low & 31) << 5 | (high & 31);
+            // As an immediate is extended, where it is one.
+            return match parts {
+                0 => bytes as i16 as i32,
+                _ => (parts << 16 | bytes) as i32,
+            };
+        }
     }
 }
 
@@ -115,6 +175,24 @@ looped! {
 }
 
 impl Alu {
+    /// Accumulator tiles that a step reads: what it writes, too, but for MOV, and the second operand.
+    pub const fn tiles_read(&self) -> u32 {
+        let first = match self.op {
+            AluOp::Mov => 0,
+            AluOp::Min
+            | AluOp::Max
+            | AluOp::Add
+            | AluOp::Shr
+            | AluOp::Mul
+            | AluOp::Shl
+            | AluOp::Clip => 1,
+        };
+        match self.operand {
+            AluOperand::Imm(_) => first,
+            AluOperand::Acc => first + 1,
+        }
+    }
+
     pub(crate) fn encode(&self) -> Result<u128, FieldError> {
         let operand = match self.operand {
             AluOperand::Acc => 0,

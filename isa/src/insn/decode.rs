@@ -50,7 +50,7 @@ impl Insn {
     #[inline(always)]
     fn decode_to<T>(word: u128, mut to: impl FnMut(Self) -> T) -> Result<T, DecodeError> {
         let code = OPCODE.get(word) as u8;
-        match Opcode::from_code(code).ok_or(DecodeError::Opcode(code))? {
+        match Opcode::of(code).ok_or(DecodeError::Opcode(code))? {
             Opcode::Load => Ok(to(Self::Load(Load::decode(word)?))),
             Opcode::Store => Ok(to(Self::Store(Store::decode(word)?))),
             Opcode::Gemm => Ok(to(Self::Gemm(Gemm::decode(word)))),

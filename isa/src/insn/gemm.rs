@@ -7,7 +7,7 @@ looped! {
     /// For `i < iter_out`, `j < iter_in`, `u` in `uop_bgn..uop_end`:
     /// `dst = uop.dst + i * dst_factor_out + j * dst_factor_in`, likewise `src` and `wgt`.
     /// With `reset`, `acc[dst] = 0`; else `acc[dst][b][o] += sum_k inp[src][b][k] * wgt[wgt][o][k]`
-    /// in wrapping int32. One step takes a cycle on the RTL.
+    /// in wrapping int32, or `=` with `overwrite`. One step takes a cycle on the RTL.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     Gemm, GemmFields {
         members {
@@ -16,6 +16,7 @@ looped! {
         }
         codes {}
         before {
+            overwrite: bool = [2, 1], Flag, "flag", "Replaces what the destination tiles hold instead of accumulating: the upper bit of the opcode, which is 6 then";
             reset: bool = [7, 1], Flag, "flag", "Clears the destination tiles instead of accumulating";
         }
         src "input tiles";

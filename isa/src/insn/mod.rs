@@ -24,6 +24,19 @@ use crate::{Extension, Extensions, Field, FieldError};
 pub const INSN_BYTES: usize = 16;
 
 impl Opcode {
+    /// The opcode of a GEMM that overwrites: the flag is one of its bits, since streams of the original runtime carry
+    /// garbage in those that no field covers.
+    pub const OVERWRITING: u8 = Self::Gemm.code() | Gemm::FIELDS.overwrite.mask() as u8;
+
+    /// The kind of instruction that an opcode's value is.
+    #[inline]
+    pub(crate) const fn of(value: u8) -> Option<Self> {
+        match value {
+            Self::OVERWRITING => Some(Self::Gemm),
+            value => Self::from_code(value),
+        }
+    }
+
     /// The fields of this kind of instruction beside its opcode and tokens, by first bit.
     pub const fn fields(self) -> &'static [Field] {
         match self {
@@ -45,6 +58,7 @@ const COVERED: [u128; 1 << opcode::OPCODE.bits] = {
         covered[kind.code() as usize] = begin | mask(kind.fields());
         at += 1;
     }
+    covered[Opcode::OVERWRITING as usize] = covered[Opcode::Gemm.code() as usize];
     covered
 };
 
@@ -113,6 +127,7 @@ impl Insn {
         match self {
             Self::Load(load) => load.mem.extension(),
             Self::Alu(alu) => alu.op.extension(),
+            Self::Gemm(gemm) if gemm.overwrite => Some(Extension::Overwrite),
             Self::Store(_) | Self::Gemm(_) | Self::Finish(_) => None,
         }
     }
@@ -177,6 +192,17 @@ impl Extensions {
             Some(extension) if !self.contains(extension) => Err(extension),
             _ => Ok(()),
         }
+    }
+
+    /// What instructions need.
+    pub fn needed<'i>(insns: impl IntoIterator<Item = &'i Insn>) -> Self {
+        insns.into_iter().filter_map(Insn::extension).collect()
+    }
+
+    /// The ALU operations of a machine that has them.
+    pub fn alu_ops(self) -> Vec<AluOp> {
+        let has = |op: &AluOp| op.extension().is_none_or(|e| self.contains(e));
+        AluOp::ALL.into_iter().filter(has).collect()
     }
 }
 

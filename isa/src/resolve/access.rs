@@ -1,5 +1,6 @@
 //! An instruction with what it touches, checked against the scratchpads.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 use thiserror::Error;
@@ -74,7 +75,7 @@ pub struct GemmAccess<'u> {
     pub gemm: Gemm,
     /// Its micro-ops.
     pub uops: Uops<'u>,
-    /// Accumulator tiles that it writes and, unless it is a reset, reads.
+    /// Accumulator tiles that it writes and, unless it is a reset or overwrites, reads.
     pub dst: AffineTiles<'u>,
     /// Input and weight tiles that it reads; `None` for a reset.
     pub operands: Option<[AffineTiles<'u>; 2]>,
@@ -102,6 +103,34 @@ impl<'u> GemmAccess<'u> {
             operands: gemm.operands(uops.known),
             gemm,
         }
+    }
+
+    /// Whether no tile is the destination of two steps.
+    pub fn is_apart(&self) -> bool {
+        self.dst.set().len() as u64 == self.gemm.steps()
+    }
+
+    /// A GEMM that overwrites, as one that adds to its tiles once these are cleared: the last step on each tile, as
+    /// micro-ops of a single trip. `None` where each tile has one step, so that this one does it.
+    pub fn last_steps(&self) -> Option<(Gemm, Vec<Uop>)> {
+        let [src, wgt] = self.operands.filter(|_| !self.is_apart())?;
+        let steps = self.dst.steps().zip(src.steps()).zip(wgt.steps());
+        let last: BTreeMap<u64, [u64; 2]> = steps.map(|((d, s), w)| (d, [s, w])).collect();
+        let uops: Vec<Uop> = last
+            .into_iter()
+            .map(|(dst, [src, wgt])| Uop {
+                dst: dst as u16,
+                src: src as u16,
+                wgt: wgt as u16,
+            })
+            .collect();
+        let gemm = Gemm {
+            uop_end: uops.len() as u16,
+            iter_out: 1,
+            iter_in: 1,
+            ..Gemm::default()
+        };
+        Some((gemm, uops))
     }
 }
 

@@ -166,7 +166,7 @@ macro_rules! looped {
                 self.loops([self.src_factor_out, self.src_factor_in])
             }
 
-            /// The accumulator tiles that it writes and, unless it is a reset, reads.
+            /// The accumulator tiles that it writes, and reads unless it is a reset, overwrites or moves.
             pub const fn dst<'u>(&self, uops: &'u [Uop]) -> AffineTiles<'u> {
                 AffineTiles { uops, index: UopIndex::Dst, loops: self.dst_loops() }
             }

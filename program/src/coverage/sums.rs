@@ -66,6 +66,10 @@ impl Machine<'_> {
                             Some(Term::product(wgt.into(), tile.into()))
                         }
                     };
+                    if access.gemm.overwrite {
+                        self.set(dst, term);
+                        continue;
+                    }
                     let acc = &mut self.acc[dst];
                     if !acc.known {
                         self.undefined(&format!("acc[{dst}]"));
@@ -108,12 +112,13 @@ impl Machine<'_> {
             return Ok(());
         }
         self.take(access.dst.loops.trips, access.uops.known.len())?;
+        let reads_dst = access.alu.tiles_read() > 1;
         let scales = layer.geometry.reads_twice()
             || !self.listing.config.extensions().contains(Extension::Mul);
         for (dst, src) in access.steps() {
             let (dst, src) = (dst as usize, src as usize);
-            for entry in [dst, src] {
-                if !self.acc[entry].known {
+            for (entry, read) in [(dst, reads_dst), (src, true)] {
+                if read && !self.acc[entry].known {
                     self.undefined(&format!("acc[{entry}]"));
                 }
             }
@@ -124,6 +129,9 @@ impl Machine<'_> {
             }
             let mut own = std::mem::take(&mut self.acc[dst].terms);
             let before = own.len() as u64;
+            if !reads_dst {
+                own.clear();
+            }
             join(&mut own, &mut self.acc[src].terms, op, scales);
             self.live = self.live + own.len() as u64 - before;
             self.acc[dst].terms = own;
@@ -137,13 +145,15 @@ impl Machine<'_> {
     }
 
     /// An immediate operation leaves terms as they are, but a MIN and then a MAX that is no less make a number of
-    /// anything.
+    /// anything, in one step or two.
     fn immediate(&mut self, op: AluOp, imm: i16, entry: usize) {
         let acc = &mut self.acc[entry];
         match (op, acc.most) {
             (AluOp::Min, most) => acc.most = Some(most.map_or(imm, |most| most.min(imm))),
             (AluOp::Max, Some(most)) if imm >= most => self.set(entry, None),
-            (AluOp::Max | AluOp::Add | AluOp::Shr | AluOp::Shl | AluOp::Mul, _) => {
+            (AluOp::Mov, _) => self.set(entry, None),
+            (AluOp::Clip, _) if is_number(imm) => self.set(entry, None),
+            (AluOp::Max | AluOp::Add | AluOp::Shr | AluOp::Shl | AluOp::Mul | AluOp::Clip, _) => {
                 acc.most = None;
                 if !acc.known {
                     self.undefined(&format!("acc[{entry}]"));
@@ -151,6 +161,12 @@ impl Machine<'_> {
             }
         }
     }
+}
+
+/// Whether CLIP's bounds leave one number.
+fn is_number(imm: i16) -> bool {
+    let [low, high] = AluOp::clip_bounds(imm.into());
+    low >= high
 }
 
 /// Joins the terms of two operands: a maximum or minimum has those of both, and what both have once; anything
@@ -170,6 +186,8 @@ fn join(dst: &mut Vec<Term>, src: &mut [Term], op: AluOp, scales: bool) {
             }
         }
         AluOp::Add if scales && dst == src => {}
-        AluOp::Add | AluOp::Shr | AluOp::Shl | AluOp::Mul => dst.extend_from_slice(src),
+        AluOp::Add | AluOp::Shr | AluOp::Shl | AluOp::Mul | AluOp::Clip | AluOp::Mov => {
+            dst.extend_from_slice(src)
+        }
     }
 }

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use vta_isa::resolve::{AffineTiles, AluAccess, GemmAccess, Resolved, Rows, Uops};
-use vta_isa::{Config, Insn, Load, MemType, Uop};
+use vta_isa::{AluOp, Config, Insn, Load, MemType, Uop};
 
 use super::geometry::{LayerForm, Role};
 use super::model::{ListedLayer, Listing};
@@ -361,7 +361,7 @@ impl Walk<'_> {
             }
             Resolved::Gemm(access) => {
                 let becomes = self.becomes(&access.dst, acc);
-                if access.operands.is_none() {
+                if access.operands.is_none() || access.gemm.overwrite {
                     for run in access.dst.set().runs() {
                         acc[run].fill(None);
                     }
@@ -372,6 +372,11 @@ impl Walk<'_> {
                 let becomes = self.becomes(&access.dst, acc);
                 if access.src.is_some() {
                     sources(access, acc);
+                }
+                if access.alu.op == AluOp::Mov {
+                    for run in access.dst.set().runs() {
+                        acc[run].fill(None);
+                    }
                 }
                 becomes
             }

@@ -1,6 +1,6 @@
 //! GEMM and ALU: pipelines whose end follows from the number of steps.
 
-use vta_isa::{Alu, AluOperand, Gemm};
+use vta_isa::{Alu, Gemm};
 
 use super::TimingConfig;
 
@@ -14,12 +14,16 @@ pub(super) fn gemm_done(timing: &TimingConfig, gemm: &Gemm, start: u64) -> u64 {
     start + DECODE + gemm.steps() + u64::from(timing.gemm_pipeline_cycles) + DRAIN
 }
 
-/// The done cycle of an ALU that starts in `start`: operations of two accumulator operands issue
-/// every `alu_two_operand_cycles`.
+/// Cycles in which an ALU instruction issues its steps: operations that read two accumulator tiles issue every
+/// `alu_two_operand_cycles`.
+pub(crate) fn issue_cycles(alu: &Alu, timing: &TimingConfig) -> u64 {
+    match alu.tiles_read() {
+        0 | 1 => alu.steps(),
+        _ => alu.steps() * u64::from(timing.alu_two_operand_cycles),
+    }
+}
+
+/// The done cycle of an ALU that starts in `start`.
 pub(super) fn alu_done(timing: &TimingConfig, alu: &Alu, start: u64) -> u64 {
-    let step = match alu.operand {
-        AluOperand::Imm(_) => 1,
-        AluOperand::Acc => u64::from(timing.alu_two_operand_cycles),
-    };
-    start + DECODE + step * alu.steps() + u64::from(timing.alu_pipeline_cycles) + DRAIN
+    start + DECODE + issue_cycles(alu, timing) + u64::from(timing.alu_pipeline_cycles) + DRAIN
 }

@@ -3,7 +3,8 @@
 //! The ALU of the RTL writes back four cycles after issue and forwards nothing. It aborts when
 //! an immediate operation's step has the destination of the step before, and when a two-operand
 //! operation's `src` is the destination of the step before. Equal destinations of a two-operand
-//! operation are legal there: it issues every other cycle.
+//! operation are legal there: it issues every other cycle. MOV issues every cycle, and clashes as two operands do
+//! where it reads a tile.
 
 use vta_isa::resolve::Loops;
 use vta_isa::{Alu, AluOperand, Uop};
@@ -53,6 +54,9 @@ pub(super) fn clash(alu: &Alu, uops: &[Uop]) -> Option<Clash> {
     let [iter_out, iter_in] = [alu.iter_out, alu.iter_in].map(i64::from);
     let (first, last) = (uops.first()?, uops.last()?);
     let written = |uop: &Uop| Index::new(uop.dst, alu.dst_loops());
+    if alu.tiles_read() == 0 {
+        return None;
+    }
     let read = |uop: &Uop| match alu.operand {
         AluOperand::Imm(_) => written(uop),
         AluOperand::Acc => Index::new(uop.src, alu.src_loops()),

@@ -395,7 +395,25 @@ fn apply(op: AluOp, x: __m256i, y: __m256i) -> __m256i {
         AluOp::Mul => _mm256_mullo_epi32(x, y),
         AluOp::Shr => shift_right(x, y),
         AluOp::Shl => shift_right(x, _mm256_sub_epi32(_mm256_setzero_si256(), y)),
+        AluOp::Clip => clip(x, y),
+        AluOp::Mov => y,
     }
+}
+
+/// Lane by lane between what [`AluOp::clip_bounds`] says.
+#[target_feature(enable = "avx2")]
+#[inline]
+fn clip(x: __m256i, y: __m256i) -> __m256i {
+    let scale = _mm256_xor_si256(y, _mm256_srai_epi32::<31>(y));
+    let bound = |byte: __m256i, parts: __m256i| {
+        let parts = _mm256_and_si256(parts, _mm256_set1_epi32(31));
+        let byte = _mm256_slli_epi32::<5>(_mm256_srai_epi32::<24>(byte));
+        let fixed = _mm256_or_si256(byte, parts);
+        _mm256_srai_epi32::<5>(_mm256_sllv_epi32(fixed, _mm256_srli_epi32::<26>(scale)))
+    };
+    let low = bound(_mm256_slli_epi32::<16>(y), _mm256_srli_epi32::<21>(scale));
+    let high = bound(_mm256_slli_epi32::<24>(y), _mm256_srli_epi32::<16>(scale));
+    _mm256_max_epi32(_mm256_min_epi32(x, high), low)
 }
 
 /// Lane by lane: arithmetic right by `y & 31`, or left by `-y & 31` where `y` is negative.

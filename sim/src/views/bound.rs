@@ -6,8 +6,7 @@ use serde::Serialize;
 use vta_isa::resolve::{Rows, merge};
 use vta_isa::{Config, Insn, MemType};
 
-use super::spend::issue_cycles;
-use crate::cycle::{TimingConfig, store_cycles};
+use crate::cycle::{TimingConfig, issue_cycles, store_cycles};
 
 /// Rows of loads that are listed beyond twice those that are apart: programs load the same bytes often, and memory grows
 /// with distinct ones.

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
-use vta_isa::{AluOp, AluOperand, Config, Insn, MemType, UOP_BYTES};
+use vta_isa::{AluOp, Config, Insn, MemType, UOP_BYTES};
 
 /// Picojoules of each operation.
 ///
@@ -186,7 +186,7 @@ impl Work {
                 *uops += steps * UOP_BYTES as u64;
                 *accs += steps * acc;
                 if !gemm.reset {
-                    *accs += steps * acc;
+                    *accs += steps * acc * u64::from(!gemm.overwrite);
                     *inp += steps * tile(MemType::Inp);
                     *wgt += steps * tile(MemType::Wgt);
                     self.macs += steps * config.macs_per_step();
@@ -195,17 +195,16 @@ impl Work {
             Insn::Alu(alu) => {
                 let (steps, lanes) = (alu.steps(), config.lanes() as u64);
                 *uops += steps * UOP_BYTES as u64;
-                // The result is written, and the accumulator and a second tile are read.
-                let operands = match alu.operand {
-                    AluOperand::Imm(_) => 2,
-                    AluOperand::Acc => 3,
-                };
-                *accs += steps * acc * operands;
+                // The result is written.
+                *accs += steps * acc * (1 + u64::from(alu.tiles_read()));
                 match alu.op {
                     AluOp::Mul => self.alu_muls += steps * lanes,
                     AluOp::Min | AluOp::Max | AluOp::Add | AluOp::Shr | AluOp::Shl => {
                         self.alu_ops += steps * lanes;
                     }
+                    // Two comparisons.
+                    AluOp::Clip => self.alu_ops += 2 * steps * lanes,
+                    AluOp::Mov => {}
                 }
             }
             Insn::Finish(_) => {}

@@ -1,9 +1,9 @@
 //! What the compute module does with each of its cycles.
 
 use serde::Serialize;
-use vta_isa::{Alu, AluOperand, Insn, MemType};
+use vta_isa::{Insn, MemType};
 
-use crate::cycle::{Edge, StallReason, TimingConfig};
+use crate::cycle::{Edge, StallReason, TimingConfig, issue_cycles};
 
 /// Cycles between the start of a GEMM or ALU instruction and its first step.
 const DECODE: u64 = 2;
@@ -122,14 +122,6 @@ pub(super) fn parts(
         Insn::Gemm(gemm) => pipeline(gemm.steps(), Spend::Gemm, Spend::GemmPipeline),
         Insn::Alu(alu) => pipeline(issue_cycles(alu, timing), Spend::Alu, Spend::AluPipeline),
         Insn::Store(_) | Insn::Finish(_) => whole(Spend::Sync),
-    }
-}
-
-/// Cycles in which an ALU instruction issues its steps.
-pub(super) fn issue_cycles(alu: &Alu, timing: &TimingConfig) -> u64 {
-    match alu.operand {
-        AluOperand::Imm(_) => alu.steps(),
-        AluOperand::Acc => alu.steps() * u64::from(timing.alu_two_operand_cycles),
     }
 }
 

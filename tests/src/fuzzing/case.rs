@@ -199,9 +199,11 @@ impl<'a> Case<'a> {
     }
 
     fn any_gemm(&mut self) {
+        let reset = self.bytes.byte();
         let gemm = Gemm {
             deps: Deps::NONE,
-            reset: self.bytes.byte() & 3 == 0,
+            overwrite: reset & 4 == 0,
+            reset: reset & 3 == 0,
             uop_bgn: self.bytes.below(8),
             uop_end: self.bytes.below(16),
             iter_out: self.bytes.below(5),
@@ -273,6 +275,7 @@ impl<'a> Case<'a> {
     fn gemm(&mut self, uops: &[Uop], reset: bool, positions: u16, src_step: u16) {
         let uop_end = self.load_uops(uops);
         let gemm = Gemm {
+            overwrite: positions & 4 == 0,
             reset,
             uop_end,
             iter_out: 1,

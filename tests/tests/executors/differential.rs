@@ -1,8 +1,9 @@
 //! The fast executor, with every kernel of this CPU, is the oracle on random legal programs.
 
 use proptest::prelude::*;
-use vta_isa::{AluOp, Config, MemType, Opcode, check};
+use vta_isa::{AluOp, MemType, Opcode, check};
 use vta_sim::{Executor, Functional, GemmKernel, Oracle, Planning};
+use vta_tests::extended;
 use vta_tests::programs::generate;
 
 const CONFIGS: [&str; 7] = [
@@ -20,7 +21,7 @@ proptest! {
 
     #[test]
     fn fast_is_the_oracle_on_random_programs(seed in any::<u64>(), config in 0usize..7, rounds in 1usize..7) {
-        let config = Config::from_json(CONFIGS[config]).unwrap();
+        let config = extended(CONFIGS[config], seed);
         let program = generate(&config, seed, rounds);
         prop_assert_eq!(check::check(&config, &program.insns), vec![], "a generated program is legal");
         let mut memory = program.memory();
@@ -40,7 +41,7 @@ proptest! {
 
 #[test]
 fn random_programs_change_memory_and_use_every_instruction() {
-    let config = Config::default();
+    let config = extended("{}", 7);
     let mut kinds = std::collections::BTreeSet::new();
     for seed in 0..40 {
         let program = generate(&config, seed, 4);

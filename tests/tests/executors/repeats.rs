@@ -16,6 +16,7 @@ use vta_isa::{Config, check};
 use vta_sim::cycle::TimingConfig;
 use vta_sim::hazards::{self, UopSource};
 use vta_sim::{CycleLog, Execution, Executor, Functional, GemmKernel, Oracle, Planning, SimDevice};
+use vta_tests::extended;
 use vta_tests::opencl::backends;
 use vta_tests::repeats::{Repeats, generate};
 
@@ -89,7 +90,7 @@ fn every_kernel_and_number_of_threads_is_the_oracle() {
         .filter(|k| k.supported())
         .collect();
     for keys in CONFIGS {
-        let config = Config::from_json(keys).unwrap();
+        let config = extended(keys, 7);
         let fast = |kernel| {
             let executor = Functional::with_kernel(config.clone(), kernel);
             executor.with_planning(Planning::AtOnce)
@@ -107,7 +108,7 @@ fn every_kernel_and_number_of_threads_is_the_oracle() {
             several.push((kernel, threads, fast));
         }
         for seed in seeds().filter(|s| *s as usize % CONFIGS.len() == own) {
-            let program = generate(&config, seed);
+            let program = generate(&extended(keys, seed / 4), seed);
             assert_eq!(check::check(&config, &program.insns), vec![], "seed {seed}");
             let batch = batch(&program);
             let expected = run_twice(&mut oracle, &program, &batch);
@@ -168,12 +169,12 @@ fn has_hazard(config: &Config, program: &Repeats, memory: &DeviceMemory) -> bool
 fn the_cycle_device_is_the_oracle_or_names_the_hazard() {
     let (mut ran, mut refused) = (0, 0);
     for (own, keys) in CONFIGS.iter().enumerate() {
-        let config = Config::from_json(keys).unwrap();
+        let config = extended(keys, 7);
         let log = CycleLog::default();
         let device = SimDevice::cycle(config.clone(), TimingConfig::pynq(), Execution::Full, log);
         let mut oracle = Oracle::new(config.clone());
         for seed in seeds().filter(|s| *s as usize % CONFIGS.len() == own) {
-            let program = generate(&config, seed);
+            let program = generate(&extended(keys, seed / 4), seed);
             let found = run_on(&device, &program);
             if has_hazard(&config, &program, &program.memory()) {
                 let error = found.unwrap_err();
@@ -194,7 +195,7 @@ fn the_cycle_device_is_the_oracle_or_names_the_hazard() {
 /// On OpenCL each device runs every program with the first configuration.
 #[test]
 fn opencl_devices_are_the_oracle() {
-    let config = Config::default();
+    let config = extended("{}", 7);
     for backend in backends("programs whose tiles repeat") {
         // The interpreter of one work-item is slow on emulators; the throughput structure joins.
         let share = match backend.structure {
@@ -205,7 +206,7 @@ fn opencl_devices_are_the_oracle() {
         let mut oracle = Oracle::new(config.clone());
         let mut programs = 0;
         for seed in seeds().filter(|s| s % share == 0) {
-            let program = generate(&config, seed);
+            let program = generate(&extended("{}", seed / 8), seed);
             let found = run_on(&device, &program).unwrap();
             let expected = run_oracle(&mut oracle, &program);
             let what = format!("seed {seed}, {}", backend.name());

@@ -6,8 +6,9 @@ use std::sync::Arc;
 use proptest::prelude::*;
 use vta_compiler::zoo::Rng;
 use vta_driver::{Batch, DeviceMemory, PhysAddr};
-use vta_isa::{Config, MemType};
+use vta_isa::MemType;
 use vta_sim::{Executor, Functional, GemmKernel, Oracle, Planning};
+use vta_tests::extended;
 use vta_tests::programs::{RandomProgram, generate};
 
 const CONFIGS: [&str; 4] = [
@@ -45,7 +46,7 @@ proptest! {
         config in 0usize..4,
         steps in prop::collection::vec((0usize..2, 0usize..7), 2..10),
     ) {
-        let config = Config::from_json(CONFIGS[config]).unwrap();
+        let config = extended(CONFIGS[config], seed);
         let programs = [generate(&config, seed, 3), generate(&config, seed ^ 1, 2)];
         let batches = [batch(&programs[0]), batch(&programs[1])];
         let kernels = GemmKernel::ALL.into_iter().filter(|k| k.supported());

@@ -7,6 +7,7 @@ use vta_compiler::{layer, lower, passes, zoo};
 use vta_driver::{Device, Program, QueueLimits, RunReport, Session};
 use vta_isa::Config;
 use vta_sim::{Executor, Functional, GemmKernel, Oracle, Planning, SimDevice};
+use vta_tests::extended;
 use vta_tests::programs::generate;
 
 const THREADS: [usize; 3] = [2, 3, 8];
@@ -61,7 +62,7 @@ proptest! {
     #[test]
     fn random_programs_are_the_oracles(seed in any::<u64>(), rounds in 1usize..9) {
         for json in ["{}", r#"{"LOG_BLOCK": 5, "LOG_BATCH": 1}"#] {
-            let config = Config::from_json(json).unwrap();
+            let config = extended(json, seed);
             let program = generate(&config, seed, rounds);
             let mut memory = program.memory();
             Oracle::new(config.clone()).run(&program.insns, &[], &mut memory).unwrap();

@@ -8,6 +8,7 @@ use vta_driver::{Batch, Device, DriverError, PhysAddr, Program, RunReport, Work,
 use vta_hw_opencl::Structure;
 use vta_isa::{Config, Insn, asm};
 use vta_sim::{Executor, Oracle};
+use vta_tests::extended;
 use vta_tests::opencl::{Backend, backends};
 use vta_tests::programs::{RandomProgram, generate};
 
@@ -78,12 +79,12 @@ pub const CONFIGS: [&str; 4] = [
     r#"{"LOG_BLOCK": 0, "LOG_INP_BUFF_SIZE": 9, "LOG_WGT_BUFF_SIZE": 9, "LOG_ACC_BUFF_SIZE": 11}"#,
 ];
 
-pub fn check_random(backend: &Backend, config: &str, seeds: std::ops::Range<u64>) {
-    let config = Config::from_json(config).unwrap();
+pub fn check_random(backend: &Backend, keys: &str, seeds: std::ops::Range<u64>) {
+    let config = extended(keys, 7);
     let device = backend.open(&config);
     let mut oracle = Oracle::new(config.clone());
     for seed in seeds {
-        let program = generate(&config, seed, 1 + seed as usize % 6);
+        let program = generate(&extended(keys, seed), seed, 1 + seed as usize % 6);
         if !device.keeps_scratchpads() {
             // What a program finds in scratchpads that it hasn't loaded is the same on both sides.
             oracle = Oracle::new(config.clone());

@@ -4,6 +4,7 @@ use vta_driver::{Device, PhysAddr};
 use vta_hw_opencl::{Math, OpenClDevice, Options, Structure};
 use vta_isa::Config;
 use vta_sim::Oracle;
+use vta_tests::extended;
 use vta_tests::opencl::backends;
 use vta_tests::programs::generate;
 
@@ -68,7 +69,7 @@ fn random_programs_are_the_oracles() {
 /// test it, too.
 #[test]
 fn every_way_of_forming_products_is_the_oracle() {
-    let configs = ["{}", CONFIGS[1]].map(|c| Config::from_json(c).unwrap());
+    let configs = ["{}", CONFIGS[1]].map(|c| extended(c, 7));
     for backend in backends("products") {
         if backend.structure != Structure::Throughput {
             continue;

@@ -10,6 +10,7 @@ use vta_hw_opencl::{
 };
 use vta_isa::Config;
 use vta_sim::Oracle;
+use vta_tests::extended;
 use vta_tests::opencl::{Backend, backends, cached_in};
 use vta_tests::programs::generate;
 
@@ -75,7 +76,7 @@ fn every_scope_is_the_oracle() {
     for backend in throughputs("scopes") {
         let mut ran = 0;
         for (scopes, math, keys) in cases() {
-            let config = Config::from_json(keys).unwrap();
+            let config = extended(keys, 7);
             let options = Options {
                 scopes: Some(scopes),
                 math: Some(math),

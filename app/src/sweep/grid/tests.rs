@@ -18,6 +18,17 @@ fn points_are_all_combinations_with_their_machines() {
 }
 
 #[test]
+fn sets_of_extensions_are_added_to_the_base() {
+    let grid = grid(&["EXTENSIONS=none,CLIP,CLIP+MUL"]).unwrap();
+    let has = grid.points().map(|p| p.machine.unwrap().0.extensions());
+    let [base, clip] = [
+        Extensions::DEFAULT,
+        Extensions::DEFAULT.with(Extension::Clip),
+    ];
+    assert_eq!(has.collect::<Vec<_>>(), [base, clip, clip]);
+}
+
+#[test]
 fn a_point_that_cannot_be_built_says_why() {
     let grid = grid(&["LOG_WGT_BUFF_SIZE=18,30", "bus_bytes=8,12"]).unwrap();
     let errors: Vec<_> = grid.points().filter_map(|p| p.machine.err()).collect();
@@ -36,6 +47,8 @@ fn bad_axes_are_named() {
         (&["LOG_BLOK=4"], "no such key"),
         (&["latency=4"], "memory_latency_cycles"),
         (&["tags="], "'' is no number"),
+        (&["EXTENSIONS=CLIP+DIV"], "there is no DIV"),
+        (&["EXTENSIONS=1"], "there is no 1; there are ACC8"),
     ] {
         let error = format!("{:#}", grid(vary).err().unwrap());
         assert!(error.contains(part), "{vary:?}: {error}");

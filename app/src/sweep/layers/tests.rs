@@ -9,7 +9,9 @@ fn grid() -> Grid {
         &Config::default(),
         &TimingConfig::pynq(),
     );
-    grid.unwrap().of_layers(["a", "b"].into_iter()).unwrap()
+    grid.unwrap()
+        .of_layers("layer", ["a", "b"].into_iter())
+        .unwrap()
 }
 
 fn row(layer: &str, tags: &str, cycles: Option<u64>) -> Row {

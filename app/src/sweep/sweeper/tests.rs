@@ -1,10 +1,7 @@
 use super::*;
 
 fn open(vary: &[&str], threads: usize) -> Sweeper {
-    let work = Workload {
-        name: "conv:1,16,7,7,32,3,1,1".to_owned(),
-        layers: None,
-    };
+    let work = vec!["conv:1,16,7,7,32,3,1,1".to_owned()].into();
     let vary: Vec<String> = vary.iter().map(|v| (*v).to_owned()).collect();
     let target = Target {
         threads: Some(threads),
@@ -67,4 +64,26 @@ fn few_programs_are_kept_and_points_share_them() {
             .iter()
             .all(|(_, s)| s.get().is_some())
     );
+}
+
+#[test]
+fn networks_are_the_first_axis() {
+    let names = ["gemm:8,16,16", "conv:1,16,7,7,32,3,1,1"].map(str::to_owned);
+    let vary = ["EXTENSIONS=none,CLIP+MOV+OVERWRITE".to_owned()];
+    let all = Sweeper::open(&names.to_vec().into(), &vary, &Target::default(), &()).unwrap();
+    assert_eq!(all.points(), 4);
+    for (at, name) in names.iter().enumerate() {
+        let alone = vec![name.clone()].into();
+        let alone = Sweeper::open(&alone, &vary, &Target::default(), &()).unwrap();
+        for point in 0..2 {
+            let found = all.measure(2 * at + point).unwrap();
+            assert_eq!(found.values[0], *name);
+            assert_eq!(found.outcome, alone.measure(point).unwrap().outcome);
+        }
+    }
+    let twice = vec![names[0].clone(), names[0].clone()].into();
+    let error = Sweeper::open(&twice, &vary, &Target::default(), &())
+        .err()
+        .unwrap();
+    assert!(error.to_string().contains("given twice"));
 }

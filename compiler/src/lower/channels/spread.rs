@@ -6,8 +6,7 @@ use std::ops::Range;
 
 use vta_isa::Gemm;
 
-use super::super::emit::{Loops, Rect, uop};
-use super::super::stage::Sums;
+use super::super::emit::{Loops, Rect, Sums, uop};
 use super::super::transfer::{Area, Transfer, strides};
 use super::super::vector::lanes::Piece;
 use super::super::{Fault, LowerError};

@@ -10,7 +10,7 @@ use super::super::tile::{self, ConvShape, ConvTile};
 use super::super::{Fault, LowerError, Lowering};
 use super::division::{self, Division, When};
 use super::pack::Digits;
-use super::parts::Parts;
+use super::parts::{Parts, Region};
 use super::work;
 use crate::qgraph::lane::{LaneKind, LaneOp};
 use crate::qgraph::window::Window;
@@ -26,6 +26,8 @@ pub(super) struct Choice {
     pub shape: ConvShape,
     pub tile: ConvTile,
     pub digits: Option<Digits>,
+    /// Outputs with a bias of their own, or all of them where theirs is copied.
+    pub regions: Vec<Region>,
     pub product: Option<Division>,
     pub epilogue: Vec<LaneOp>,
 }
@@ -62,10 +64,14 @@ impl Lowering<'_> {
             Err(Fault::lacks(reason, Extension::Acc8).of(parts.name))
         };
         let mut best = None;
-        for (bias, residual) in [(true, true), (true, false), (false, true)] {
-            if !(starts || residual) {
+        let whole = self.starting(parts);
+        let copied = [true, false].map(|residual| (whole.as_ref(), false, residual));
+        let others = [(true, true), (true, false), (false, true)];
+        let others = others.map(|(bias, residual)| (Some(parts), bias, residual));
+        for (parts, bias, residual) in others.into_iter().chain(copied) {
+            let Some(parts) = parts.filter(|_| starts || residual) else {
                 continue;
-            }
+            };
             let digits = digits.clone().filter(|_| bias);
             let epilogue = match digits {
                 Some(_) => parts.after_bias(),
@@ -90,6 +96,26 @@ impl Lowering<'_> {
             }
         }
         best.map_or(plain, Ok)
+    }
+
+    /// Whether sums start as a copy of a vector, where they have one for each region.
+    pub(super) fn copies(&self, residual: ResidualBy) -> bool {
+        self.has(Extension::Mov) && residual != ResidualBy::Load
+    }
+
+    /// The convolution with one region, whose bias all sums start as a copy of.
+    fn starting<'g>(&self, parts: &Parts<'g>) -> Option<Parts<'g>> {
+        let [co, rows, cols] = self.graph.tensors[parts.output.0].chw;
+        let (bias, epilogue) = parts.bias(co);
+        let adds = epilogue.len() < parts.epilogue.len();
+        (self.has(Extension::Mov) && parts.regions.is_empty() && adds).then(|| Parts {
+            regions: vec![Region {
+                places: [0..rows, 0..cols],
+                bias,
+            }],
+            epilogue,
+            ..*parts
+        })
     }
 
     /// Whether the machine has what the lane operations of a convolution's sums need.
@@ -154,6 +180,7 @@ impl Lowering<'_> {
             digits,
             product,
             epilogue,
+            regions: parts.regions.clone(),
         })
     }
 
@@ -197,9 +224,9 @@ impl Lowering<'_> {
         };
         let ops = || parts.prologue(product).iter().chain(epilogue);
         let places = parts.regions.len();
-        // Of several regions each is a vector, and each output adds one.
+        // Of several regions each is a vector, and each output adds one, unless it starts as a copy of it.
         let (by_place, added) = match bias {
-            0 => (places, usize::from(places > 0)),
+            0 => (places, usize::from(places > 0 && !self.copies(residual))),
             _ => (0, 0),
         };
         let vectors = count_vectors(ops());
@@ -221,10 +248,17 @@ impl Lowering<'_> {
             regions: places,
             weight_parts: parts.weight_parts(),
             ones: parts.ones,
+            anew: false,
         };
+        let digits_first = bias > 0 && (parts.pool.is_none() || places > 0);
+        let anew = self.has(Extension::Overwrite) && residual != ResidualBy::Load && by_place == 0;
         let spec = &self.program.tensors[parts.input.0];
         match spec.packing {
-            Packing::Tiles => Ok(self.refolded(base)),
+            Packing::Tiles => {
+                let shape = self.refolded(base);
+                let anew = anew && (digits_first || shape.has_inner_tap());
+                Ok(ConvShape { anew, ..shape })
+            }
             Packing::Im2col { .. } => {
                 let dims = spec.packed_dims(self.config);
                 let fault = || Fault::Internal("its patches don't fit its input".to_owned());
@@ -233,6 +267,7 @@ impl Lowering<'_> {
                     ci,
                     input: [oh, ow],
                     window: Window::whole([1, 1]),
+                    anew,
                     ..base
                 })
             }

@@ -6,13 +6,13 @@
 
 use std::ops::Range;
 
-use vta_isa::MemType;
+use vta_isa::{MemType, Uop};
 
-use super::super::emit::{Emitter, Loops, Rect, count_vectors, uop};
+use super::super::emit::{Emitter, Loops, Rect, Sums, count_vectors, uop};
 use super::super::tokens::Done;
 use super::super::transfer::{self, transfers};
 use super::super::{Fault, LowerError};
-use super::layer::{Acc, Conv, Product, Progress, Residual, Walk};
+use super::layer::{Acc, Conv, Product, Progress, Residual, Start, Walk};
 use super::work::{Work, works};
 use crate::qgraph::lane::{LaneOp, LaneOperand};
 
@@ -54,7 +54,7 @@ impl Conv<'_> {
     }
 
     /// Where the inputs and weights that were loaded last lie.
-    fn halves(&self, progress: &Progress) -> [usize; 2] {
+    pub(super) fn halves(&self, progress: &Progress) -> [usize; 2] {
         let half = |loads: usize| (loads + 1) % self.tile.halves;
         [
             half(progress.inputs) * self.inp_half,
@@ -116,7 +116,12 @@ impl Walk<'_, '_, '_> {
             if starts && !first {
                 self.add_bias(work, &acc)?;
             }
-            self.multiply(work, chunk, &acc, self.conv.halves(&self.progress))?;
+            let sums = if i == 0 && self.conv.starts(work) == Start::Products {
+                Sums::Set
+            } else {
+                Sums::Add
+            };
+            self.multiply(work, chunk, &acc, sums)?;
             // What is pooled gets its bias from the scratchpads after the last chunk.
             let last = remaining == 0 && i + 1 == work.chunks.len();
             if !(last && self.conv.pool.is_some()) {
@@ -195,11 +200,14 @@ impl Walk<'_, '_, '_> {
         Ok(())
     }
 
-    /// Zeroes the sums or starts them with the residual, and adds the regions that are vectors.
+    /// Zeroes the sums or starts them with the residual, and adds the regions that are vectors; or starts with these.
     pub(super) fn start_sums(&mut self, work: &Work, acc: &Acc) -> Result<(), LowerError> {
         let Some(Residual::Start(input, prologue)) = &self.conv.residual else {
-            self.e
-                .clear(Rect::run(acc.base, work.co.len() * acc.pitch))?;
+            let copies = self.conv.copies_bias && self.conv.region_vectors() > 0;
+            if !copies && self.conv.starts(work) == Start::Cleared {
+                let sums = work.co.len() * acc.pitch;
+                self.e.clear(Rect::run(acc.base, sums))?;
+            }
             return self.add_region_vectors(work, acc);
         };
         let to = [acc.base, acc.pitch];
@@ -225,7 +233,20 @@ impl Walk<'_, '_, '_> {
         };
         let tiles = work.co.start * steps..work.co.end * steps;
         let uops = tiles.enumerate().map(digit).collect();
-        self.e.gemm(uops, Loops::run(acc.kept, [1, 0]))
+        self.add_digits_of_bias(work, uops, Loops::run(acc.kept, [1, 0]))
+    }
+
+    /// Steps of the bias, the first of which may replace what tiles hold.
+    pub(super) fn add_digits_of_bias(
+        &mut self,
+        work: &Work,
+        uops: Vec<Uop>,
+        loops: Loops,
+    ) -> Result<(), LowerError> {
+        match self.conv.starts(work) {
+            Start::Bias => self.e.gemm_anew(uops, loops),
+            Start::Cleared | Start::Products => self.e.gemm(uops, loops),
+        }
     }
 
     /// Lane operations on a whole tile; the first vector is the `vectors`-th of the layer.

@@ -5,7 +5,7 @@
 //! and stored.
 
 use super::super::readers::Readers;
-use crate::qgraph::lane::{LaneKind, LaneOp};
+use crate::qgraph::lane::LaneOp;
 use crate::qgraph::window::Window;
 use crate::qgraph::{NodeId, QConv, QGraph, QOp, TensorId};
 
@@ -37,20 +37,13 @@ pub(in crate::lower) fn fusable<'g>(
     let fits = *input == conv.output
         && ops.is_empty()
         && readers.only(conv.output) == Some(reader)
-        && of.epilogue.iter().all(never_decreases)
+        && of.epilogue.iter().all(LaneOp::never_decreases)
         && (0..2).all(|axis| regular(window, axis, graph, conv.output, next.output));
     fits.then_some(Pooling {
         window,
         output: next.output,
         node: reader,
     })
-}
-
-fn never_decreases(op: &LaneOp) -> bool {
-    match op.kind {
-        LaneKind::Mul => op.operand.all(|y| y >= 0),
-        LaneKind::Add | LaneKind::Shr | LaneKind::Shl | LaneKind::Min | LaneKind::Max => true,
-    }
 }
 
 /// Whole strides cover the input, and windows reach into neighbouring strides only.

@@ -32,6 +32,8 @@ pub(super) struct Conv<'g> {
     pub bias: Option<Bias>,
     /// Output rows and columns of each region, if there are several: the biases are theirs.
     pub regions: Vec<[Range<usize>; 2]>,
+    /// Sums start as copies of the regions that are vectors.
+    pub copies_bias: bool,
     pub vectors: Option<BufferId>,
     pub residual: Option<Residual<'g>>,
     /// The epilogue, after a bias that the matrix unit adds and without what comes before a
@@ -57,6 +59,17 @@ pub(super) struct Bias {
     pub inp: usize,
     /// The scratchpad tile of the first block's digits.
     pub wgt: usize,
+}
+
+/// What the sums of a tile start from, if not from a residual or a copy.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Start {
+    /// Tiles that are cleared.
+    Cleared,
+    /// The first digit of the bias.
+    Bias,
+    /// The first products.
+    Products,
 }
 
 /// A residual.
@@ -146,6 +159,7 @@ impl Lowering<'_> {
             digits,
             product,
             epilogue,
+            regions: places,
         } = choice;
         let block = self.config.block();
         let depth = |mem: MemType| self.config.depth(mem);
@@ -160,7 +174,7 @@ impl Lowering<'_> {
         let weights = self.constant(parts.name, Role::Weights, packed);
         let bias = digits.map(|digits| self.bias(parts.name, digits, &shape));
         let ops = parts.prologue(product.as_ref()).iter().chain(&epilogue);
-        let regions = parts.regions.iter().filter(|_| bias.is_none());
+        let regions = places.iter().filter(|_| bias.is_none());
         let regions = regions.map(|region| &region.bias[..]);
         let lists: Vec<&[i32]> = regions.chain(ops.filter_map(LaneOp::vector)).collect();
         let vectors = self.vectors(parts.name, &lists, shape.co);
@@ -185,7 +199,8 @@ impl Lowering<'_> {
             weights,
             blank,
             bias,
-            regions: parts.regions.iter().map(|r| r.places.clone()).collect(),
+            regions: places.into_iter().map(|r| r.places).collect(),
+            copies_bias: self.copies(shape.residual),
             vectors,
             residual,
             epilogue,

@@ -13,8 +13,8 @@ use std::ops::Range;
 use vta_isa::{Module, Uop};
 
 use super::super::LowerError;
-use super::super::emit::{Loops, uop};
-use super::layer::{Acc, Conv, Walk};
+use super::super::emit::{Loops, Sums, anew, uop};
+use super::layer::{Acc, Conv, Start, Walk};
 use super::work::{Chunk, Work};
 
 /// Outputs of a phase along one axis: `places` of the tile, the first of which reads the input
@@ -165,16 +165,46 @@ impl Conv<'_> {
     }
 }
 
+impl Conv<'_> {
+    /// What a tile's sums start from.
+    pub(super) fn starts(&self, work: &Work) -> Start {
+        let Some(chunk) = work.chunks.first().filter(|_| self.shape.anew) else {
+            return Start::Cleared;
+        };
+        if self.bias.is_some() && self.bias_first() {
+            return Start::Bias;
+        }
+        let acc = self.acc(work, 0);
+        let shared = self.shared(work, chunk, &acc, [0, 0]);
+        let whole = shared.iter().find(|one| self.is_whole(work, one));
+        let phases = self.phases().iter().product::<usize>();
+        let mut uops = Vec::new();
+        let all = whole.is_some_and(|one| {
+            self.push_uops(work, chunk, &acc, &one.taps, &mut uops);
+            anew(uops).0.len() == work.co.len() * phases
+        });
+        if all { Start::Products } else { Start::Cleared }
+    }
+
+    /// Whether taps are those of all places of a tile.
+    fn is_whole(&self, work: &Work, taps: &SharedTaps) -> bool {
+        let [rows, cols] = [&work.rows, &work.cols].map(Range::len);
+        let [ph, pw] = self.phases();
+        taps.rows == (0..rows / ph) && taps.cols == (0..cols / pw)
+    }
+}
+
 impl Walk<'_, '_, '_> {
-    /// Emits the products of a chunk, whose inputs and weights start at `[inp, wgt]`.
+    /// Emits the products of a chunk, of which the first on each sum may replace what its tile held.
     pub(super) fn multiply(
         &mut self,
         work: &Work,
         chunk: &Chunk,
         acc: &Acc,
-        halves: [usize; 2],
+        sums: Sums,
     ) -> Result<(), LowerError> {
-        let shared = self.conv.shared(work, chunk, acc, halves);
+        let halves = self.conv.halves(&self.progress);
+        let mut shared = self.conv.shared(work, chunk, acc, halves);
         if shared.is_empty() {
             // Dilated taps may all fall beside the input; the chunk's tokens still pass.
             return self.e.sync(Module::Compute);
@@ -182,17 +212,32 @@ impl Walk<'_, '_, '_> {
         let [ph, pw] = self.conv.phases();
         let cols = work.cols.len() / pw;
         let mut kernel = Vec::new();
-        let lists = shared.into_iter().map(|one| {
+        let mut lists = Vec::with_capacity(shared.len() + 1);
+        if sums == Sums::Set {
+            // Those that all of the tile's sums have come first.
+            let whole = shared.iter().position(|one| self.conv.is_whole(work, one));
+            shared.swap(0, whole.unwrap_or(0));
+        }
+        for one in shared {
             let begin = kernel.len();
             self.conv
                 .push_uops(work, chunk, acc, &one.taps, &mut kernel);
-            (one.rows, one.cols, begin..kernel.len())
-        });
-        let lists: Vec<_> = lists.collect();
+            if sums == Sums::Set && lists.is_empty() {
+                let (first, rest) = anew(kernel);
+                let end = first.len();
+                kernel = [first, rest].concat();
+                lists.push((one.rows.clone(), one.cols.clone(), 0..end, Sums::Set));
+                if end < kernel.len() {
+                    lists.push((one.rows, one.cols, end..kernel.len(), Sums::Add));
+                }
+            } else {
+                lists.push((one.rows, one.cols, begin..kernel.len(), Sums::Add));
+            }
+        }
         let kernel = self.e.kernel(kernel)?;
         let width = chunk.cols.len;
         let down = self.conv.shape.window.stride[0] * ph / chunk.rows.step;
-        for (rows, columns, uops) in lists {
+        for (rows, columns, uops, sums) in lists {
             // A factor of a loop with one trip is never used.
             let row = if rows.len() > 1 { down * width } else { 0 };
             let loops = Loops {
@@ -200,7 +245,7 @@ impl Walk<'_, '_, '_> {
                 dst: [cols, 1],
                 src: [row, self.conv.shape.window.stride[1] * pw],
             };
-            self.e.gemm_part(kernel, uops, loops)?;
+            self.e.gemm_part(kernel, uops, loops, sums)?;
         }
         Ok(())
     }

@@ -64,6 +64,17 @@ impl<'g> Parts<'g> {
         (self.weights.len() / self.weight_count().max(1)).max(1)
     }
 
+    /// The bias of each channel that the epilogue starts with, and the rest of it.
+    pub(super) fn bias(&self, channels: usize) -> (Vec<i32>, &'g [LaneOp]) {
+        match self.epilogue {
+            [first, rest @ ..] if first.kind == LaneKind::Add => {
+                let of = |c| first.operand.of_channel(c).unwrap_or(0);
+                ((0..channels).map(of).collect(), rest)
+            }
+            _ => (vec![0; channels], self.epilogue),
+        }
+    }
+
     /// The biases as digits for the matrix unit, if they are vectors within its reach.
     pub(super) fn digits(&self, block: usize) -> Option<Digits> {
         let regions = self.regions.iter().map(|region| &region.bias[..]);

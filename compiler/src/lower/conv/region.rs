@@ -17,7 +17,6 @@ use super::super::{LowerError, Lowering};
 use super::layer::{Acc, Conv, Walk};
 use super::parts::{Parts, Region};
 use super::work::Work;
-use crate::qgraph::lane::{LaneKind, LaneOp};
 use crate::qgraph::window::Window;
 use crate::semantics;
 
@@ -41,7 +40,7 @@ impl Lowering<'_> {
         {
             return parts;
         }
-        let (base, rest) = bias(parts.epilogue, output.chw[0]);
+        let (base, rest) = parts.bias(output.chw[0]);
         let whole = semantics::whole_weights(parts.weights, parts.weight_count());
         let sums = tap_sums(&whole, base.len(), parts.window.kernel);
         let region = |(row, col): (&Run, &Run)| {
@@ -63,17 +62,6 @@ impl Lowering<'_> {
             epilogue: rest,
             ..parts
         }
-    }
-}
-
-/// The bias of each channel that an epilogue starts with, and the rest of it.
-fn bias(epilogue: &[LaneOp], channels: usize) -> (Vec<i32>, &[LaneOp]) {
-    match epilogue {
-        [first, rest @ ..] if first.kind == LaneKind::Add => {
-            let of = |c| first.operand.of_channel(c).unwrap_or(0);
-            ((0..channels).map(of).collect(), rest)
-        }
-        _ => (vec![0; channels], epilogue),
     }
 }
 
@@ -217,21 +205,26 @@ impl Walk<'_, '_, '_> {
                     let digits = wgt + (block * count + r) * steps;
                     uops.extend((0..steps).map(|step| uop([dst, input, digits + step])));
                 }
-                self.e.gemm(uops, patch.loops)?;
+                self.add_digits_of_bias(work, uops, patch.loops)?;
             }
         }
         Ok(())
     }
 
-    /// Adds the regions that are vectors.
+    /// Adds the regions that are vectors, or begins with their copies.
     pub(super) fn add_region_vectors(&mut self, work: &Work, acc: &Acc) -> Result<(), LowerError> {
         let blocks = work.co.len();
+        let op = if self.conv.copies_bias {
+            AluOp::Mov
+        } else {
+            AluOp::Add
+        };
         let regions = &self.conv.regions[..self.conv.region_vectors()];
         for (r, region) in regions.iter().enumerate() {
             for patch in self.conv.patches(region, work, acc) {
                 let [first, vectors] = [acc.base + patch.first, self.conv.vector_base + r * blocks];
                 let pairs = (0..blocks).map(|block| [first + block * acc.pitch, vectors + block]);
-                self.e.join(AluOp::Add, pairs, patch.loops)?;
+                self.e.join(op, pairs, patch.loops)?;
             }
         }
         Ok(())

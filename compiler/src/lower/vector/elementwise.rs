@@ -5,9 +5,9 @@
 
 use vta_isa::{AluOp, Extension};
 
-use super::super::emit::{Emitter, Loops};
+use super::super::emit::{Emitter, Loops, Sums};
 use super::super::lowering::Lowering;
-use super::super::stage::{Stage, Sums};
+use super::super::stage::Stage;
 use super::super::transfer::Transfer;
 use super::super::{Fault, LowerError};
 use super::lanes::{Constants, Piece, Shares, by_block};

@@ -3,7 +3,7 @@
 mod fold;
 mod window;
 
-use vta_isa::{Alu, AluOp, MemType};
+use vta_isa::{Alu, MemType};
 
 use super::super::emit::{Emitter, Rect};
 use super::super::lowering::Lowering;
@@ -133,11 +133,7 @@ impl Pool<'_> {
         let whole = Rect::run(base, count);
         // LOAD writes upwards from the tile's input, which lies behind its output.
         match &self.op {
-            PoolOp::Max(_) => {
-                // Whatever was there becomes -32768 at most, then exactly -128.
-                e.immediate(AluOp::Min, i16::MIN, whole)?;
-                e.immediate(AluOp::Max, -128, whole)?;
-            }
+            PoolOp::Max(_) => e.fill(i8::MIN, whole)?,
             PoolOp::Average { .. } => e.clear(whole)?,
         }
         let kernel_rows = self.window.kernel[0];

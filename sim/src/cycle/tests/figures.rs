@@ -96,6 +96,9 @@ fn gemm_and_alu_take_their_steps_and_a_pipeline() {
             (alu(AluOp::Mul, AluOperand::Imm(4), 1, 1, 1), 8),
             (alu(AluOp::Add, AluOperand::Acc, 16, 4, 4), 512 + 7),
             (alu(AluOp::Shl, AluOperand::Acc, 1, 1, 1), 9),
+            (alu(AluOp::Clip, AluOperand::Acc, 16, 4, 4), 512 + 7),
+            (alu(AluOp::Mov, AluOperand::Acc, 16, 4, 4), 256 + 7),
+            (alu(AluOp::Mov, AluOperand::Imm(4), 16, 4, 4), 256 + 7),
         ] {
             assert_eq!(alone(&timing, insn), cycles, "{insn}");
         }

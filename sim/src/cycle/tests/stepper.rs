@@ -5,7 +5,7 @@
 use std::collections::VecDeque;
 
 use vta_isa::tokens::{pops, pushes};
-use vta_isa::{AluOperand, Config, Insn, Module};
+use vta_isa::{AluOp, AluOperand, Config, Insn, Module};
 
 use super::super::bursts::Burst;
 use super::super::dram::Dram;
@@ -268,9 +268,9 @@ impl<'a> Stepper<'a> {
                 Job::Steps(gemm.steps() + 2 + u64::from(self.timing.gemm_pipeline_cycles))
             }
             Insn::Alu(alu) => {
-                let each = match alu.operand {
-                    AluOperand::Imm(_) => 1,
-                    AluOperand::Acc => u64::from(self.timing.alu_two_operand_cycles),
+                let each = match (alu.op, alu.operand) {
+                    (AluOp::Mov, _) | (_, AluOperand::Imm(_)) => 1,
+                    (_, AluOperand::Acc) => u64::from(self.timing.alu_two_operand_cycles),
                 };
                 Job::Steps(alu.steps() * each + 2 + u64::from(self.timing.alu_pipeline_cycles))
             }

@@ -6,7 +6,7 @@ use vta_isa::resolve::{
     UopScratchpad, meet, merge,
 };
 use vta_isa::tokens;
-use vta_isa::{AluOperand, Config, MemType, Module, Uop};
+use vta_isa::{AluOp, AluOperand, Config, MemType, Module, Uop};
 
 use super::super::run::ops::{LoadOp, StoreOp};
 use super::draft::{AluDraft, AluSteps, Draft, Kind, Scaled, Weight};
@@ -255,6 +255,12 @@ impl Builder<'_> {
             self.push(Kind::Zero, TileSet::EMPTY, access.dst.set());
             return Ok(());
         };
+        if access.gemm.overwrite {
+            if !access.is_apart() {
+                return Err(Unplanned::Pattern);
+            }
+            self.push(Kind::Zero, TileSet::EMPTY, access.dst.set());
+        }
         let make = || Forms::of(access.dst, operands, &mut self.positions);
         let forms = self.gemms.of([access.dst, src, wgt].map(Some), make)?;
         let writes = forms.tiles.clone();
@@ -310,12 +316,22 @@ impl Builder<'_> {
         let steps = self
             .alus
             .of(tiles, || Ok::<_, Unplanned>(AluSteps::of(access)))?;
+        // A copy is added to nothing, if no step reads or writes what another has written.
+        let apart = steps.destinations.len() == steps.pairs.len()
+            && !steps.destinations.meets(&steps.sources);
+        let op = match access.alu.op {
+            AluOp::Mov if apart => {
+                self.push(Kind::Zero, TileSet::EMPTY, steps.destinations.clone());
+                AluOp::Add
+            }
+            op => op,
+        };
         let constants = access.src.and_then(|_| self.constants(&steps.sources));
         let writes = steps.destinations.clone();
         let mut reads = writes.clone();
         reads.add(&steps.sources);
         let draft = AluDraft {
-            op: access.alu.op,
+            op,
             imm,
             steps,
             constants: constants.unwrap_or_default(),

@@ -232,15 +232,23 @@ impl Direct {
             return Ok(());
         }
         inside(uops, |u| u.dst, &loops[0], self.accumulators)?;
-        if gemm.reset {
+        if !gemm.reset {
+            inside(uops, |u| u.src, &loops[1], self.inputs)?;
+            inside(uops, |u| u.wgt, &loops[2], self.weights)?;
+        }
+        if gemm.reset || gemm.overwrite {
+            // Of several steps on a tile the last one counts, which is left to the oracle.
+            if !gemm.reset && gemm.dst(uops).set().len() as u64 != gemm.steps() {
+                return Err(Outside);
+            }
             let op = AluOp::Mul;
             self.runs_of(uops, &loops[0], None, lanes as u32, |on| {
                 lanes::each(kernel, TileOp { op, on, lanes }, 0, &mut pads.acc);
             });
+        }
+        if gemm.reset {
             return Ok(());
         }
-        inside(uops, |u| u.src, &loops[1], self.inputs)?;
-        inside(uops, |u| u.wgt, &loops[2], self.weights)?;
         if !matches!(&self.learnt.of, Some((of, _)) if *of == loops) {
             self.learnt.learn(loops, [lanes, block].map(|n| n as u32));
         }
@@ -371,7 +379,7 @@ fn any_order(uops: &[Uop], dst: &Loops, operand: Option<(&Loops, AluOp)>) -> boo
         AluOp::Min | AluOp::Max | AluOp::Add | AluOp::Mul => {
             written.1 < read.0 || read.1 < written.0
         }
-        AluOp::Shr | AluOp::Shl => false,
+        AluOp::Shr | AluOp::Shl | AluOp::Clip | AluOp::Mov => false,
     }
 }
 

@@ -183,6 +183,9 @@ impl Script {
             let once = (gemm.iter_out, gemm.iter_in) == (1, 1);
             return once.then_some(What::Zero(uop.dst));
         }
+        if gemm.overwrite {
+            return None;
+        }
         let of = [gemm.dst_loops(), gemm.src_loops(), gemm.wgt_loops()];
         let known = self.products.iter().position(|product| product.of == of);
         let product = match known {

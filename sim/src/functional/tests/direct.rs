@@ -126,12 +126,13 @@ fn gemm() -> impl Strategy<Value = Insn> {
         range(),
         [trips(), trips()],
         factors,
-        prop::bool::weighted(0.2),
+        [prop::bool::weighted(0.2), prop::bool::weighted(0.3)],
     )
         .prop_map(
-            |((uop_bgn, uop_end), [iter_out, iter_in], [a, b, c, d, e, f], reset)| {
+            |((uop_bgn, uop_end), [iter_out, iter_in], [a, b, c, d, e, f], [reset, overwrite])| {
                 let gemm = Gemm {
                     deps: Deps::NONE,
+                    overwrite,
                     reset,
                     uop_bgn,
                     uop_end,

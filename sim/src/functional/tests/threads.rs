@@ -192,6 +192,7 @@ fn gemm(dice: &mut Dice) -> Insn {
     let (uop_bgn, uop_end) = uop_range(dice);
     Gemm {
         deps: Deps::NONE,
+        overwrite: dice.below(3) == 0,
         reset: dice.below(3) == 0,
         uop_bgn,
         uop_end,

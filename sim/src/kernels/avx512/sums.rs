@@ -102,6 +102,8 @@ pub(super) unsafe fn apply_steps<const M: usize, const N: usize>(
                 (AluOp::Max, y) => each!(y, here, sums, _mm512_max_epi32),
                 (AluOp::Add, y) => each!(y, here, sums, _mm512_add_epi32),
                 (AluOp::Mul, y) => each!(y, here, sums, _mm512_mullo_epi32),
+                (AluOp::Mov, y) => each!(y, here, sums, second),
+                (AluOp::Clip, y) => each!(y, here, sums, clip),
                 (AluOp::Shr, Operand::Imm(y)) => each_imm!(y, sums, _mm512_srav_epi32),
                 (AluOp::Shl, Operand::Imm(y)) => each_imm!(y, sums, _mm512_sllv_epi32),
                 (AluOp::Shr, Operand::Lanes(y)) => each_lane!(y, sums, shift_right),
@@ -377,6 +379,29 @@ fn shift_right(x: __m512i, y: __m512i) -> __m512i {
     let right = _mm512_srav_epi32(x, _mm512_and_si512(y, low));
     let left = _mm512_sllv_epi32(x, _mm512_and_si512(negated, low));
     _mm512_mask_blend_epi32(_mm512_movepi32_mask(y), right, left)
+}
+
+/// What MOV makes of two operands.
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+#[inline]
+fn second(_: __m512i, y: __m512i) -> __m512i {
+    y
+}
+
+/// Lane by lane between what [`AluOp::clip_bounds`] says.
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+#[inline]
+fn clip(x: __m512i, y: __m512i) -> __m512i {
+    let scale = _mm512_xor_si512(y, _mm512_srai_epi32::<31>(y));
+    let bound = |byte: __m512i, parts: __m512i| {
+        let parts = _mm512_and_si512(parts, _mm512_set1_epi32(31));
+        let byte = _mm512_slli_epi32::<5>(_mm512_srai_epi32::<24>(byte));
+        let fixed = _mm512_or_si512(byte, parts);
+        _mm512_srai_epi32::<5>(_mm512_sllv_epi32(fixed, _mm512_srli_epi32::<26>(scale)))
+    };
+    let low = bound(_mm512_slli_epi32::<16>(y), _mm512_srli_epi32::<21>(scale));
+    let high = bound(_mm512_slli_epi32::<24>(y), _mm512_srli_epi32::<16>(scale));
+    _mm512_max_epi32(_mm512_min_epi32(x, high), low)
 }
 
 /// [`shift_right`] by the negated amounts.

@@ -35,10 +35,12 @@ impl Step {
             (AluOp::Shr, true) => (AluOp::Shl, imm.wrapping_neg() & 31),
             (AluOp::Shl, true) => (AluOp::Shr, imm.wrapping_neg() & 31),
             (AluOp::Shr | AluOp::Shl, false) => (op, imm & 31),
-            (AluOp::Min | AluOp::Max | AluOp::Add | AluOp::Mul, _) => (op, imm),
+            (AluOp::Min | AluOp::Max | AluOp::Add | AluOp::Mul | AluOp::Clip | AluOp::Mov, _) => {
+                (op, imm)
+            }
         };
         let (op, imm) = match op {
-            AluOp::Min | AluOp::Max => (op, imm),
+            AluOp::Min | AluOp::Max | AluOp::Clip | AluOp::Mov => (op, imm),
             AluOp::Add => (op, imm.wrapping_mul(times as i32)),
             AluOp::Mul => (op, imm.wrapping_pow(times)),
             // After 31 places only the sign is left.
@@ -50,6 +52,25 @@ impl Step {
         };
         let operand = Operand::Imm(imm);
         Self { op, operand }
+    }
+
+    /// A step, or the two that a CLIP by what is known is: ends of sums have such.
+    fn apart(self) -> impl Iterator<Item = Self> {
+        let bound = |at: usize, op| {
+            let of = |y| AluOp::clip_bounds(y)[at];
+            let operand = match &self.operand {
+                Operand::Imm(y) => Operand::Imm(of(*y)),
+                Operand::Lanes(all) => Operand::Lanes(all.iter().map(|y| y.map(of)).collect()),
+                Operand::Tiles(_) | Operand::Scaled(_) => return None,
+            };
+            (self.op == AluOp::Clip).then_some(Self { op, operand })
+        };
+        let pair = bound(1, AluOp::Min).zip(bound(0, AluOp::Max));
+        let [first, second] = match pair {
+            Some((min, max)) => [min, max].map(Some),
+            None => [Some(self), None],
+        };
+        first.into_iter().chain(second)
     }
 }
 
@@ -106,6 +127,7 @@ pub(crate) struct Steps {
 
 impl Steps {
     pub fn new(list: Vec<Step>) -> Self {
+        let list: Vec<Step> = list.into_iter().flat_map(Step::apart).collect();
         let tiles = list.iter().filter_map(|step| match &step.operand {
             Operand::Tiles(tiles) => tiles.iter().copied().max(),
             Operand::Imm(_) | Operand::Lanes(_) | Operand::Scaled(_) => None,

@@ -28,6 +28,7 @@ proptest! {
             groups,
             regions: 0,
             weight_parts: parts,
+            anew: false,
             ones: false,
         };
         let taps = inputs * area;

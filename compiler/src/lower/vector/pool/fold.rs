@@ -5,8 +5,8 @@ use std::ops::Range;
 use vta_isa::AluOp;
 
 use super::super::super::LowerError;
-use super::super::super::emit::{Emitter, Loops};
-use super::super::super::stage::{self, Stage, Sums};
+use super::super::super::emit::{Emitter, Loops, Sums};
+use super::super::super::stage::{self, Stage};
 use super::super::super::transfer::{Area, Transfer};
 use super::window::{Out, Pool, PoolOp};
 
