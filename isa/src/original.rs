@@ -210,7 +210,7 @@ impl Layout {
 }
 
 fn opcode(word: u128) -> Option<Opcode> {
-    Opcode::from_code(Opcode::FIELD.get(word) as u8)
+    Opcode::of(Opcode::FIELD.get(word) as u8)
 }
 
 const fn head() -> u128 {
