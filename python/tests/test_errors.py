@@ -127,8 +127,8 @@ except MemoryError as error:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="limits of address space")
 def test_work_without_room_is_a_memory_error():
-    # A thread of numpy's that starts while the limit is taken would raise it.
-    environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
+    # A thread of numpy's that starts while the limit is taken would raise it, and one of ours take a part of it.
+    environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "MALLOC_ARENA_MAX": "1"}
     done = subprocess.run([sys.executable, "-c", LITTLE_MEMORY], capture_output=True, text=True, env=environment)
     assert "zoo:resnet50 takes about" in done.stdout, done.stderr
 
