@@ -190,9 +190,7 @@ fn uop_range(dice: &mut Dice) -> (u16, u16) {
 
 fn gemm(dice: &mut Dice) -> Insn {
     let (uop_bgn, uop_end) = uop_range(dice);
-    Gemm {
-        deps: Deps::NONE,
-        overwrite: dice.below(3) == 0,
+    let gemm = Gemm {
         reset: dice.below(3) == 0,
         uop_bgn,
         uop_end,
@@ -202,10 +200,11 @@ fn gemm(dice: &mut Dice) -> Insn {
         dst_factor_in: dice.below(3) as u16,
         src_factor_out: dice.below(4) as u16,
         src_factor_in: dice.below(3) as u16,
-        wgt_factor_out: 0,
-        wgt_factor_in: 0,
-    }
-    .into()
+        ..Gemm::default()
+    };
+    // Of several steps two may replace the same tile, which isn't planned.
+    let overwrite = gemm.steps() == 1 && dice.below(2) == 0;
+    Gemm { overwrite, ..gemm }.into()
 }
 
 fn alu(dice: &mut Dice) -> Insn {
