@@ -79,7 +79,10 @@ fn list() -> impl Strategy<Value = Vec<LaneOp>> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(5_000))]
+    #![proptest_config(ProptestConfig {
+        max_global_rejects: 50_000,
+        ..ProptestConfig::with_cases(5_000)
+    })]
 
     /// Whatever the sum is, the same comes out.
     #[test]
