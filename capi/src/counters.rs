@@ -32,26 +32,16 @@ pub struct Counters {
 
 impl Counters {
     /// The figures in the order in which they lie.
-    pub const fn words(&self) -> [u64; 8] {
-        let Self {
-            runs,
-            images,
-            passes,
-            insns,
-            macs,
-            bytes_loaded,
-            bytes_stored,
-            cycles,
-        } = *self;
+    pub const fn words(&self) -> [u64; size_of::<Self>() / size_of::<u64>()] {
         [
-            runs,
-            images,
-            passes,
-            insns,
-            macs,
-            bytes_loaded,
-            bytes_stored,
-            cycles,
+            self.runs,
+            self.images,
+            self.passes,
+            self.insns,
+            self.macs,
+            self.bytes_loaded,
+            self.bytes_stored,
+            self.cycles,
         ]
     }
 }

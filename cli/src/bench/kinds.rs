@@ -177,7 +177,7 @@ fn measure(
                 .and_then(|kind| rows.get_mut(kind));
             let row = row.context("a layer that the network hasn't")?;
             if sample == 0 {
-                row.bytes += mark.traffic.bytes.iter().sum::<u64>();
+                row.bytes += mark.traffic.total_bytes();
             }
             if let Some(seconds) = row.seconds.last_mut() {
                 *seconds += mark.wall.as_secs_f64();

@@ -14,17 +14,19 @@ use crate::memory::HostBytes;
 use crate::memory::regions::{Footprints, Regions};
 use crate::packing::Packers;
 use crate::{
-    AllocError, Allocator, Device, DeviceInfo, DriverError, Lane, PhysAddr, Ticket, Traffic, Work,
+    AllocError, Allocator, Budget, Device, DeviceInfo, DriverError, Lane, PhysAddr, Ticket, Work,
 };
 
 /// Batches of which it is known that the machine has what they need.
 const KNOWN_BATCHES: usize = 16;
-/// Bytes of a small piece of work: handing more to a thread costs less than the work.
-const SMALL_BYTES: u64 = 1 << 16;
+/// What a small piece of work may ask for: handing more to a thread costs less than the work.
+const SMALL: Budget = Budget {
+    steps: 1 << 10,
+    bytes: 1 << 16,
+    ..Budget::UNLIMITED
+};
 /// Instructions of a small batch.
 const SMALL_INSNS: usize = 32;
-/// GEMM and ALU steps of a small batch.
-const SMALL_STEPS: u64 = 1 << 10;
 
 /// A [`Device`] with memory of its own, a [`Runner`] on a worker thread, and a second thread for
 /// copies that starts with the first use of [`Lane::Copy`].
@@ -109,16 +111,13 @@ impl WorkerDevice {
     fn is_small(&self, work: &Work) -> bool {
         self.small_at_once
             && match work {
-                Work::Write { data, .. } => data.len() as u64 <= SMALL_BYTES,
-                Work::Read { size_bytes, .. } => *size_bytes <= SMALL_BYTES,
+                Work::Write { data, .. } => data.len() as u64 <= SMALL.bytes,
+                Work::Read { size_bytes, .. } => *size_bytes <= SMALL.bytes,
                 Work::Pack { .. } => false,
                 Work::Run(batch) => {
-                    batch.insns.len() <= SMALL_INSNS && {
-                        let traffic = Traffic::of(&batch.insns, &self.info.config);
-                        let steps = [traffic.gemm_steps, traffic.reset_steps, traffic.alu_steps];
-                        let sum = |all: &[u64]| all.iter().fold(0u64, |a, b| a.saturating_add(*b));
-                        sum(&steps) <= SMALL_STEPS && sum(&traffic.bytes) <= SMALL_BYTES
-                    }
+                    batch.insns.len() <= SMALL_INSNS
+                        && SMALL.check_steps(&batch.insns).is_ok()
+                        && SMALL.check_bytes(&self.info.config, &batch.insns).is_ok()
                 }
             }
     }

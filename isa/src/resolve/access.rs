@@ -105,15 +105,10 @@ impl<'u> GemmAccess<'u> {
         }
     }
 
-    /// Whether no tile is the destination of two steps.
-    pub fn is_apart(&self) -> bool {
-        self.dst.set().len() as u64 == self.gemm.steps()
-    }
-
     /// A GEMM that overwrites, as one that adds to its tiles once these are cleared: the last step on each tile, as
     /// micro-ops of a single trip. `None` where each tile has one step, so that this one does it.
     pub fn last_steps(&self) -> Option<(Gemm, Vec<Uop>)> {
-        let [src, wgt] = self.operands.filter(|_| !self.is_apart())?;
+        let [src, wgt] = self.operands.filter(|_| !self.dst.is_apart())?;
         let steps = self.dst.steps().zip(src.steps()).zip(wgt.steps());
         let last: BTreeMap<u64, [u64; 2]> = steps.map(|((d, s), w)| (d, [s, w])).collect();
         let uops: Vec<Uop> = last

@@ -142,6 +142,12 @@ impl<'u> AffineTiles<'u> {
         }
         set
     }
+
+    /// Whether no tile is that of two steps.
+    pub fn is_apart(&self) -> bool {
+        let trips = self.loops.trips.map(u64::from);
+        self.set().len() as u64 == self.uops.len() as u64 * trips[0] * trips[1]
+    }
 }
 
 /// What GEMM and ALU have in common: the fields that [`looped!`](crate::looped) declares.

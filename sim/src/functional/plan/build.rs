@@ -256,7 +256,7 @@ impl Builder<'_> {
             return Ok(());
         };
         if access.gemm.overwrite {
-            if !access.is_apart() {
+            if !access.dst.is_apart() {
                 return Err(Unplanned::Pattern);
             }
             self.push(Kind::Zero, TileSet::EMPTY, access.dst.set());
