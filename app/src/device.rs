@@ -16,7 +16,7 @@ mod serial;
 pub(crate) mod setup;
 pub(crate) mod totals;
 mod trace;
-mod views;
+pub(crate) mod views;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -35,6 +35,7 @@ pub use self::rtl::end_on_abort;
 pub use self::serial::chain as in_a_row;
 pub use self::setup::Setup;
 pub use self::totals::Totals;
+pub use self::views::costs;
 
 /// All kinds, those among them that this build lacks.
 const KINDS: &[Kind] = &[

@@ -288,7 +288,7 @@ from!(Input:
     vta_sim::cycle::CycleError,
     vta_sim::cycle::TimingError,
     vta_sim::hazards::HazardError,
-    vta_sim::views::EnergyError,
+    vta_sim::views::CostsError,
 );
 from!(Model:
     vta_compiler::host::HostError,

@@ -70,8 +70,8 @@ pub struct Target {
     pub trace: Option<PathBuf>,
     /// An HTML report to write, of the device `cycle`.
     pub report: Option<PathBuf>,
-    /// Energy of each operation, in TOML, for the device `cycle`; `None` are the built-in prices.
-    pub energy: Option<PathBuf>,
+    /// Prices of operations and parts, in TOML, for estimates of energy and area; `None` are the built-in ones.
+    pub costs: Option<PathBuf>,
     /// How fast the host is, in TOML, for estimates of what it takes; `None` is the built-in speed.
     pub host_speed: Option<PathBuf>,
     /// Tiles that were measured, in place of those that come with the compiler.
@@ -115,7 +115,7 @@ impl Target {
             timing_only: false,
             trace: None,
             report: None,
-            energy: None,
+            costs: None,
             host_speed: None,
             tiles: None,
             placement: None,

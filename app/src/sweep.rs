@@ -1,45 +1,46 @@
 //! Cycles over a grid of configurations and boards.
 
-mod area;
+mod explore;
 mod grid;
 mod labels;
 mod layers;
 mod merge;
+mod objective;
 mod picture;
 mod row;
 mod shard;
 mod sweeper;
 mod table;
+mod threads;
 mod topology;
 mod tune;
 
+pub use self::explore::{Best, ExploreOptions, Explored, Explorer, Walk, explore};
 pub use self::merge::merge;
+pub use self::objective::Objective;
 pub use self::row::{Measured, Row};
 pub use self::sweeper::Sweeper;
 pub use self::topology::{Shape, Workload};
 pub use self::tune::{Tuner, pass};
 
-use std::collections::HashMap;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender};
-use std::thread::{self, Scope};
-use std::time::Duration;
 
 use vta_files::output;
 
 use self::grid::Point;
 use self::layers::Machines;
-use self::picture::{front, pareto};
+use self::objective::front;
+use self::picture::pareto;
 use self::shard::Shard;
 use self::table::Table;
-use crate::error::{Error, Result, ensure};
+use self::threads::{compute, configurations};
+use crate::error::{Result, ensure};
 use crate::options::Target;
 use crate::options::names::{PICTURE, SHARD};
 use crate::watch::Watch;
 
-/// How often whoever began a sweep is asked whether to go on while no point is ready.
-const WAIT: Duration = Duration::from_millis(50);
+/// What a sweep's machines are compared by: across, and up.
+const AXES: [Objective; 2] = [Objective::Area, Objective::Cycles];
 
 /// What is swept, and where the results go.
 #[derive(Clone, Debug)]
@@ -90,19 +91,29 @@ pub fn sweep(args: &SweepOptions, watch: &dyn Watch) -> Result<Swept> {
     let (name, grid) = (&args.work.name, sweeper.grid());
     let mut table = Table::open(&args.output, name, grid, shard)?;
     let wanted = |index: usize| shard.is_none_or(|shard| shard.has(index));
-    let mut missing: Vec<(usize, Point)> = (0..).zip(grid.points()).collect();
-    missing.retain(|(index, _)| wanted(*index));
-    let all = missing.len();
-    missing.retain(|(_, point)| !table.has(&point.values));
-    let (resumed, computed) = (all - missing.len(), missing.len());
-    compute(&sweeper, &missing, watch, &mut |row| table.append(row))?;
+    let all: Vec<(usize, Point)> = (0..)
+        .zip(grid.points())
+        .filter(|(at, _)| wanted(*at))
+        .collect();
+    let missing = all.iter().filter(|(_, point)| !table.has(&point.values));
+    let missing: Vec<usize> = missing.map(|(index, _)| *index).collect();
+    let (resumed, computed) = (all.len() - missing.len(), missing.len());
+    compute(
+        configurations(grid, &missing),
+        sweeper.threads(),
+        &|index| sweeper.measure(index),
+        (0, computed),
+        watch,
+        &mut |row| table.append(row),
+    )?;
     let rows = table.finish(grid)?;
     let machines = Machines::of(grid, &rows);
     if let Some(path) = &args.picture {
-        let picture = pareto(name, &machines.keys, &machines.rows);
+        let title = format!("vta sweep of {name}");
+        let picture = pareto(&title, name, &machines.keys, &machines.rows, AXES);
         output::write(path, picture)?;
     }
-    let front = front(&machines.rows).into_iter();
+    let front = front(&machines.rows, &AXES).into_iter();
     Ok(Swept {
         keys: grid.keys().map(str::to_owned).collect(),
         has_layers: grid.has_layers(),
@@ -111,128 +122,4 @@ pub fn sweep(args: &SweepOptions, watch: &dyn Watch) -> Result<Swept> {
         resumed,
         computed,
     })
-}
-
-/// Points of one layer and configuration.
-#[derive(Default)]
-struct Group {
-    points: Vec<usize>,
-    next: AtomicUsize,
-}
-
-/// What the threads of a sweep share.
-struct Shared<'a> {
-    sweeper: &'a Sweeper,
-    groups: Vec<Group>,
-    /// Groups that a thread has begun.
-    begun: AtomicUsize,
-    stop: AtomicBool,
-}
-
-impl Shared<'_> {
-    /// Computes until nothing is left: a configuration that nobody has, and another while there are
-    /// some, so that no thread waits for what another compiles; then what others have not begun of theirs.
-    fn work(&self, done: &SyncSender<Result<Row>>) {
-        loop {
-            let group = self.groups.get(self.begun.fetch_add(1, Ordering::Relaxed));
-            let Some(group) = group else { break };
-            self.compute(group, done);
-        }
-        self.groups
-            .iter()
-            .for_each(|group| self.compute(group, done));
-    }
-
-    fn compute(&self, group: &Group, done: &SyncSender<Result<Row>>) {
-        while !self.stop.load(Ordering::Relaxed) {
-            let next = group.next.fetch_add(1, Ordering::Relaxed);
-            let Some(&index) = group.points.get(next) else {
-                return;
-            };
-            // Nobody listens any more.
-            if done.send(self.sweeper.measure(index)).is_err() {
-                return;
-            }
-        }
-    }
-}
-
-/// Computes points on threads of their own, not those that compiling shares: a thread of these that
-/// waits for its parts may begin another point meanwhile, and that one may wait for the first.
-fn compute(
-    sweeper: &Sweeper,
-    missing: &[(usize, Point)],
-    watch: &dyn Watch,
-    keep: &mut dyn FnMut(Row) -> Result<()>,
-) -> Result<()> {
-    watch.progress(0, missing.len());
-    let shared = Shared {
-        sweeper,
-        groups: groups(missing),
-        begun: AtomicUsize::new(0),
-        stop: AtomicBool::new(false),
-    };
-    thread::scope(|scope| {
-        let threads = sweeper.threads().min(missing.len());
-        let found = start(scope, &shared, threads)
-            .and_then(|rows| collect(&rows, missing.len(), watch, keep));
-        shared.stop.store(true, Ordering::Relaxed);
-        found
-    })
-}
-
-fn start<'s>(
-    scope: &'s Scope<'s, '_>,
-    shared: &'s Shared<'_>,
-    threads: usize,
-) -> Result<Receiver<Result<Row>>> {
-    let (done, rows) = mpsc::sync_channel(threads);
-    for _ in 0..threads {
-        let done = done.clone();
-        let thread = thread::Builder::new().name("sweep".to_owned());
-        thread.spawn_scoped(scope, move || shared.work(&done))?;
-    }
-    Ok(rows)
-}
-
-/// Keeps rows as they come.
-fn collect(
-    rows: &Receiver<Result<Row>>,
-    all: usize,
-    watch: &dyn Watch,
-    keep: &mut dyn FnMut(Row) -> Result<()>,
-) -> Result<()> {
-    let mut done = 0;
-    while done < all {
-        if watch.cancelled() {
-            return Err(Error::Cancelled);
-        }
-        match rows.recv_timeout(WAIT) {
-            Ok(row) => {
-                keep(row?)?;
-                done += 1;
-                watch.progress(done, all);
-            }
-            Err(RecvTimeoutError::Timeout) => watch.waiting(),
-            Err(RecvTimeoutError::Disconnected) => return Err(Error::thread()),
-        }
-    }
-    Ok(())
-}
-
-/// The points by configuration, in the order of each one's first point. Points without a machine are a
-/// group, too.
-fn groups(missing: &[(usize, Point)]) -> Vec<Group> {
-    let mut groups: Vec<Group> = Vec::new();
-    let mut known = HashMap::new();
-    for (index, point) in missing {
-        let machine = point.machine.as_ref().ok();
-        let config = machine.map(|(config, _)| config.to_json());
-        let group = *known.entry((point.layer, config)).or_insert_with(|| {
-            groups.push(Group::default());
-            groups.len() - 1
-        });
-        groups[group].points.push(*index);
-    }
-    groups
 }

@@ -14,7 +14,9 @@ use clap_complete::Shell;
 use vta_files::output::Promise;
 
 pub use self::device::{TimingArgs, ViewArgs};
-pub use self::measure::{BenchArgs, BoardsArgs, DevicesArgs, MergeArgs, SweepArgs, TuneArgs};
+pub use self::measure::{
+    BenchArgs, BoardsArgs, CostsArgs, DevicesArgs, ExploreArgs, MergeArgs, SweepArgs, TuneArgs,
+};
 pub use self::network::{CompileArgs, CutArgs, LayerArgs, PlanDetail, QuantizeArgs, RunArgs};
 pub use self::program::{AsmArgs, CheckArgs, DisasmArgs, LayoutArgs, Packing, ReplayArgs};
 
@@ -68,6 +70,17 @@ Examples:
   vta sweep --layers topology.csv --vary LOG_BLOCK=3,4,5 -o t.csv
   vta sweep demo --vary tags=1,2,4,8 --shard 1/2 -o t1.csv";
 
+const AFTER_EXPLORE: &str = "\
+The table is that of `vta sweep`. An exploration that was stopped goes on where it was, and one of more points \
+with what it has. The same options choose the same machines. What costs no area, such as memory_latency_cycles, is \
+only worth an axis if it is a choice.
+
+Examples:
+  vta explore zoo:resnet18 --area 2.5 -o t.csv --picture t.svg
+  vta explore demo zoo:mobilenet-v1 --objective cycles,area -o t.csv
+  vta explore demo --vary LOG_BATCH=0 --vary EXTENSIONS=none,CLIP -o t.csv
+  vta explore demo --shard 1/2 -o t1.csv";
+
 const AFTER_MERGE: &str = "\
 Rows have the order of the grid, and a point has one row. Tables of other sweeps are refused, and so are \
 different rows of one point. Missing points are reported, and are no failure.
@@ -98,7 +111,7 @@ pub fn outputs(matches: &ArgMatches) -> Vec<Promise> {
     let Some((command, given)) = matches.subcommand() else {
         return Vec::new();
     };
-    let continued = ["sweep", "tune"].contains(&command);
+    let continued = ["explore", "sweep", "tune"].contains(&command);
     let promise = |id: &&str| {
         // `get_one` panics where the command has no such argument, or one that is no path.
         let path = given.try_get_one::<PathBuf>(id).ok()??.clone();
@@ -151,6 +164,9 @@ pub enum Command {
     /// Count cycles over a grid of configurations and boards
     #[command(after_long_help = AFTER_SWEEP)]
     Sweep(SweepArgs),
+    /// Choose configurations, extensions and memories, and show those that no other beats
+    #[command(after_long_help = AFTER_EXPLORE)]
+    Explore(ExploreArgs),
     /// Join the tables of a sweep's shards
     #[command(after_long_help = AFTER_MERGE)]
     Merge(MergeArgs),
@@ -163,6 +179,8 @@ pub enum Command {
     Models,
     /// List the boards that --board knows by name
     Boards(BoardsArgs),
+    /// Print what operations and parts cost, with sources: the file that --costs takes
+    Costs(CostsArgs),
     /// List the devices of this machine with what each can do
     Devices(DevicesArgs),
     /// Print a completion script for a shell

@@ -3,9 +3,11 @@
 pub mod boards;
 pub mod check;
 pub mod compile;
+pub mod costs;
 mod coverage;
 pub mod cut;
 pub mod exec;
+pub mod explore;
 pub mod layer;
 pub mod listing;
 pub mod models;

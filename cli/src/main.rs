@@ -35,7 +35,8 @@ use vta_files::printable;
 
 use crate::args::{Cli, Command};
 use crate::commands::{
-    boards, check, compile, cut, exec, layer, listing, models, quantize, replay, run, shell, sweep,
+    boards, check, compile, costs, cut, exec, explore, layer, listing, models, quantize, replay,
+    run, shell, sweep,
 };
 use crate::terminal::say;
 
@@ -118,6 +119,7 @@ fn command(command: &Command) -> anyhow::Result<bool> {
         Command::Disasm(args) => listing::disasm(args),
         Command::Check(args) => check::check(args),
         Command::Sweep(args) => sweep::sweep(args),
+        Command::Explore(args) => explore::explore(args),
         Command::Merge(args) => sweep::merge(args),
         Command::Bench(args) if args.cycles => bench_cycles::bench(args),
         Command::Bench(args) if args.first => bench_first::bench(args),
@@ -128,6 +130,7 @@ fn command(command: &Command) -> anyhow::Result<bool> {
         Command::Tune(args) => tune::tune(args),
         Command::Models => models::models(),
         Command::Boards(args) => boards::boards(args),
+        Command::Costs(args) => costs::costs(args),
         Command::Devices(args) => devices::devices(args),
         Command::Completions { shell } => shell::completions(*shell),
         Command::Man { folder } => shell::man(folder),

@@ -281,3 +281,122 @@ fn a_sweep_stays_inside_its_board() {
         "{rows}"
     );
 }
+
+#[test]
+fn an_exploration_prints_machines_and_what_each_waits_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let (table, picture) = (path("t.csv"), path("t.svg"));
+    let walk = [
+        "explore",
+        "conv:1,16,7,7,32,3,1,1",
+        "--points",
+        "40",
+        "--area",
+        "2.2",
+        "-o",
+        &table,
+    ];
+    let (text, _) = succeeds(&[&walk[..], &["--picture", &picture]].concat());
+    assert!(
+        text.lines().all(|line| line.chars().count() <= 80),
+        "{text}"
+    );
+    assert!(
+        text.contains("40 machines; 40 points computed, 0 found in"),
+        "{text}"
+    );
+    for part in [
+        "KiB of uop/inp/wgt/acc",
+        "what each waits for:\n1: ",
+        "picture written",
+    ] {
+        assert!(text.contains(part), "{text}");
+    }
+    let svg = std::fs::read_to_string(&picture).unwrap();
+    assert!(svg.contains("<title>vta explore of conv:1,16,7,7,32,3,1,1</title>"));
+    let (text, _) = succeeds(&[&walk[..], &["--json", "--threads", "1"]].concat());
+    let json: serde_json::Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(
+        (&json["computed"], &json["resumed"]),
+        (&0.into(), &40.into())
+    );
+    let front = json["front"].as_array().unwrap();
+    assert!(!front.is_empty());
+    for best in front {
+        assert!(best["area_mm2"].as_f64().unwrap() <= 2.2);
+        assert!(best["point"]["LOG_BLOCK"].is_string() && best["why"].is_string());
+    }
+    for (more, part) in [
+        (
+            &["--objective", "speed"][..],
+            "--objective speed: there are cycles, energy",
+        ),
+        (
+            &["--area", "0.01"],
+            "--area 0.01: no machine that was tried is so small",
+        ),
+        (&["--shard", "1/9"], "--shard of 4 searches"),
+        (&["--vary", "LOG_BLOK=4"], "there is no such key"),
+    ] {
+        let other = path("other.csv");
+        let (status, _, err) =
+            vta(&[&["explore", "gemm:8,16,16", "-o", &other][..], more].concat());
+        assert_eq!((status, err.lines().count()), (2, 1), "{err}");
+        assert!(err.contains(part), "{err}");
+    }
+}
+
+#[test]
+fn costs_are_printed_and_replaced() {
+    let folder = tempfile::tempdir().unwrap();
+    let (usual, _) = succeeds(&["costs"]);
+    let file = folder.path().join("costs.toml").display().to_string();
+    std::fs::write(&file, "sram_byte_mm2 = 0.0\nmac_pj = 7").unwrap();
+    let (other, _) = succeeds(&["costs", &file]);
+    let changed: Vec<_> = usual
+        .lines()
+        .zip(other.lines())
+        .filter(|(a, b)| a != b)
+        .collect();
+    assert_eq!(changed.len(), 2, "{other}");
+    let sweep = |output: &str, more: &[&str]| {
+        let output = folder.path().join(output).display().to_string();
+        let start = [
+            "sweep",
+            "gemm:8,16,16",
+            "--vary",
+            "tags=16",
+            "--json",
+            "-o",
+            &output,
+        ];
+        let json: serde_json::Value =
+            serde_json::from_str(&succeeds(&[&start, more].concat()).0).unwrap();
+        json["pareto"][0]["area_mm2"].as_f64().unwrap()
+    };
+    let (one, two) = (sweep("one.csv", &[]), sweep("two.csv", &["--costs", &file]));
+    assert!(two < one / 5.0, "{two} of {one}");
+    // Figures of other prices are another sweep's.
+    let output = folder.path().join("one.csv").display().to_string();
+    let (status, _, err) = vta(&[
+        "sweep",
+        "gemm:8,16,16",
+        "--vary",
+        "tags=16",
+        "-o",
+        &output,
+        "--costs",
+        &file,
+    ]);
+    assert!(
+        status == 2 && err.contains("not the table of this sweep"),
+        "{err}"
+    );
+    std::fs::write(&file, "sram_byte_mm2 = -1").unwrap();
+    let (status, _, err) = vta(&["costs", &file]);
+    assert!(
+        status == 2 && err.contains("costs.toml") && err.contains("sram_byte_mm2 is -1"),
+        "{err}"
+    );
+}

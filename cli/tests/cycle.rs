@@ -111,7 +111,7 @@ fn report_and_trace_are_whole_and_need_nothing_else() {
         report.to_str().unwrap(),
         "--trace",
         trace.to_str().unwrap(),
-        "--energy",
+        "--costs",
         &energy,
     ]);
     assert_eq!(status, 0, "{err}");
@@ -178,7 +178,7 @@ fn options_of_the_cycle_device_are_refused_elsewhere() {
             "bus_bytes is 12",
         ),
         (
-            &["run", "demo", "--device", "cycle", "--energy", &bad],
+            &["run", "demo", "--device", "cycle", "--costs", &bad],
             "bus_bytes",
         ),
         (

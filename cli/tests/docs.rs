@@ -12,7 +12,7 @@ use vta_app::report::HostSpeed;
 use vta_compiler::placement::Rules;
 use vta_isa::Config;
 use vta_sim::cycle::TimingConfig;
-use vta_sim::views::EnergyTable;
+use vta_sim::views::Costs;
 use vta_sim::{Board, SimDevice};
 
 fn root() -> PathBuf {
@@ -127,8 +127,7 @@ fn the_files_are_those_that_the_program_takes_as_its_defaults() {
         assert!(toml[1].contains(&format!("{key} =")), "{key} isn't shown");
     }
     assert!(TimingConfig::from_toml(&toml[2]).is_ok(), "the banked DRAM");
-    let energy = EnergyTable::default();
-    assert_eq!(EnergyTable::from_toml(&toml[3]).unwrap(), energy);
+    assert_eq!(toml[3], Costs::default().to_toml());
     let speed = HostSpeed::default();
     assert_eq!(HostSpeed::from_toml(&toml[4]).unwrap(), speed);
     assert!(Rules::from_toml(&toml[5]).is_ok());

@@ -146,7 +146,7 @@ fn errors_of_tables_are_one_line() {
     );
     for command in [
         &["run", "demo", "--device", "cycle", "--timing", &bad][..],
-        &["run", "demo", "--device", "cycle", "--energy", &bad],
+        &["run", "demo", "--device", "cycle", "--costs", &bad],
         &["run", "demo", "--device", "sim,oracle", "--placement", &bad],
     ] {
         let (status, _, err) = vta(command);

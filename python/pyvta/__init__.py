@@ -10,6 +10,7 @@
 """
 
 from pyvta import _results, cluster, errors, isa
+from pyvta._explore import explore
 from pyvta._layers import Layer, layers
 from pyvta._pyvta import (
     Buffer,
@@ -45,6 +46,7 @@ __all__ = [
     "cluster",
     "compile",
     "cut",
+    "explore",
     "from_torch",
     "isa",
     "layers",

@@ -163,7 +163,7 @@ class InferenceSession:
         timing_only: bool | None = False,
         placement: _Path | None = None,
         tiles: _Path | None = None,
-        energy: _Path | None = None,
+        costs: _Path | None = None,
         host_speed: _Path | None = None,
         scope: str | None = None,
         bitstream: _Path | None = None,
@@ -218,6 +218,7 @@ class Sweeper:
         config: _Path | Mapping[str, Any] | None = None,
         board: str | None = None,
         timing: str | None = None,
+        costs: _Path | None = None,
         threads: int = 1,
     ) -> Sweeper: ...
     @staticmethod
@@ -225,6 +226,32 @@ class Sweeper:
     def __len__(self) -> int: ...
     def point(self, index: int) -> dict[str, str]: ...
     def measure(self, index: int) -> dict[str, Any]: ...
+
+@final
+class Explorer:
+    def __new__(
+        cls,
+        models: Sequence[str],
+        vary: Sequence[str],
+        *,
+        area: float | None = None,
+        objective: Sequence[str],
+        points: int,
+        searches: int,
+        seed: int,
+        config: _Path | Mapping[str, Any] | None = None,
+        board: str | None = None,
+        timing: str | None = None,
+        costs: _Path | None = None,
+        threads: int = 1,
+    ) -> Explorer: ...
+    def keys(self) -> list[str]: ...
+    def next_points(self) -> list[int]: ...
+    def progress(self) -> tuple[int, int]: ...
+    def point(self, index: int) -> dict[str, str]: ...
+    def measure(self, index: int) -> dict[str, Any]: ...
+    def tell(self, index: int, result: str) -> None: ...
+    def best(self) -> list[dict[str, Any]]: ...
 
 @final
 class Buffer:

@@ -22,7 +22,7 @@ from pyvta.errors import FileError, UsageError
 _LOCATION = re.compile(rb"\x0a\x08location\x12([\x80-\xff]?[\x00-\x7f])")
 
 #: Options that name a file, or something that is known by name.
-_FILES = frozenset(("bitstream", "board", "config", "energy", "host_speed", "placement", "tiles", "timing"))
+_FILES = frozenset(("bitstream", "board", "config", "costs", "host_speed", "placement", "tiles", "timing"))
 #: Devices that have a file behind their kind.
 _DEVICES = ("board", "rtl")
 

@@ -76,19 +76,24 @@ def _measure(specs: tuple[_Spec, ...], point: tuple[int, int]) -> _work.Result:
 
 
 def _specs(
-    model: Any, vary: Any, boards: Sequence[_Path] | None, config: Any, timing: _Path | None
+    model: Any, vary: Any, boards: Sequence[_Path] | None, config: Any, timing: _Path | None, costs: _Path | None
 ) -> tuple[_Spec, ...]:
     if boards is not None and timing is not None:
         raise UsageError("`boards` have their timing: `timing` contradicts them")
-    axes: tuple[str, ...] = (vary,) if isinstance(vary, str) else tuple(vary)
-    if isinstance(vary, Mapping):
-        axes = tuple(_axis(key, values) for key, values in vary.items())
+    axes = axes_of(vary)
     layers = isinstance(model, Iterable) and not isinstance(model, (str, bytes, os.PathLike))
     work = tuple(_layer(layer) for layer in model) if layers else Source.of_model(model)
     all: Sequence[_Path | None] = [None] if boards is None else boards
     return tuple(
-        _Spec(work, axes, Options.of(config=config, board=board, timing=timing)) for board in all
+        _Spec(work, axes, Options.of(config=config, board=board, timing=timing, costs=costs)) for board in all
     )
+
+
+def axes_of(vary: Any) -> tuple[str, ...]:
+    """Axes as the command line has them."""
+    if isinstance(vary, Mapping):
+        return tuple(_axis(key, values) for key, values in vary.items())
+    return (vary,) if isinstance(vary, str) else tuple(vary)
 
 
 def _layer(layer: Any) -> Layer:
@@ -164,6 +169,7 @@ def sweep(
     boards: Sequence[_Path] | None = None,
     config: _Path | Mapping[str, Any] | None = None,
     timing: _Path | None = None,
+    costs: _Path | None = None,
     threads: int | None = None,
     client: Client | None = None,
     cache: _work.Cache = None,
@@ -188,6 +194,8 @@ def sweep(
         Boards, each of which every point is measured on: presets' names or TOML files.
     config, timing
         What isn't varied: a `vta_config.json` or a mapping of its keys, a preset's timing or a TOML file.
+    costs
+        Prices of operations and parts, a TOML file: `vta costs` prints one.
     threads
         Points at a time without a client; one for each core.
     client
@@ -218,7 +226,7 @@ def sweep(
     boards = [boards] if isinstance(boards, (str, os.PathLike)) else boards
     points: list[_Point] = []
     tasks: list[_work.Task] = []
-    specs = _specs(model, vary, boards, config, timing)
+    specs = _specs(model, vary, boards, config, timing, costs)
     for board, spec in enumerate(specs):
         sweeper, facts = _opened(spec), spec.facts()
         for index in range(len(sweeper)):

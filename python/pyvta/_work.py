@@ -50,7 +50,7 @@ def at_least_one(name: str, value: Any) -> int:
     return number
 
 
-def _bar(done: int, all: int) -> None:
+def bar(done: int, all: int) -> None:
     width = 40
     full = width * done // max(all, 1)
     end = "\n" if done == all else ""
@@ -169,7 +169,7 @@ class Work:
         """
         store = None if self.cache is False else _store.Store(self.cache or _store.default_folder())
         folder = None if store is None else str(store.folder)
-        told = _bar if self.progress is True else self.progress or (lambda done, all: None)
+        told = bar if self.progress is True else self.progress or (lambda done, all: None)
         names = [task.name for task in self.tasks]
         results: list[Any] = [store.get(name) if store else None for name in names]
         missing = [at for at, result in enumerate(results) if result is None]

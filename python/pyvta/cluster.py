@@ -14,7 +14,8 @@ its error.
 """
 
 from pyvta._evaluate import Evaluation, evaluate
+from pyvta._explore import explore
 from pyvta._sweep import sweep
 from pyvta._tune import Tuned, tune
 
-__all__ = ["Evaluation", "Tuned", "evaluate", "sweep", "tune"]
+__all__ = ["Evaluation", "Tuned", "evaluate", "explore", "sweep", "tune"]

@@ -43,6 +43,7 @@ mod _pyvta {
         network::report::Views,
         network::session::InferenceSession,
         sweep::Sweeper,
+        sweep::explore::Explorer,
         sweep::layers::read_layers,
         sweep::tune::Tuner,
     };

@@ -1,7 +1,10 @@
 //! Points of sweeps, one by one.
 
+pub mod explore;
 pub mod layers;
 pub mod tune;
+
+use std::path::PathBuf;
 
 use pyo3::prelude::*;
 use pyo3::types::{IntoPyDict, PyDict};
@@ -29,7 +32,8 @@ pub struct Sweeper(Points);
 #[pymethods]
 impl Sweeper {
     #[new]
-    #[pyo3(signature = (work, vary, *, config = None, board = None, timing = None, threads = 1))]
+    #[pyo3(signature = (work, vary, *, config = None, board = None, timing = None, costs = None, threads = 1))]
+    #[allow(clippy::too_many_arguments, reason = "each is an argument there")]
     fn new(
         py: Python<'_>,
         work: Work,
@@ -37,6 +41,7 @@ impl Sweeper {
         config: Option<&Bound<'_, PyAny>>,
         board: Option<String>,
         timing: Option<String>,
+        costs: Option<PathBuf>,
         threads: usize,
     ) -> PyResult<Self> {
         let work = match work {
@@ -48,6 +53,7 @@ impl Sweeper {
             config: config.map(self::config).transpose()?,
             board,
             timing,
+            costs,
             ..Target::default()
         };
         let sweeper = aside(py, None, |watch| Points::open(&work, &vary, &target, watch))?;

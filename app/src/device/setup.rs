@@ -15,7 +15,7 @@ use crate::device::{self, Machine, Totals, is_opencl, is_rtl, opencl, rtl};
 use crate::error::{Result, ensure};
 use crate::options::Target;
 use crate::options::names::{
-    AGAINST, BATCH, BITSTREAM, DEVICE, ENERGY, HOST_SPEED, REPORT, SCOPE, THREADS, TIMING,
+    AGAINST, BATCH, BITSTREAM, COSTS, DEVICE, HOST_SPEED, REPORT, SCOPE, THREADS, TIMING,
     TIMING_ONLY, TRACE, WAVE,
 };
 use crate::report::{HostShare, Report, leave_out_additions, merge};
@@ -44,7 +44,7 @@ fn refuse_others(target: &Target) -> Result<()> {
         (TIMING_ONLY, target.timing_only, cycle, "cycle"),
         (TRACE, target.trace.is_some(), cycle, "cycle"),
         (REPORT, target.report.is_some(), cycle, "cycle"),
-        (ENERGY, target.energy.is_some(), cycle, "cycle"),
+        (COSTS, target.costs.is_some(), cycle, "cycle"),
         (HOST_SPEED, target.host_speed.is_some(), cycle, "cycle"),
     ] {
         ensure!(has || !given, "{} needs {} {}, not {}"; option, DEVICE, device, name);
@@ -205,7 +205,7 @@ impl Setup {
             steps: steps.collect(),
             timing: self.machine.timing.clone(),
             board: self.machine.name.clone(),
-            energy: cycle.energy,
+            costs: cycle.costs,
             host,
             speed: cycle.speed,
             layers,

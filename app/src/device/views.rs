@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use vta_sim::CycleLog;
-use vta_sim::views::EnergyTable;
+use vta_sim::views::Costs;
 
 use crate::device::trace::TraceFile;
 use crate::error::{Context, Error, Result};
@@ -14,7 +14,7 @@ use crate::report::HostSpeed;
 /// What `--device cycle` measures, and by which tables.
 pub struct Cycle {
     pub log: CycleLog,
-    pub energy: EnergyTable,
+    pub costs: Costs,
     pub speed: HostSpeed,
     pub trace: Option<TraceFile>,
 }
@@ -25,7 +25,7 @@ impl Cycle {
     /// # Errors
     /// Files that can't be read or made.
     pub fn read(target: &Target, title: &str) -> Result<Self> {
-        let energy = table(target.energy.as_deref(), EnergyTable::from_toml)?;
+        let costs = costs(target.costs.as_deref())?;
         let speed = table(target.host_speed.as_deref(), HostSpeed::from_toml)?;
         let trace = target.trace.as_deref().map(TraceFile::create).transpose()?;
         let log = match &trace {
@@ -34,11 +34,19 @@ impl Cycle {
         };
         Ok(Self {
             log,
-            energy,
+            costs,
             speed,
             trace,
         })
     }
+}
+
+/// The prices of a file, or the built-in ones.
+///
+/// # Errors
+/// A file that can't be read, or that has no prices.
+pub fn costs(path: Option<&Path>) -> Result<Costs> {
+    table(path, Costs::from_toml)
 }
 
 /// A table of a file, or the usual one.

@@ -13,7 +13,7 @@ use maud::{DOCTYPE, Markup, PreEscaped, html};
 use vta_driver::Program;
 use vta_isa::Config;
 use vta_sim::cycle::{Client, StallReason, TimingConfig, Unit};
-use vta_sim::views::{Energy, EnergyTable, LayerCycles, Roofline, Spend, losses};
+use vta_sim::views::{Costs, Energy, LayerCycles, Roofline, Spend, losses};
 
 use crate::report::format::{self, bytes, grouped, percent, short};
 use crate::report::timed::{Report, utilization};
@@ -70,7 +70,10 @@ pub fn page(timed: &Report) -> String {
                                 &Roofline::new(&program.config, &timed.timing), &timed.layers,
                             ))
                         }
-                        (energy(&timed.energy, &total.energy(&timed.energy)))
+                        (energy(
+                            &timed.costs, &total.energy(&timed.costs),
+                            timed.costs.area_mm2(&program.config, &timed.timing),
+                        ))
                     }
                     (slowest(&rows))
                     (table::layers(&rows, &total))
@@ -113,7 +116,7 @@ fn tiles(program: &Program, timed: &Report, macs: u64, total: &LayerCycles) -> M
     };
     let a_second = |ms: f64| format!("{:.1} images a second", images * 1e3 / ms.max(1e-9));
     let bound = timed.bound_cycles();
-    let joules = total.energy(&timed.energy).total_pj();
+    let joules = total.energy(&timed.costs).total_pj();
     let fetched = bytes(total.read_beats[Client::Fetch as usize] * total.bus_bytes);
     let instructions = format!("with {fetched} of {} instructions", grouped(total.insns));
     html! {
@@ -265,7 +268,7 @@ fn heat(share: f64) -> String {
     format!("--heat:{:.1}%", (share * 55.0).min(55.0))
 }
 
-fn energy(table: &EnergyTable, total: &Energy) -> Markup {
+fn energy(costs: &Costs, total: &Energy, area_mm2: f64) -> Markup {
     let parts = [
         ("DRAM", total.dram_pj),
         ("Scratchpads", total.scratchpad_pj),
@@ -273,24 +276,14 @@ fn energy(table: &EnergyTable, total: &Energy) -> Markup {
         ("ALU", total.alu_pj),
         ("Leakage and clock", total.leakage_pj),
     ];
-    let prices = [
-        ("int8 multiply-add", table.mac_pj),
-        ("ALU lane", table.alu_op_pj),
-        ("ALU lane, multiplication", table.alu_mul_pj),
-        ("micro-op scratchpad byte", table.uop_byte_pj),
-        ("input scratchpad byte", table.inp_byte_pj),
-        ("weight scratchpad byte", table.wgt_byte_pj),
-        ("accumulator scratchpad byte", table.acc_byte_pj),
-        ("DRAM byte", table.dram_byte_pj),
-        ("cycle", table.cycle_pj),
-    ];
     let whole = total.total_pj().max(1e-12);
     html! {
         div {
             h2 { "Energy" }
             p.note {
                 "An estimate of one pass: counted operations and bytes, each at a price for a 45 nm \
-                 process (Horowitz, ISSCC 2014). An energy table takes other prices."
+                 process (Horowitz, ISSCC 2014). By the same table the machine takes about "
+                (format!("{area_mm2:.2}")) " mm². A file of costs has other prices."
             }
             table.bars {
                 @for (name, pj) in parts {
@@ -304,9 +297,11 @@ fn energy(table: &EnergyTable, total: &Energy) -> Markup {
                 tr.sum { td { "Together" } td.n { (format::joules(total.total_pj())) } td {} td {} }
             }
             details {
-                summary { "Prices in picojoules" }
+                summary { "Prices in picojoules and square millimetres" }
                 table.plain {
-                    @for (name, pj) in prices { tr { td { (name) } td.n { (pj) } } }
+                    @for (key, price, source) in costs.entries() {
+                        tr { td { (key) } td.n { (price) } td { (source) } }
+                    }
                 }
             }
         }

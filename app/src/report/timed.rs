@@ -8,7 +8,7 @@ use vta_driver::{Budget, GemmSteps, Layer, Program};
 use vta_isa::{Config, Module};
 use vta_sim::TimedRun;
 use vta_sim::cycle::{Client, Listener, Run, StallReason, TimingConfig, Unit, simulate_within};
-use vta_sim::views::{EnergyTable, LayerCycles, Spend, Verdict};
+use vta_sim::views::{Costs, LayerCycles, Spend, Verdict};
 
 use crate::error::Result;
 use crate::report::host_share::{HostShare, HostSpeed};
@@ -24,7 +24,7 @@ pub struct Report {
     /// The preset's name or the file.
     pub board: String,
     /// Prices for estimates.
-    pub energy: EnergyTable,
+    pub costs: Costs,
     /// What the host takes of the pass.
     pub host: HostShare,
     /// How fast it is assumed to be.
@@ -116,7 +116,7 @@ impl Report {
 
     /// The keys that cycles add to the JSON of a layer; none for one that took none.
     pub(crate) fn layer_json(&self, name: &str, macs: u64, passes: u64) -> Map<String, Value> {
-        let keys = |cycles| cycles_json(cycles, &self.steps_of(name), macs, passes, &self.energy);
+        let keys = |cycles| cycles_json(cycles, &self.steps_of(name), macs, passes, &self.costs);
         self.layer(name).map(keys).unwrap_or_default()
     }
 
@@ -128,7 +128,7 @@ impl Report {
         let bound = self.bound_cycles() * passes;
         let compute: u64 = self.layers.iter().map(|l| l.bound.of_compute()).sum();
         let steps = self.total_steps();
-        let mut object = cycles_json(&total, &steps, macs, passes, &self.energy);
+        let mut object = cycles_json(&total, &steps, macs, passes, &self.costs);
         object.insert("bound_cycles".into(), json!(bound));
         object.insert("compute_bound_cycles".into(), json!(compute * passes));
         // A network is limited by other things from layer to layer.
@@ -177,7 +177,7 @@ pub fn cycles_json(
     steps: &GemmSteps,
     macs: u64,
     passes: u64,
-    energy: &EnergyTable,
+    costs: &Costs,
 ) -> Map<String, Value> {
     let spend = |s: Spend| (s.name().to_owned(), json!(layer.spent(s) * passes));
     let beats = |c: Client| {
@@ -207,7 +207,7 @@ pub fn cycles_json(
         "utilization": utilization(layer, macs, passes),
         "spend": Spend::ALL.map(spend).into_iter().collect::<Map<_, _>>(),
         "stalls": pairs.filter_map(stall).collect::<Vec<_>>(),
-        "energy_uj": layer.energy(energy).total_pj() * passes as f64 / 1e6,
+        "energy_uj": layer.energy(costs).total_pj() * passes as f64 / 1e6,
         "limited_by": verdict.resource,
         "why": verdict.words,
     });

@@ -63,7 +63,7 @@ impl LayerOutcome {
         });
         if let Some(timed) = &self.timed {
             let (total, steps) = (timed.total(), timed.total_steps());
-            let mut keys = cycles_json(&total, &steps, self.macs, self.passes, &timed.energy);
+            let mut keys = cycles_json(&total, &steps, self.macs, self.passes, &timed.costs);
             keys.insert("timing".into(), json!(timed.board));
             keys.insert("timing_only".into(), json!(self.max_abs_error.is_none()));
             add_keys(&mut object, keys);

@@ -12,7 +12,7 @@ use crate::options::names::{VARY, said};
 pub(super) const MAX_POINTS: usize = 100_000;
 
 /// The key of the configuration's extensions, of which a value of an axis is a set.
-const EXTENSIONS: &str = "EXTENSIONS";
+pub const EXTENSIONS: &str = "EXTENSIONS";
 
 /// The key of the axis of a table's layers.
 pub const LAYER: &str = "layer";
@@ -56,15 +56,13 @@ impl Grid {
     /// beside those of the configuration, or `none`.
     ///
     /// # Errors
-    /// An axis of another form, a key that is unknown or given twice, a value that isn't a number or a set,
-    /// a grid of too many points.
+    /// An axis of another form, a key that is unknown or given twice, a value that isn't a number or a set.
     pub fn new(vary: &[String], config: &Config, timing: &TimingConfig) -> Result<Self> {
         let axes: Vec<Axis> = vary.iter().map(|text| axis(text)).collect::<Result<_>>()?;
         for (i, axis) in axes.iter().enumerate() {
             let twice = axes[..i].iter().any(|other| other.key == axis.key);
             ensure!(!twice, "{} {} is given twice"; VARY, axis.key);
         }
-        bounded(&axes)?;
         let config_json = config.to_json();
         let grid = Self {
             config: serde_json::from_str(&config_json).context("configuration")?,
@@ -81,21 +79,26 @@ impl Grid {
 
     /// The grid for each of a table's layers, or of several networks, of which no two have one name: these are its
     /// first axis.
-    ///
-    /// # Errors
-    /// A grid of too many points.
-    pub fn of_layers<'n>(
-        mut self,
-        key: &str,
-        names: impl Iterator<Item = &'n str>,
-    ) -> Result<Self> {
+    #[must_use]
+    pub fn of_layers<'n>(mut self, key: &str, names: impl Iterator<Item = &'n str>) -> Self {
         let axis = Axis {
             key: key.to_owned(),
             values: names.map(str::to_owned).collect(),
         };
         self.axes.insert(0, axis);
         self.layers = true;
-        bounded(&self.axes)?;
+        self
+    }
+
+    /// The grid, if it has at most so many points.
+    ///
+    /// # Errors
+    /// One of more.
+    pub fn of_at_most(self, most: usize) -> Result<Self> {
+        let points = self.axes.iter().try_fold(1usize, |n, axis| {
+            n.checked_mul(axis.values.len()).filter(|&n| n <= most)
+        });
+        ensure!(points.is_some(), "the grid has more than {most} points");
         Ok(self)
     }
 
@@ -115,6 +118,12 @@ impl Grid {
     /// The axes of the machine.
     fn machines(&self) -> &[Axis] {
         &self.axes[usize::from(self.layers)..]
+    }
+
+    /// The axes of the machine: their keys and values.
+    pub fn of_machine(&self) -> impl ExactSizeIterator<Item = (&str, &[String])> {
+        let axes = self.machines().iter();
+        axes.map(|axis| (axis.key.as_str(), &axis.values[..]))
     }
 
     /// The grid of a board, whose limits hold for every point.
@@ -192,6 +201,18 @@ impl Grid {
         Ok(self.nth(index))
     }
 
+    /// The index of a point by its values.
+    pub fn index_of(&self, values: &[String]) -> Option<usize> {
+        if values.len() != self.axes.len() {
+            return None;
+        }
+        let mut axes = self.axes.iter().zip(values);
+        axes.try_fold(0, |index, (axis, value)| {
+            let at = axis.values.iter().position(|known| known == value)?;
+            Some(index * axis.values.len() + at)
+        })
+    }
+
     fn nth(&self, mut index: usize) -> Point {
         let of_layer: usize = self.machines().iter().map(|a| a.values.len()).product();
         let layer = if self.layers { index / of_layer } else { 0 };
@@ -236,18 +257,6 @@ impl Grid {
     }
 }
 
-fn bounded(axes: &[Axis]) -> Result<()> {
-    let points = axes.iter().try_fold(1usize, |n, axis| {
-        n.checked_mul(axis.values.len())
-            .filter(|&n| n <= MAX_POINTS)
-    });
-    ensure!(
-        points.is_some(),
-        "the grid has more than {MAX_POINTS} points"
-    );
-    Ok(())
-}
-
 /// FNV-1a, which is the same everywhere.
 fn hash(bytes: &[u8]) -> String {
     let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
@@ -259,7 +268,7 @@ fn is_config(key: &str) -> bool {
 }
 
 /// The extensions of an axis' value.
-fn extensions(value: &str) -> Result<Vec<Extension>> {
+pub fn extensions(value: &str) -> Result<Vec<Extension>> {
     let names = value.split('+').filter(|_| value != "none");
     let known = |name: &str| {
         let unknown = || format!("there is no {name}; there are {}, or none", Extensions::ALL);

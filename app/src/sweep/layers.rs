@@ -40,7 +40,7 @@ impl<'g> Machines<'g> {
 }
 
 /// The layers of one machine as one row.
-fn together(layers: &[&Row]) -> Row {
+pub fn together(layers: &[&Row]) -> Row {
     let values = layers.first().map_or(&[][..], |row| &row.values[1..]);
     Row {
         values: values.to_vec(),

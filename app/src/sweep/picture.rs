@@ -1,33 +1,12 @@
-//! Cycles against area, with the points that no other beats in both.
+//! One figure against another, with the points that no other beats in both.
 
 use std::collections::HashSet;
 
 use maud::{Markup, PreEscaped, html};
 
+use super::objective::{Objective, front};
 use super::row::{Measured, Row};
 use crate::report::format::{round, round_step};
-
-/// Rows that no other row beats in area and cycles an image, by area; indices into `rows`.
-pub fn front(rows: &[Row]) -> Vec<usize> {
-    let mut order: Vec<(usize, &Measured)> = rows
-        .iter()
-        .enumerate()
-        .filter_map(|(i, row)| Some((i, row.outcome.as_ref().ok()?)))
-        .collect();
-    // The smaller first; of equal ones the faster, then the earlier.
-    order.sort_by(|(i, a), (j, b)| {
-        let area = a.area_mm2.total_cmp(&b.area_mm2);
-        let cycles = a.cycles_per_image().total_cmp(&b.cycles_per_image());
-        area.then(cycles).then(i.cmp(j))
-    });
-    let mut best = f64::INFINITY;
-    order.retain(|(_, m)| {
-        let better = m.cycles_per_image() < best;
-        best = best.min(m.cycles_per_image());
-        better
-    });
-    order.into_iter().map(|(i, _)| i).collect()
-}
 
 const STYLE: &str = "svg{background:#fff;color:#1b2027}
 text{font:13px system-ui,'Liberation Sans',sans-serif;fill:currentColor}
@@ -159,7 +138,7 @@ fn numbered(points: &[(f64, f64)]) -> Vec<Option<(f64, f64)>> {
 
 /// The lines below the picture: the number of a point of the front, its figures, and what differs from others. What
 /// all have in common stands behind them.
-fn list(keys: &[&str], best: &[(&Row, &Measured)]) -> Vec<[String; 3]> {
+fn list(keys: &[&str], best: &[(&Row, &Measured)], [x, y]: [Objective; 2]) -> Vec<[String; 3]> {
     let Some((first, _)) = best.first() else {
         return Vec::new();
     };
@@ -177,7 +156,7 @@ fn list(keys: &[&str], best: &[(&Row, &Measured)]) -> Vec<[String; 3]> {
         }
     };
     for (number, (row, m)) in (1..).zip(best).take(MAX_LISTED) {
-        let figures = format!("{:.0} cycles, {:.2} mm²", m.cycles_per_image(), m.area_mm2);
+        let figures = format!("{}, {}", y.told(m), x.told(m));
         add([number.to_string(), figures], &words(keys, row, differs));
     }
     let common = words(keys, first, |at| !differs(at));
@@ -187,19 +166,26 @@ fn list(keys: &[&str], best: &[(&Row, &Measured)]) -> Vec<[String; 3]> {
     list
 }
 
-/// A self-contained SVG of machines, whose values are of these keys.
-pub fn pareto(model: &str, keys: &[&str], rows: &[Row]) -> String {
+/// A self-contained SVG of machines, whose values are of these keys, by two figures: across, and up.
+pub fn pareto(
+    title: &str,
+    model: &str,
+    keys: &[&str],
+    rows: &[Row],
+    figures: [Objective; 2],
+) -> String {
+    let [x, y] = figures;
     let measured = || rows.iter().filter_map(|r| r.outcome.as_ref().ok());
     let (xs, ys) = (
-        Axis::linear(measured().map(|m| m.area_mm2)),
-        Axis::new(measured().map(Measured::cycles_per_image)),
+        Axis::linear(measured().map(|m| x.of(m))),
+        Axis::new(measured().map(|m| y.of(m))),
     );
     let at = |m: &Measured| {
-        let x = LEFT + xs.place(m.area_mm2) * (RIGHT - LEFT);
-        let y = BOTTOM - ys.place(m.cycles_per_image()) * (BOTTOM - TOP);
-        (x, y)
+        let across = LEFT + xs.place(x.of(m)) * (RIGHT - LEFT);
+        let up = BOTTOM - ys.place(y.of(m)) * (BOTTOM - TOP);
+        (across, up)
     };
-    let front = front(rows);
+    let front = front(rows, &figures);
     let best = front.iter().map(|&i| &rows[i]);
     let best: Vec<(&Row, &Measured)> = best
         .filter_map(|row| Some((row, row.outcome.as_ref().ok()?)))
@@ -210,7 +196,7 @@ pub fn pareto(model: &str, keys: &[&str], rows: &[Row]) -> String {
     let on_front: HashSet<usize> = front.iter().copied().collect();
     let others = (0..rows.len()).filter(|i| !on_front.contains(i));
     let text = |row: &Row| words(keys, row, |_| true).join(", ");
-    let list = list(keys, &best);
+    let list = list(keys, &best, figures);
     let bottom = LIST + LINE * list.len() as f64;
     let (small, large) = if rows.len() > MANY {
         (3.0, 4.0)
@@ -220,10 +206,10 @@ pub fn pareto(model: &str, keys: &[&str], rows: &[Row]) -> String {
     let markup = html! {
         svg xmlns="http://www.w3.org/2000/svg"
             viewBox=(format!("0 0 920 {}", bottom + 16.0)) {
-            title { "vta sweep of " (model) }
+            title { (title) }
             style { (PreEscaped(STYLE)) }
-            text.b x=(LEFT) y="26" { (model) ": cycles an image against area" }
-            (axes(&xs, &ys))
+            text.b x=(LEFT) y="26" { (model) ": " (y.short()) " against " (x.short()) }
+            (axes(&xs, &ys, x.axis()))
             @for row in others.map(|i| &rows[i]) {
                 @if let Ok(m) = &row.outcome {
                     (dot("p", at(m), small, &text(row), m))
@@ -258,7 +244,7 @@ fn dot(class: &str, (x, y): (f64, f64), r: f64, machine: &str, m: &Measured) -> 
     }
 }
 
-fn axes(xs: &Axis, ys: &Axis) -> Markup {
+fn axes(xs: &Axis, ys: &Axis, across: &str) -> Markup {
     html! {
         @for &v in &xs.ticks {
             @let x = format!("{:.1}", LEFT + xs.place(v) * (RIGHT - LEFT));
@@ -271,7 +257,7 @@ fn axes(xs: &Axis, ys: &Axis) -> Markup {
             text.m x=(LEFT - 8.0) y=(format!("{:.1}", y + 4.0)) text-anchor="end" { (round(v)) }
         }
         text.m x=((LEFT + RIGHT) / 2.0) y=(BOTTOM + 42.0) text-anchor="middle" {
-            "area proxy in mm² (45 nm: MACs, ALU lanes, scratchpads, bus)"
+            (across)
         }
     }
 }

@@ -15,6 +15,11 @@ pub struct Shard {
 }
 
 impl Shard {
+    /// How many shards there are.
+    pub fn of(&self) -> usize {
+        self.of
+    }
+
     /// Whether the point of an index, from 0, belongs to it.
     pub fn has(&self, point: usize) -> bool {
         point % self.of == self.index - 1

@@ -12,13 +12,13 @@ use vta_driver::{
 };
 use vta_isa::Config;
 use vta_sim::cycle::{CycleError, TimingConfig, simulate};
-use vta_sim::views::{EnergyTable, LayerCycles, LayerTotals};
+use vta_sim::views::{Costs, LayerCycles, LayerTotals};
 
-use super::area;
-use super::grid::{Grid, LAYER, MODEL};
+use super::grid::{Grid, LAYER, MAX_POINTS, MODEL};
 use super::row::{Measured, Row};
 use crate::device::machine::Machine;
-use crate::error::{Context, Result, ensure, message};
+use crate::device::views;
+use crate::error::{Context, Error, Result, ensure, message};
 use crate::files;
 use crate::open::model;
 use crate::options::Target;
@@ -36,6 +36,7 @@ const KEPT_A_THREAD: usize = 2;
 pub struct Sweeper {
     subject: Subject,
     grid: Grid,
+    costs: Costs,
     threads: usize,
     programs: Programs,
 }
@@ -44,7 +45,7 @@ impl Sweeper {
     /// Reads what is measured and the machine. `vary` has an axis each, `KEY=V1,V2,..`. The target says what
     /// isn't varied: its configuration, board or timing, and how many threads measure points side by side, for
     /// which there must be memory for as many programs, and some more stay compiled for points of the same
-    /// configuration.
+    /// configuration, and what parts and operations cost.
     ///
     /// # Errors
     /// A grid, model or file that can't be read, no memory to compile the model.
@@ -54,6 +55,17 @@ impl Sweeper {
         target: &Target,
         watch: &dyn Watch,
     ) -> Result<Self> {
+        Self::within(work, vary, target, watch, MAX_POINTS)
+    }
+
+    /// As [`open`](Self::open), with a grid of at most so many points.
+    pub(super) fn within(
+        work: &Workload,
+        vary: &[String],
+        target: &Target,
+        watch: &dyn Watch,
+        most: usize,
+    ) -> Result<Self> {
         ensure!(target.threads != Some(0), "{} must be at least 1"; THREADS);
         let cores = || std::thread::available_parallelism().map_or(1, usize::from);
         let threads = target.threads.unwrap_or_else(cores);
@@ -61,7 +73,11 @@ impl Sweeper {
         if let Some(text) = machine.misfit_of_config() {
             watch.note(&text);
         }
+        let costs = views::costs(target.costs.as_deref())?;
         let mut grid = Grid::new(vary, &machine.config, &machine.timing)?.on(machine.board);
+        if costs != Costs::default() {
+            grid = grid.of_file(costs.to_toml().as_bytes());
+        }
         let subject = match &work.layers {
             None => {
                 let mut graphs = Vec::with_capacity(work.models.len());
@@ -77,19 +93,20 @@ impl Sweeper {
                     graphs.push(graph);
                 }
                 if graphs.len() > 1 {
-                    grid = grid.of_layers(MODEL, work.models.iter().map(String::as_str))?;
+                    grid = grid.of_layers(MODEL, work.models.iter().map(String::as_str));
                 }
                 Subject::Networks(graphs)
             }
             Some(layers) => {
                 grid = grid.of_file(format!("{layers:?}").as_bytes());
-                grid = grid.of_layers(LAYER, layers.iter().map(|(name, _)| name.as_str()))?;
+                grid = grid.of_layers(LAYER, layers.iter().map(|(name, _)| name.as_str()));
                 Subject::Layers(layers.clone())
             }
         };
         Ok(Self {
             subject,
-            grid,
+            grid: grid.of_at_most(most)?,
+            costs,
             threads,
             programs: Programs::new(threads.saturating_mul(KEPT_A_THREAD)),
         })
@@ -127,22 +144,41 @@ impl Sweeper {
     /// An index that no point has.
     pub fn measure(&self, index: usize) -> Result<Row> {
         let point = self.grid.point(index)?;
-        let outcome = match &point.machine {
-            Ok((config, timing)) => self.outcome(point.layer, config, timing),
-            Err(error) => Err(error.clone()),
-        };
+        let outcome = point.machine.and_then(|(config, timing)| {
+            let (cycles, macs) = self.cycles(point.layer, &config, &timing)?;
+            Ok(measured(&cycles, macs, &config, &timing, &self.costs))
+        });
         Ok(Row {
             values: point.values,
             outcome,
         })
     }
 
-    fn outcome(
+    /// Why a point takes so long: all its layers together.
+    ///
+    /// # Errors
+    /// An index that no point has; a point without a result.
+    pub(super) fn total(&self, index: usize) -> Result<LayerCycles> {
+        let point = self.grid.point(index)?;
+        let cycles = point.machine.and_then(|(config, timing)| {
+            let (cycles, _) = self.cycles(point.layer, &config, &timing)?;
+            Ok(total(&cycles))
+        });
+        cycles.map_err(Error::input)
+    }
+
+    /// What parts and operations cost.
+    pub(super) fn costs(&self) -> &Costs {
+        &self.costs
+    }
+
+    /// A pass's layers, and its useful multiply-adds.
+    fn cycles(
         &self,
         layer: usize,
         config: &Config,
         timing: &TimingConfig,
-    ) -> Result<Measured, String> {
+    ) -> Result<(Vec<LayerCycles>, u64), String> {
         let slot = self.programs.slot((layer, config.to_json()));
         let compile = || {
             let graph = self.subject.graph(layer, self.threads);
@@ -153,7 +189,7 @@ impl Sweeper {
         };
         let recorded = slot.get_or_init(compile).clone()?;
         let cycles = recorded.cycles(config, timing).map_err(|e| e.to_string())?;
-        Ok(measured(&cycles, recorded.macs, config, timing))
+        Ok((cycles, recorded.macs))
     }
 }
 
@@ -195,9 +231,20 @@ fn compiling(graph: &QGraph) -> u64 {
     weights.sum::<u64>().saturating_mul(room::PER_WEIGHT)
 }
 
-fn measured(layers: &[LayerCycles], macs: u64, config: &Config, timing: &TimingConfig) -> Measured {
+fn total(layers: &[LayerCycles]) -> LayerCycles {
     let mut total = LayerCycles::default();
     layers.iter().for_each(|layer| total.add(layer));
+    total
+}
+
+fn measured(
+    layers: &[LayerCycles],
+    macs: u64,
+    config: &Config,
+    timing: &TimingConfig,
+    costs: &Costs,
+) -> Measured {
+    let total = total(layers);
     Measured {
         cycles: total.cycles,
         pass_ms: total.cycles as f64 / (timing.clock_mhz * 1e3),
@@ -206,8 +253,8 @@ fn measured(layers: &[LayerCycles], macs: u64, config: &Config, timing: &TimingC
         macs,
         utilization: utilization(&total, macs, 1),
         dram_bytes: total.dram_bytes(),
-        energy_uj: total.energy(&EnergyTable::default()).total_pj() / 1e6,
-        area_mm2: area::estimate_mm2(config, timing),
+        energy_uj: total.energy(costs).total_pj() / 1e6,
+        area_mm2: costs.area_mm2(config, timing),
     }
 }
 

@@ -90,6 +90,11 @@ impl Table {
         self.rows.contains_key(values)
     }
 
+    /// The points that have a result, in no order.
+    pub fn rows(&self) -> impl Iterator<Item = &Row> {
+        self.rows.values()
+    }
+
     /// Adds a row with a single write.
     ///
     /// # Errors
@@ -110,20 +115,22 @@ impl Table {
     /// # Errors
     /// When the file can't be written.
     pub fn finish(mut self, grid: &Grid) -> Result<Vec<Row>> {
-        let in_grid: Vec<Row> = grid
-            .points()
-            .filter_map(|p| self.rows.remove(&p.values))
-            .collect();
-        let mut others: Vec<Row> = self.rows.into_values().collect();
-        others.sort_by(|a, b| a.values.cmp(&b.values));
-        for row in in_grid.iter().chain(&others) {
+        let rows = self.rows.into_values();
+        let mut rows: Vec<(Option<usize>, Row)> =
+            rows.map(|row| (grid.index_of(&row.values), row)).collect();
+        rows.sort_by(|(i, a), (j, b)| {
+            let others = i.is_none().cmp(&j.is_none());
+            others.then(i.cmp(j)).then_with(|| a.values.cmp(&b.values))
+        });
+        for (_, row) in &rows {
             // Those that were read or added have labels.
             if let Some(label) = self.labels.of(&row.values) {
                 self.head += &line(row, &label)?;
             }
         }
         output::write(&self.path, self.head)?;
-        Ok(in_grid)
+        rows.retain(|(index, _)| index.is_some());
+        Ok(rows.into_iter().map(|(_, row)| row).collect())
     }
 }
 

@@ -56,7 +56,7 @@ pub extern "C" fn vta_options_new() -> *mut Options {
 /// | `timing_only` | 1 counts cycles and computes nothing, for the device `cycle`; 0 |
 /// | `placement` | a TOML file that says which layers run on which device |
 /// | `tiles` | a cache of measured tiles |
-/// | `energy`, `host_speed` | prices and speeds for estimates, in TOML, for the device `cycle` |
+/// | `costs`, `host_speed` | prices and speeds for estimates, in TOML, for the device `cycle` |
 /// | `scope`, `bitstream` | memory scopes and bitstream of OpenCL devices |
 ///
 /// A file is looked for when a session is opened.

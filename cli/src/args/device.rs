@@ -45,7 +45,7 @@ impl DeviceArgs {
             timing_only: views.timing_only,
             trace: views.trace.clone(),
             report: views.report.clone(),
-            energy: views.energy.clone(),
+            costs: views.costs.clone(),
             host_speed: views.host_speed.clone(),
             ..self.timing.target(self.config.as_ref())
         }
@@ -121,9 +121,9 @@ pub struct ViewArgs {
     /// Write a report that says where the cycles go (--device cycle)
     #[arg(long, value_name = "REPORT.html")]
     pub report: Option<PathBuf>,
-    /// Energy of each operation, in TOML, for report and JSON (--device cycle)
+    /// Prices of operations and parts, in TOML, as `vta costs` prints them (--device cycle)
     #[arg(long, value_name = "FILE")]
-    pub energy: Option<PathBuf>,
+    pub costs: Option<PathBuf>,
     /// How fast the host is, in TOML, to estimate the time of its layers (--device cycle)
     #[arg(long, value_name = "FILE")]
     pub host_speed: Option<PathBuf>,

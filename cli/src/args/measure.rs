@@ -25,6 +25,9 @@ pub struct SweepArgs {
     pub config: Option<PathBuf>,
     #[command(flatten)]
     pub timing: TimingArgs,
+    /// Prices of operations and parts, in TOML, as `vta costs` prints them
+    #[arg(long, value_name = "FILE")]
+    pub costs: Option<PathBuf>,
     /// Table to write; its rows are not computed again
     #[arg(long, short, value_name = "OUT.csv")]
     pub output: PathBuf,
@@ -40,6 +43,67 @@ pub struct SweepArgs {
     /// Print one JSON object
     #[arg(long)]
     pub json: bool,
+}
+
+#[derive(Args)]
+pub struct ExploreArgs {
+    /// A network (ONNX file, `demo`, `zoo:NAME`) or a layer as in `vta layer`; of several the sums count
+    #[arg(required = true)]
+    pub model: Vec<String>,
+    /// The largest machine, by the estimate of `vta costs`; larger ones aren't compiled
+    #[arg(long, value_name = "MM2")]
+    pub area: Option<f64>,
+    /// What is to be small: of cycles, energy, area, time (by the machine's clock) and dram (bytes), each of an
+    /// image
+    #[arg(
+        long,
+        value_name = "NAME,..",
+        value_delimiter = ',',
+        default_value = "cycles,energy"
+    )]
+    pub objective: Vec<String>,
+    /// An axis as of `vta sweep`, more than those that are walked anyway or in the place of one: BATCH and BLOCK,
+    /// scratchpads, sets of extensions, the bus
+    #[arg(long, value_name = "KEY=V1,V2,..")]
+    pub vary: Vec<String>,
+    /// Machines to measure at most
+    #[arg(long, value_name = "N", default_value_t = 1000)]
+    pub points: usize,
+    /// Searches that the points are divided among, of which every fourth leaves out extensions
+    #[arg(long, value_name = "N", default_value_t = 4)]
+    pub searches: usize,
+    /// Chooses other machines
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seed: u64,
+    /// Configuration where the search begins, and for keys that aren't varied, a vta_config.json (default: 1x16x16)
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    #[command(flatten)]
+    pub timing: TimingArgs,
+    /// Prices of operations and parts, in TOML, as `vta costs` prints them
+    #[arg(long, value_name = "FILE")]
+    pub costs: Option<PathBuf>,
+    /// Table to write; its rows are not computed again
+    #[arg(long, short, value_name = "OUT.csv")]
+    pub output: PathBuf,
+    /// Do one of N parts of the searches, I from 1 to N; `vta merge` joins their tables
+    #[arg(long, value_name = "I/N")]
+    pub shard: Option<String>,
+    /// Picture of the first two objectives, or of the only one against area, with the Pareto front
+    #[arg(long, value_name = "OUT.svg")]
+    pub picture: Option<PathBuf>,
+    /// Points to compute side by side (default: one for each core)
+    #[arg(long, value_name = "N")]
+    pub threads: Option<usize>,
+    /// Print one JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Args)]
+pub struct CostsArgs {
+    /// Prices that aren't the built-in ones, in TOML
+    pub file: Option<PathBuf>,
 }
 
 #[derive(Args)]

@@ -84,7 +84,7 @@ const READ: [&str; 17] = [
     "case",
     "cases",
     "config",
-    "energy",
+    "costs",
     "file",
     "folder",
     "held_out",

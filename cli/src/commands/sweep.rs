@@ -23,6 +23,7 @@ pub fn sweep(args: &SweepArgs) -> Result<bool> {
         vary: args.vary.clone(),
         target: Target {
             threads: args.threads,
+            costs: args.costs.clone(),
             ..args.timing.target(args.config.as_ref())
         },
         shard: args.shard.clone(),

@@ -59,7 +59,7 @@ fn node_arg<'py>(py: Python<'py>, tensor: &Tensor) -> PyResult<Bound<'py, PyAny>
 /// | `timing_only` | count cycles and compute nothing, for `device="cycle"` |
 /// | `placement` | a TOML file that says which layers run on which device |
 /// | `tiles` | a cache of measured tiles |
-/// | `energy`, `host_speed` | prices and speeds for estimates, in TOML, for `device="cycle"` |
+/// | `costs`, `host_speed` | prices and speeds for estimates, in TOML, for `device="cycle"` |
 /// | `scope`, `bitstream` | memory scopes and bitstream of OpenCL devices |
 ///
 /// Threads may share a session: it runs for one at a time, without Python's lock. It can be pickled, by
@@ -85,7 +85,7 @@ impl InferenceSession {
         signature = (model, device = None, **options),
         text_signature = "(model, device='sim', *, config=None, board=None, timing=None, threads=None, \
                           batch=None, allow_host=False, input_shapes=None, requant=None, timing_only=False, \
-                          placement=None, tiles=None, energy=None, host_speed=None, scope=None, bitstream=None)"
+                          placement=None, tiles=None, costs=None, host_speed=None, scope=None, bitstream=None)"
     )]
     fn new(
         model: &Bound<'_, PyAny>,

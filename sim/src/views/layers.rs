@@ -6,7 +6,7 @@ use vta_isa::{Config, Insn, Module};
 
 use super::spend::{Spend, parts};
 use super::windows::{Layers, Windows};
-use super::{Bound, Energy, EnergyTable, Work};
+use super::{Bound, Costs, Energy, Work};
 use crate::cycle::{
     BurstEvent, Client, CycleReport, Listener, StallEvent, StallReason, TimingConfig, Unit,
 };
@@ -99,7 +99,7 @@ impl LayerCycles {
     }
 
     /// The energy estimate.
-    pub fn energy(&self, table: &EnergyTable) -> Energy {
+    pub fn energy(&self, table: &Costs) -> Energy {
         table.energy(&self.work, self.dram_bytes(), self.cycles)
     }
 

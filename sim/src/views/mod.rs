@@ -5,7 +5,7 @@
 //! | [`LayerTotals`] | for each layer its cycles, how the compute module spent them, stalls of every unit, beats, steps, the bound that no schedule of these instructions beats |
 //! | [`Timeline`] | how busy each unit and the bus were over time, in a bounded number of buckets |
 //! | [`TraceWriter`] | every instruction, burst, wait and token as a trace that Perfetto opens |
-//! | [`EnergyTable`] | an estimate of the energy, from a table that can be replaced |
+//! | [`Costs`] | estimates of energy and area, from a table that can be replaced |
 //! | [`Roofline`] | where a layer lies between the bus and the matrix unit |
 //! | [`Verdict`] | why a layer is slow, in words |
 //!
@@ -34,7 +34,7 @@
 //! ```
 
 mod bound;
-mod energy;
+mod costs;
 mod layers;
 mod perfetto;
 mod roofline;
@@ -44,7 +44,7 @@ mod verdict;
 mod windows;
 
 pub use bound::Bound;
-pub use energy::{Energy, EnergyError, EnergyTable, Work};
+pub use costs::{Costs, CostsError, Energy, Work};
 pub use layers::{LayerCycles, LayerTotals};
 pub use perfetto::{TraceRun, TraceWriter};
 pub use roofline::Roofline;

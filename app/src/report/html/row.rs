@@ -41,7 +41,7 @@ pub fn rows<'a>(program: &'a Program, timed: &'a Report) -> Vec<Row<'a>> {
             macs,
             layer,
             verdict: verdict(layer, macs),
-            energy: layer.energy(&timed.energy),
+            energy: layer.energy(&timed.costs),
         }
     };
     timed.layers.iter().enumerate().map(row).collect()

@@ -15,6 +15,11 @@ fn points_are_all_combinations_with_their_machines() {
     let (config, timing) = points[4].machine.as_ref().unwrap();
     assert_eq!((config.block(), timing.bus_bytes), (32, 16));
     assert_eq!(timing.burst_beats, TimingConfig::pynq().burst_beats);
+    for (index, point) in points.iter().enumerate() {
+        assert_eq!(grid.index_of(&point.values), Some(index));
+    }
+    assert_eq!(grid.index_of(&["4".to_owned(), "64".to_owned()]), None);
+    assert_eq!(grid.index_of(&["4".to_owned()]), None);
 }
 
 #[test]
@@ -58,7 +63,7 @@ fn bad_axes_are_named() {
         .collect::<Vec<_>>()
         .join(",");
     let (a, b) = (format!("tags={long}"), format!("queue_depth={long}"));
-    assert!(grid(&[&a, &b]).is_err());
+    assert!(grid(&[&a, &b]).unwrap().of_at_most(MAX_POINTS).is_err());
 }
 
 #[test]

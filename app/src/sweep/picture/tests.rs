@@ -13,32 +13,19 @@ fn row(area_mm2: f64, cycles: u64, images: u64) -> Row {
 }
 
 #[test]
-fn the_front_has_what_nothing_beats() {
-    let failed = Row {
-        values: vec!["x".to_owned()],
-        outcome: Err("no".to_owned()),
-    };
-    let rows = [
-        row(3.0, 50, 1),
-        row(1.0, 100, 1),
-        failed,
-        row(2.0, 100, 1),
-        row(2.5, 120, 2),
-        row(1.0, 130, 1),
-        row(3.0, 50, 1),
-    ];
-    assert_eq!(front(&rows), [1, 4, 0]);
-    assert!(front(&[]).is_empty());
-}
-
-#[test]
 fn the_picture_is_escaped_and_has_every_point() {
     for rows in [
         vec![],
         vec![row(1.0, 5, 1)],
         vec![row(1.0, 5, 1), row(2.0, 9, 1)],
     ] {
-        let text = pareto("a<b", &["tags"], &rows);
+        let text = pareto(
+            "vta",
+            "a<b",
+            &["tags"],
+            &rows,
+            [Objective::Area, Objective::Cycles],
+        );
         assert_eq!(text.matches("<circle").count(), rows.len());
         assert!(text.contains("a&lt;b") && !text.contains("<8>"));
         assert!(!text.contains("NaN") && !text.contains("inf"), "{text}");

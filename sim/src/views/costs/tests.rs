@@ -44,8 +44,8 @@ fn prices_are_multiplied_and_summed() {
     for insn in asm::parse(text).unwrap() {
         work.count(&insn, &Config::default());
     }
-    let table = EnergyTable::from_toml("mac_pj = 1\nalu_mul_pj = 2\ncycle_pj = 3").unwrap();
-    let energy = table.energy(&work, 10, 7);
+    let costs = Costs::from_toml("mac_pj = 1\nalu_mul_pj = 2\ncycle_pj = 3").unwrap();
+    let energy = costs.energy(&work, 10, 7);
     assert_eq!(energy.matrix_pj, 256.0);
     assert_eq!(energy.alu_pj, 32.0);
     assert_eq!(energy.dram_pj, 1600.0);
@@ -61,9 +61,55 @@ fn bad_files_name_the_key() {
         ("mac_pj = -1.0", "mac_pj is -1"),
         ("dram_byte_pj = nan", "dram_byte_pj is NaN"),
         ("cycle_pj = \"x\"", "cycle_pj"),
-        ("= 3", "energy file"),
+        ("= 3", "costs file"),
     ] {
-        let error = EnergyTable::from_toml(text).unwrap_err().to_string();
+        let error = Costs::from_toml(text).unwrap_err().to_string();
         assert!(error.contains(part), "{text}: {error}");
+    }
+}
+
+#[test]
+fn the_printed_table_is_the_table() {
+    let costs = Costs {
+        mac_pj: 1.5,
+        bus_byte_mm2: 0.0,
+        ..Costs::default()
+    };
+    let text = costs.to_toml();
+    assert_eq!(Costs::from_toml(&text).unwrap(), costs);
+    let sources = text.lines().map(|line| line.split_once("# ").unwrap().1);
+    assert!(sources.clone().all(|source| source.len() > 10), "{text}");
+    assert_eq!(sources.count(), costs.entries().count());
+}
+
+#[test]
+fn every_part_grows_with_what_it_is_for() {
+    let costs = Costs::default();
+    let area = |json: &str, timing| {
+        costs.area_mm2(
+            &Config::from_json(json).unwrap(),
+            &TimingConfig::from_toml(timing).unwrap(),
+        )
+    };
+    let base = area("{}", "");
+    let scratchpads = f64::from((32 + 32 + 256 + 128 + 32) * 1024) * costs.sram_byte_mm2;
+    let (matrix, alu) = (256.0 * costs.mac_mm2, 16.0 * costs.alu_lane_mm2);
+    let bus = 8.0 * costs.bus_byte_mm2;
+    assert!((base - matrix - alu - scratchpads - bus).abs() < 1e-12);
+    // Four times the MACs and twice the lanes.
+    let wide = area("{\"LOG_BLOCK\": 5}", "") - base;
+    assert!((wide - 3.0 * matrix - alu).abs() < 1e-12);
+    assert!(area("{}", "bus_bytes = 16") > base);
+    assert!(area("{\"LOG_WGT_BUFF_SIZE\": 17}", "") < base);
+    for (name, lane) in [
+        ("CLIP", costs.clip_lane_mm2),
+        ("MOV", costs.mov_lane_mm2),
+        ("OVERWRITE", costs.overwrite_sum_mm2),
+    ] {
+        let with = format!(r#"{{"EXTENSIONS": ["ACC8", "MUL", "SHL", "{name}"]}}"#);
+        assert!(
+            (area(&with, "") - base - 16.0 * lane).abs() < 1e-12,
+            "{name}"
+        );
     }
 }
