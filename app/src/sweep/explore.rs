@@ -119,6 +119,3 @@ pub fn explore(args: &ExploreOptions, watch: &dyn Watch) -> Result<Explored> {
         computed,
     })
 }
-
-#[cfg(test)]
-mod tests;

@@ -44,8 +44,8 @@ pub fn explore(args: &ExploreArgs) -> Result<bool> {
         print_json(&json(name, &explored))?;
     } else {
         let failed = failed(&explored);
-        if let Some((count, why)) = &failed {
-            let told = format!("{count} machines can't run it; the first: {why}");
+        if failed > 0 {
+            let told = format!("{failed} machines can't run it: the table says why");
             Bar::remarks().note(&told.into());
         }
         print_text(&format!(
@@ -63,21 +63,20 @@ pub fn explore(args: &ExploreArgs) -> Result<bool> {
     Ok(!explored.front.is_empty())
 }
 
-/// How many machines have no result, and why the first one hasn't.
-fn failed(explored: &Explored) -> Option<(usize, &String)> {
-    let mut errors = explored
+/// How many machines have no result.
+fn failed(explored: &Explored) -> usize {
+    explored
         .rows
         .iter()
-        .filter_map(|row| row.outcome.as_ref().err());
-    let first = errors.next()?;
-    Some((1 + errors.count(), first))
+        .filter(|row| row.outcome.is_err())
+        .count()
 }
 
 fn json(name: &str, explored: &Explored) -> Value {
     let machine = |best: &Best| best.json(&explored.keys);
     json!({
         "model": name, "machines": explored.rows.len(), "resumed": explored.resumed,
-        "computed": explored.computed, "failed": failed(explored).map_or(0, |(count, _)| count),
+        "computed": explored.computed, "failed": failed(explored),
         "front": explored.front.iter().map(machine).collect::<Vec<_>>(),
     })
 }

@@ -139,7 +139,7 @@ impl Explorer {
                 .wrapping_add(at as u64);
             Ok(Search::new(
                 genes,
-                first.clone(),
+                first.clone().filter(|_| at == 0),
                 walk.objectives.len(),
                 seed,
                 points,

@@ -1,8 +1,13 @@
+//! Explorations: bounds, fronts, tables that go on, shards.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
 use std::fs;
 use std::path::Path;
 
-use super::*;
-use crate::sweep::merge;
+use vta_app::Target;
+use vta_app::sweep::{
+    ExploreOptions, Explored, Measured, Objective, Row, Sweeper, Walk, explore, merge,
+};
 
 const SPACE: [&str; 5] = [
     "LOG_BATCH=0",
@@ -61,7 +66,7 @@ fn an_exploration_stays_within_its_bounds_and_shows_the_front() {
     assert!(explored.rows.iter().all(|row| row.values[3] != "30"));
     assert!(!explored.front.is_empty());
     for best in &explored.front {
-        let beats = |m: &&crate::sweep::Measured| {
+        let beats = |m: &&Measured| {
             m.cycles < best.measured.cycles && m.energy_uj <= best.measured.energy_uj
         };
         assert_eq!(measured.clone().filter(beats).count(), 0);
@@ -148,7 +153,7 @@ fn networks_are_added_up() {
             .map(|(k, v)| format!("{k}={v}"))
             .collect();
         let work = vec![name.to_owned()].into();
-        let sweeper = crate::sweep::Sweeper::open(&work, &vary, &Target::default(), &()).unwrap();
+        let sweeper = Sweeper::open(&work, &vary, &Target::default(), &()).unwrap();
         sweeper.measure(0).unwrap().outcome.unwrap().cycles
     };
     let sum: u64 = options.work.models.iter().map(|name| one(name)).sum();
