@@ -29,7 +29,7 @@ const BUS_BYTE_MM2: f64 = 2e-3;
 const fn lane_mm2(extension: Extension) -> f64 {
     match extension {
         // The lane above has their parts.
-        Extension::Acc8 | Extension::Mul | Extension::Shl => 0.0,
+        Extension::Acc8 | Extension::Mul | Extension::Requant | Extension::Shl => 0.0,
         // A multiplexer before the write port.
         Extension::Mov => MUX_MM2,
         // An AND before the adder of each sum.
