@@ -10,6 +10,8 @@ pub(crate) mod window;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use vta_isa::Rounding;
+
 use crate::host::{Ends, Segment};
 use crate::reflect::{Reflect, listed};
 
@@ -140,6 +142,8 @@ pub struct QConv {
     pub residual: Option<(TensorId, Vec<LaneOp>)>,
     /// Bias, requantisation, clamp.
     pub epilogue: Vec<LaneOp>,
+    /// How STOREs round what the epilogue leaves, by channel; `None` where they keep the low byte.
+    pub store: Option<Arc<[Rounding]>>,
     /// `conv` or `dense`, for tables.
     pub dense: bool,
 }
@@ -157,6 +161,8 @@ pub struct QPair {
     pub b_ops: Vec<LaneOp>,
     /// Requantisation, clamp.
     pub epilogue: Vec<LaneOp>,
+    /// How STOREs make the sum, with the factor of the second operand, in place of all lane operations.
+    pub store: Option<(Rounding, u32)>,
 }
 
 /// Where the positions of a tensor come from whose neighbours are those of several channels: the

@@ -254,7 +254,13 @@ impl<'a> Eval<'a> {
             let row = &part[c * per_channel..(c + 1) * per_channel];
             convolve(view, window, row, out, &mut sums);
         }
-        self.lanes(sums, &conv.epilogue, c)
+        let lanes = self.lanes(sums, &conv.epilogue, c)?;
+        let Some(all) = &conv.store else {
+            return Ok(lanes);
+        };
+        let rounding = all.get(c).ok_or_else(|| self.shape_error())?;
+        let rounded = lanes.into_iter().map(|lane| rounding.apply(lane).into());
+        Ok(rounded.collect())
     }
 
     /// The input channels of the group that an output channel is in.
@@ -326,7 +332,12 @@ impl<'a> Eval<'a> {
             self.lanes(lanes, ops, c)
         };
         let [a, b] = [lanes(pair.a, &pair.a_ops)?, lanes(pair.b, &pair.b_ops)?];
-        let joined = a.into_iter().zip(b).map(|(x, y)| join(x, y)).collect();
+        let both = a.into_iter().zip(b);
+        if let Some((rounding, factor)) = &pair.store {
+            let sum = |(x, y)| rounding.add(x as i8, y as i8, *factor).into();
+            return Ok(both.map(sum).collect());
+        }
+        let joined = both.map(|(x, y)| join(x, y)).collect();
         self.lanes(joined, &pair.epilogue, c)
     }
 
