@@ -255,12 +255,17 @@ impl<'a> Eval<'a> {
             convolve(view, window, row, out, &mut sums);
         }
         let lanes = self.lanes(sums, &conv.epilogue, c)?;
-        let Some(all) = &conv.store else {
+        let Some(store) = &conv.store else {
             return Ok(lanes);
         };
-        let rounding = all.get(c).ok_or_else(|| self.shape_error())?;
-        let rounded = lanes.into_iter().map(|lane| rounding.apply(lane).into());
-        Ok(rounded.collect())
+        let rounding = store.rounding.get(c).ok_or_else(|| self.shape_error())?;
+        let rounded = lanes.into_iter().map(|lane| rounding.apply(lane));
+        let Some((id, factor, sum)) = &store.residual else {
+            return Ok(rounded.map(i32::from).collect());
+        };
+        let view = self.same_shape(*id, out)?;
+        let both = rounded.zip(view.channel(c));
+        Ok(both.map(|(x, y)| sum.add(x, *y, *factor).into()).collect())
     }
 
     /// The input channels of the group that an output channel is in.
@@ -333,7 +338,7 @@ impl<'a> Eval<'a> {
         };
         let [a, b] = [lanes(pair.a, &pair.a_ops)?, lanes(pair.b, &pair.b_ops)?];
         let both = a.into_iter().zip(b);
-        if let Some((rounding, factor)) = &pair.store {
+        if let Some((factor, rounding)) = &pair.store {
             let sum = |(x, y)| rounding.add(x as i8, y as i8, *factor).into();
             return Ok(both.map(sum).collect());
         }

@@ -91,7 +91,7 @@ pub fn compile_traced(
 pub fn for_machine<'g>(graph: &'g QGraph, config: &Config) -> Cow<'g, QGraph> {
     let mut graph = Cow::Borrowed(graph);
     if config.extensions().contains(Extension::Requant) {
-        stored::requantize(graph.to_mut());
+        stored::requantize(graph.to_mut(), config);
     }
     if config.extensions().contains(Extension::Clip) {
         let nodes = graph.to_mut().nodes.iter_mut();

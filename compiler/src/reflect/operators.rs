@@ -231,7 +231,7 @@ fn integer_conv(conv: &QConv) -> Vec<Attribute> {
     });
     let own = [count("group", *group, GROUP), flag("dense", *dense, DENSE)];
     let all = own.into_iter().chain(residual);
-    let store = store.as_deref().map(stores);
+    let store = store.as_ref().map(|store| stores(&store.rounding));
     and(window(w), all.chain([epilogue(ops)]).chain(store))
 }
 
@@ -249,7 +249,7 @@ fn integer_pair(pair: &QPair) -> Vec<Attribute> {
         lanes("b", b_ops, "what the second operand goes through"),
         epilogue(ops),
     ];
-    let store = store.as_ref().map(|(rounding, _)| stores(&[*rounding]));
+    let store = store.as_ref().map(|(_, rounding)| stores(&[*rounding]));
     lists.into_iter().chain(store).collect()
 }
 

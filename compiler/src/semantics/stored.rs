@@ -122,11 +122,11 @@ pub fn plan_store(ops: &[LaneOp], channel: usize, sum: Interval) -> Option<Round
     Some(rounding)
 }
 
-/// The operations on two int8 operands and on their sum as one rounding, with the factor of the second operand.
+/// The operations on two int8 operands and on their sum as one rounding, behind the factor of the second operand.
 pub fn plan_store_sum(
     operands: [(&[LaneOp], Interval); 2],
     ops: &[LaneOp],
-) -> Option<(Rounding, u32)> {
+) -> Option<(u32, Rounding)> {
     let mut bounds = (0, 0);
     let mut lines = [None, None];
     for (line, (ops, interval)) in lines.iter_mut().zip(operands) {
@@ -149,7 +149,7 @@ pub fn plan_store_sum(
     };
     let factors = [a, b].map(|operand| (operand.factor * line.factor, 128.0));
     let (rounding, [_, factor]) = joined.rounding(factors)?;
-    Some((rounding, factor))
+    Some((factor, rounding))
 }
 
 #[cfg(test)]
