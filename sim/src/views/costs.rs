@@ -163,7 +163,7 @@ impl Costs {
     const fn lane_mm2(&self, extension: Extension) -> f64 {
         match extension {
             // The lane has their parts.
-            Extension::Acc8 | Extension::Mul | Extension::Shl => 0.0,
+            Extension::Acc8 | Extension::Mul | Extension::Requant | Extension::Shl => 0.0,
             Extension::Mov => self.mov_lane_mm2,
             Extension::Overwrite => self.overwrite_sum_mm2,
             Extension::Clip => self.clip_lane_mm2,
