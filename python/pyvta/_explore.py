@@ -12,7 +12,7 @@ from pyvta import _store, _work
 from pyvta._extras import need
 from pyvta._pyvta import Explorer, Sweeper
 from pyvta._source import Options, Source, copies
-from pyvta._sweep import axes_of
+from pyvta._sweep import MOST_POINTS, Point, axes_of, pieces
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -130,9 +130,16 @@ def explore(
             if progress:
                 (_work.bar if progress is True else progress)(before + done, all)
 
-        tasks = [_work.Task(_store.key("sweep", facts | {"point": explorer.point(at)}), at) for at in found]
+        wanted_points = [Point(0, at, explorer.point(at)) for at in found]
+        tasks = [
+            _work.Task(_store.key("sweep", facts | {"point": point.values}), point.index) for point in wanted_points
+        ]
         work = _work.Work(_measure, spec, tasks, client, at_a_time, cache, told)
-        for at, result in zip(found, work.done()[0], strict=True):
+
+        def split(missing: list[int], all: list[Point] = wanted_points) -> list[list[int]]:
+            return pieces(all, missing, MOST_POINTS, at_a_time)
+
+        for at, result in zip(found, work.done(split)[0], strict=True):
             lost = {"error": f"{type(result).__name__}: {result}"}
             explorer.tell(at, json.dumps(lost if isinstance(result, BaseException) else result))
     rows = [best.pop("point") | best for best in explorer.best()]

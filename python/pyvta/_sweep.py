@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _Path: TypeAlias = str | os.PathLike[str]
 
 #: Points of a piece at most, on this machine's threads and on workers: what has begun ends after Ctrl-C.
-_MOST_POINTS, _MOST_SENT = 16, 64
+MOST_POINTS, _MOST_SENT = 16, 64
 #: Pieces for each worker at least.
 _PIECES_EACH = 5
 #: Points of a sweep that a process measures at a time, for which it keeps programs.
@@ -64,7 +64,7 @@ _opened: _work.Kept[Sweeper] = _work.Kept(8)
 
 
 @dataclass(frozen=True)
-class _Point:
+class Point:
     board: int
     index: int
     values: dict[str, str]
@@ -134,7 +134,7 @@ def _number(text: str) -> int | float:
     return float(text) if any(c in text for c in ".eE") else int(text)
 
 
-def _pieces(points: Sequence[_Point], missing: list[int], most: int, workers: int) -> list[list[int]]:
+def pieces(points: Sequence[Point], missing: list[int], most: int, workers: int) -> list[list[int]]:
     """Points in pieces, those of one layer and configuration side by side.
 
     Few, since each takes some milliseconds to be sent and asked for, but enough that no worker waits long
@@ -224,7 +224,7 @@ def sweep(
     pandas = need("pandas", "pandas")
     at_a_time = _work.workers(client, threads)
     boards = [boards] if isinstance(boards, (str, os.PathLike)) else boards
-    points: list[_Point] = []
+    points: list[Point] = []
     tasks: list[_work.Task] = []
     specs = _specs(model, vary, boards, config, timing, costs)
     for board, spec in enumerate(specs):
@@ -235,11 +235,11 @@ def sweep(
             if not isinstance(spec.work, Source):
                 # Layers are outermost. One is the same whatever table it is in.
                 of_point["layer"] = astuple(spec.work[index * len(spec.work) // len(sweeper)])
-            points.append(_Point(board, index, values))
+            points.append(Point(board, index, values))
             tasks.append(_work.Task(_store.key("sweep", facts | of_point), (board, index)))
-    most = _MOST_POINTS if client is None else _MOST_SENT
+    most = MOST_POINTS if client is None else _MOST_SENT
     work = _work.Work(_measure, specs, tasks, client, at_a_time, cache, progress)
-    results, _ = work.done(lambda missing: _pieces(points, missing, most, at_a_time))
+    results, _ = work.done(lambda missing: pieces(points, missing, most, at_a_time))
     rows = []
     for point, found in zip(points, results, strict=True):
         row: dict[str, Any] = {}

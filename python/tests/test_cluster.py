@@ -193,6 +193,29 @@ def test_a_sweep_is_the_table_of_the_command_line(tmp_path: Path, vta: Any) -> N
     assert found["error"].notna().sum() == 3
 
 
+def test_an_exploration_is_that_of_the_command_line(tmp_path: Path, vta: Any, client: Any) -> None:
+    layers = ["conv:1,16,7,7,32,3,1,1", "gemm:8,16,16"]
+    told: list[tuple[int, int]] = []
+    found = pyvta.explore(
+        layers, area=2.2, points=24, cache=tmp_path / "here", progress=lambda *at: told.append(at)
+    )
+    assert told[-1][0] == told[-1][1] == 48 and told == sorted(told)
+    walk = ["--area=2.2", "--points=24", "--json", "-o", tmp_path / "t.csv"]
+    front = json.loads(vta("explore", *layers, *walk))["front"]
+    expected = [row.pop("point") | row for row in front]
+    assert found.to_dict("records") == expected
+    there = pyvta.cluster.explore(layers, area=2.2, points=24, cache=tmp_path / "there", client=client)
+    assert there.equals(found)
+    # What is there isn't computed again, and another seed finds other machines.
+    count = len(computed(tmp_path / "there"))
+    again = pyvta.explore(layers, area=2.2, points=24, cache=tmp_path / "there", threads=1)
+    assert again.equals(found) and len(computed(tmp_path / "there")) == count
+    with pytest.raises(pyvta.UsageError, match="`area` 0.01: no machine that was tried is so small"):
+        pyvta.explore("gemm:8,16,16", area=0.01, cache=False)
+    with pytest.raises(pyvta.UsageError, match="`objective` speed: there are cycles, energy"):
+        pyvta.explore("gemm:8,16,16", objective="speed", cache=False)
+
+
 def test_what_is_there_is_not_computed_again(tmp_path: Path, client: Any) -> None:
     cache = tmp_path / "cache"
     seen: list[tuple[int, int]] = []
@@ -217,12 +240,12 @@ def test_what_is_there_is_not_computed_again(tmp_path: Path, client: Any) -> Non
 @pytest.mark.parametrize("configs, each", [(20, 10), (1, 200), (200, 1), (3, 7)])
 def test_pieces_have_every_point_once_and_few_configurations(workers: int, configs: int, each: int) -> None:
     points = [
-        _sweep._Point(board, at, {"LOG_BLOCK": str(config), "tags": str(at)})
+        _sweep.Point(board, at, {"LOG_BLOCK": str(config), "tags": str(at)})
         for board in (0, 1)
         for config in range(configs)
         for at in range(each)
     ]
-    pieces = _sweep._pieces(points, list(range(len(points))), 64, workers)
+    pieces = _sweep.pieces(points, list(range(len(points))), 64, workers)
     assert [at for piece in pieces for at in piece] == list(range(len(points)))
     for piece in pieces:
         assert 1 <= len(piece) <= max(1, min(64, len(points) // (5 * workers)))

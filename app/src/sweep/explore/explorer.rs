@@ -14,7 +14,6 @@ use crate::device::machine::Machine;
 use crate::error::{Context, Error, Result, ensure};
 use crate::options::Target;
 use crate::options::names::{AREA, OBJECTIVE, POINTS, SEARCHES, SHARD};
-use crate::sweep::Workload;
 use crate::sweep::grid::{Grid, MAX_POINTS};
 use crate::sweep::layers::together;
 use crate::sweep::objective::{Objective, front};
@@ -22,6 +21,7 @@ use crate::sweep::row::{Measured, Row};
 use crate::sweep::shard::Shard;
 use crate::sweep::sweeper::Sweeper;
 use crate::sweep::threads::compute;
+use crate::sweep::topology::Workload;
 use crate::watch::{Part, Watch};
 
 /// Of so many searches the last one leaves out extensions, so that what they bring shows.
@@ -178,8 +178,7 @@ impl Explorer {
         &self.sweeper
     }
 
-    /// The points that are wanted next, those of one layer and configuration side by side; none when it is over. They are
-    /// indices into the sweeper's grid.
+    /// The points that are wanted next, as indices into the sweeper's grid, in its order; none when it is over.
     pub fn next_points(&mut self) -> Vec<usize> {
         let grid = self.sweeper.grid();
         let (layers, machines) = (grid.layers(), grid.size() / grid.layers());
