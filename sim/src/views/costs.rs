@@ -116,11 +116,10 @@ impl Costs {
         Ok(costs)
     }
 
-    /// The file: a line for each price, with the source of its default.
+    /// The file: a line for each price, behind one with the source of its default.
     pub fn to_toml(&self) -> String {
         let line = |(key, price, source): (&str, f64, &str)| {
-            let source = source.trim();
-            format!("{:<32}# {source}\n", format!("{key} = {price:?}"))
+            format!("# {}\n{key} = {price:?}\n", source.trim())
         };
         self.entries().map(line).collect()
     }
