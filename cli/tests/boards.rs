@@ -299,10 +299,6 @@ fn an_exploration_prints_machines_and_what_each_waits_for() {
     ];
     let (text, _) = succeeds(&[&walk[..], &["--picture", &picture]].concat());
     assert!(
-        text.lines().all(|line| line.chars().count() <= 80),
-        "{text}"
-    );
-    assert!(
         text.contains("40 machines; 40 points computed, 0 found in"),
         "{text}"
     );

@@ -69,6 +69,7 @@ const COMMANDS: &[&str] = &[
     "run demo --limit 1 --device sim,oracle",
     "models",
     "boards",
+    "costs",
     "devices",
     "layer resnet18.C11",
     "layer conv:1,32,14,14,32,3,1,1 --device cycle",
@@ -81,6 +82,7 @@ const COMMANDS: &[&str] = &[
     "tune gemm:8,64,64 -o tiles.json",
     "sweep gemm:8,64,64 --vary LOG_BLOCK=4,5 --vary bus_bytes=8,12 --vary LOG_WGT_BUFF_SIZE=16,18 \
      --vary LOG_INP_BUFF_SIZE=15,16 -o s.csv --picture s.svg",
+    "explore demo --points 8 -o e.csv --picture e.svg",
     "compile demo -o demo.vta",
     "exec demo.vta --input cat.png",
     "exec gemm.asm",
