@@ -151,6 +151,7 @@ impl<'l> Expect<'l> {
                     let at = if spread { [o, 0, 0] } else { place };
                     terms.wanted.push(Term::copy(self.tile(input, at)));
                 }
+                terms.wanted.extend(self.entry(0, 1));
                 self.vectors(o, terms);
                 self.constants(place, terms);
             }
@@ -175,12 +176,22 @@ impl<'l> Expect<'l> {
 
     /// How many vectors there are.
     fn lists(&self) -> u64 {
-        let Some(buffer) = self.layer.geometry.constant(Role::Vectors) else {
-            return 0;
-        };
-        let count = self.listing.buffers[buffer as usize].bytes
-            / self.listing.config.elem_bytes(MemType::Acc) as u64;
-        count / self.blocks().max(1)
+        self.constant_tiles(Role::Vectors) / self.blocks().max(1)
+    }
+
+    /// The words of an output block by which STOREs round, of those of some blocks.
+    fn entry(&self, o: u32, blocks: u64) -> impl Iterator<Item = Term> + use<> {
+        let first = self.base(Role::Roundings, MemType::Acc).unwrap_or_default();
+        let words = self.constant_tiles(Role::Roundings) / blocks.max(1);
+        let first = first + u64::from(o) * words;
+        (first..first + words).map(Term::constant)
+    }
+
+    /// Accumulator tiles of a constant.
+    fn constant_tiles(&self, role: Role) -> u64 {
+        let buffer = self.layer.geometry.constant(role);
+        let bytes = buffer.map_or(0, |at| self.listing.buffers[at as usize].bytes);
+        bytes / self.listing.config.elem_bytes(MemType::Acc) as u64
     }
 
     fn blocks(&self) -> u64 {
@@ -286,10 +297,11 @@ impl<'l> Expect<'l> {
                 _ => self.bias(conv, o, region, wanted),
             }
         }
+        wanted.extend(self.entry(o, self.blocks()));
         let residual = || self.tile(self.input(1), [o, y, x]);
         match conv.residual {
             ResidualBy::None => {}
-            ResidualBy::Load => wanted.push(Term::copy(residual())),
+            ResidualBy::Load | ResidualBy::Store => wanted.push(Term::copy(residual())),
             ResidualBy::Product { steps, uniform } => {
                 let diagonals = self.base(Role::Diagonals, MemType::Wgt).unwrap_or_default();
                 let first = if uniform {
