@@ -125,7 +125,7 @@ impl EnergyTable {
 pub struct Energy {
     /// The matrix unit's multiply-adds.
     pub matrix_pj: f64,
-    /// The ALU's lanes.
+    /// The ALU's lanes, and those of STOREs that requantise.
     pub alu_pj: f64,
     /// Reads and writes of all scratchpads.
     pub scratchpad_pj: f64,
@@ -156,7 +156,7 @@ impl Energy {
 pub struct Work {
     /// int8 multiply-adds, those of padded channels included.
     pub macs: u64,
-    /// int32 lanes of ALU operations but MUL.
+    /// int32 lanes of ALU operations but MUL, and what STOREs do that requantise.
     pub alu_ops: u64,
     /// int32 lanes of MUL.
     pub alu_muls: u64,
