@@ -304,3 +304,47 @@ fn a_panic_on_the_callers_thread_loses_the_device() {
         assert!(matches!(answer, Err(DriverError::Lost { .. })));
     }
 }
+
+#[test]
+fn what_the_host_writes_in_place_changes_with_each_piece_of_work() {
+    let (told, seen) = unbounded();
+    let d = device(Box::new(move |_, memory| {
+        let seen = (
+            memory.is_in_place(0),
+            memory.version(0),
+            memory.read(0x1000, 2).unwrap().to_vec(),
+        );
+        told.send(seen).unwrap();
+        Ok(RunReport::default())
+    }));
+    let addr = d.alloc(16).unwrap();
+    let mut run = || {
+        d.submit(store_at(addr)).unwrap().wait().unwrap();
+        seen.recv().unwrap()
+    };
+    d.submit(write(addr, 7)).unwrap().wait().unwrap();
+    let (before, again) = (run(), run());
+    assert_eq!(before, again);
+    assert_eq!((before.0, before.2), (false, vec![7, 0]));
+    let bytes = d.in_place(addr).unwrap();
+    assert!(bytes.len == 16 && bytes.first.addr().get().is_multiple_of(PAGE_BYTES as usize));
+    assert_eq!(d.in_place(addr).map(|again| again.first), Some(bytes.first));
+    let (first, second) = (run(), run());
+    assert_eq!((first.0, first.2), (true, vec![7, 0]));
+    assert_ne!(first.1, second.1);
+    assert!(d.in_place(PhysAddr(addr.0 + 1)).is_none());
+    d.free(addr).unwrap();
+    assert!(d.in_place(addr).is_none());
+}
+
+#[test]
+fn threads_start_when_they_are_needed() {
+    let (d, go, threads) = gated();
+    let addr = d.alloc(16).unwrap();
+    go.send(()).unwrap();
+    d.submit(store_at(addr)).unwrap().wait().unwrap();
+    d.submit(read(addr)).unwrap().wait().unwrap();
+    assert!(threads.try_recv().is_ok() && !d.compute.started() && d.copy.get().is_none());
+    d.submit_on(Lane::Copy, read(addr)).unwrap().wait().unwrap();
+    assert!(!d.compute.started() && d.copy.get().is_some_and(LaneThread::started));
+}
