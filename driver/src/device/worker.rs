@@ -21,8 +21,8 @@ use crate::{
 /// Batches of which it is known that the machine has what they need.
 const KNOWN_BATCHES: usize = 16;
 /// What a small piece of work may ask for: handing more to a thread costs less than the work.
-const SMALL_INSNS: usize = 32;
-const SMALL_STEPS: u64 = 1 << 10;
+const SMALL_INSNS: usize = 64;
+const SMALL_STEPS: u64 = 1 << 12;
 const SMALL_BYTES: u64 = 1 << 16;
 
 /// A [`Device`] with memory of its own, a [`Runner`] on a worker thread, and a second thread for

@@ -28,7 +28,7 @@ const DIRECT: Cost = Cost {
     step: 4,
 };
 /// What planning a batch takes that waits for its plan.
-const MOST_PLANNED_AT_ONCE_NS: u64 = 200_000;
+const MOST_PLANNED_AT_ONCE_NS: u64 = 250_000;
 /// A batch that ran some times is expected to run so many times as often again.
 const EXPECTED_RUNS: u64 = 2;
 

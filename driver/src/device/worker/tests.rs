@@ -234,7 +234,7 @@ fn small_work_runs_on_the_callers_thread_unless_something_waits() {
     // A batch of many steps is another thread's, whose answer small ones behind it must wait for.
     let steps = Gemm {
         uop_end: 1,
-        iter_out: 1 << 11,
+        iter_out: 1 << 13,
         iter_in: 1,
         ..Gemm::default()
     };
@@ -279,14 +279,14 @@ fn small_is_what_takes_some_tens_of_microseconds() {
         batch(vec![store.into()])
     };
     let read = |size_bytes| Work::Read { addr, size_bytes };
-    let [few, many] = [1, 33].map(|count| batch(vec![vta_isa::Finish::default().into(); count]));
+    let [few, many] = [1, 65].map(|count| batch(vec![vta_isa::Finish::default().into(); count]));
     assert!(
-        [steps(1 << 10), store(1 << 12), read(1 << 16), few]
+        [steps(1 << 12), store(1 << 12), read(1 << 16), few]
             .iter()
             .all(|w| d.is_small(w))
     );
     let large = [
-        steps((1 << 10) + 1),
+        steps((1 << 12) + 1),
         store((1 << 12) + 1),
         read((1 << 16) + 1),
         many,
@@ -318,7 +318,7 @@ fn what_the_host_writes_in_place_changes_with_each_piece_of_work() {
         Ok(RunReport::default())
     }));
     let addr = d.alloc(16).unwrap();
-    let mut run = || {
+    let run = || {
         d.submit(store_at(addr)).unwrap().wait().unwrap();
         seen.recv().unwrap()
     };
