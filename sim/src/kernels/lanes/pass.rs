@@ -129,8 +129,8 @@ mod tests {
                     .map(|at| Step::immediate(usual[at], imms[at]))
                     .collect::<Vec<_>>()
             });
-        let any = prop::collection::vec(step(), 0..6);
-        (any.clone(), usual, any).prop_map(|(before, usual, after)| [before, usual, after].concat())
+        let any = || prop::collection::vec(step(), 0..6);
+        (any(), usual, any()).prop_map(|(before, usual, after)| [before, usual, after].concat())
     }
 
     proptest! {
