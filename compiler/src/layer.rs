@@ -233,6 +233,7 @@ pub fn build(spec: &LayerSpec, seed: u64) -> Result<QGraph, LayerError> {
         range: (-128, 127),
     };
     let op = QOp::Conv(QConv {
+        store: None,
         input: TensorId(0),
         window: spec.window,
         weights: weights.into(),

@@ -10,6 +10,8 @@ pub(crate) mod window;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use vta_isa::Rounding;
+
 use crate::host::{Ends, Segment};
 use crate::reflect::{Reflect, listed};
 
@@ -140,8 +142,29 @@ pub struct QConv {
     pub residual: Option<(TensorId, Vec<LaneOp>)>,
     /// Bias, requantisation, clamp.
     pub epilogue: Vec<LaneOp>,
+    /// What STOREs make of what the epilogue leaves; `None` where they keep the low byte.
+    pub store: Option<QStore>,
     /// `conv` or `dense`, for tables.
     pub dense: bool,
+}
+
+/// What STOREs that requantise make of sums.
+#[derive(Clone, Debug, PartialEq)]
+pub struct QStore {
+    /// By channel.
+    pub rounding: Arc<[Rounding]>,
+    /// A tensor of the output's shape that what was rounded is added to, its factor, and how that sum is rounded.
+    pub residual: Option<(TensorId, u32, Rounding)>,
+}
+
+impl QStore {
+    /// Accumulator tiles of an output block's entry.
+    pub const fn entry_tiles(&self) -> usize {
+        match self.residual {
+            None => Rounding::WORDS,
+            Some(_) => 2 * Rounding::WORDS + 1,
+        }
+    }
 }
 
 /// Two operands that are joined. One may be `[C, 1, 1]`: its value of a channel meets all of the other's.
@@ -157,6 +180,8 @@ pub struct QPair {
     pub b_ops: Vec<LaneOp>,
     /// Requantisation, clamp.
     pub epilogue: Vec<LaneOp>,
+    /// In place of all lane operations: the factor of the second operand, and how the sum is rounded.
+    pub store: Option<(u32, Rounding)>,
 }
 
 /// Where the positions of a tensor come from whose neighbours are those of several channels: the
@@ -285,7 +310,12 @@ impl QOp {
         match self {
             Self::Conv(conv) => {
                 let residual = conv.residual.as_ref().map(|(id, _)| *id);
-                std::iter::once(conv.input).chain(residual).collect()
+                let stored = conv
+                    .store
+                    .as_ref()
+                    .and_then(|store| store.residual.as_ref());
+                let added = residual.into_iter().chain(stored.map(|(id, ..)| *id));
+                std::iter::once(conv.input).chain(added).collect()
             }
             Self::Add(pair) | Self::Mul(pair) => vec![pair.a, pair.b],
             Self::Host { inputs, .. } | Self::Channels { inputs, .. } => inputs.clone(),

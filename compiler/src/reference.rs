@@ -254,7 +254,18 @@ impl<'a> Eval<'a> {
             let row = &part[c * per_channel..(c + 1) * per_channel];
             convolve(view, window, row, out, &mut sums);
         }
-        self.lanes(sums, &conv.epilogue, c)
+        let lanes = self.lanes(sums, &conv.epilogue, c)?;
+        let Some(store) = &conv.store else {
+            return Ok(lanes);
+        };
+        let rounding = store.rounding.get(c).ok_or_else(|| self.shape_error())?;
+        let rounded = lanes.into_iter().map(|lane| rounding.apply(lane));
+        let Some((id, factor, sum)) = &store.residual else {
+            return Ok(rounded.map(i32::from).collect());
+        };
+        let view = self.same_shape(*id, out)?;
+        let both = rounded.zip(view.channel(c));
+        Ok(both.map(|(x, y)| sum.add(x, *y, *factor).into()).collect())
     }
 
     /// The input channels of the group that an output channel is in.
@@ -326,7 +337,12 @@ impl<'a> Eval<'a> {
             self.lanes(lanes, ops, c)
         };
         let [a, b] = [lanes(pair.a, &pair.a_ops)?, lanes(pair.b, &pair.b_ops)?];
-        let joined = a.into_iter().zip(b).map(|(x, y)| join(x, y)).collect();
+        let both = a.into_iter().zip(b);
+        if let Some((factor, rounding)) = &pair.store {
+            let sum = |(x, y)| rounding.add(x as i8, y as i8, *factor).into();
+            return Ok(both.map(sum).collect());
+        }
+        let joined = both.map(|(x, y)| join(x, y)).collect();
         self.lanes(joined, &pair.epilogue, c)
     }
 

@@ -36,6 +36,7 @@ mod multiply;
 mod pairs;
 mod precise;
 mod products;
+mod stored;
 mod sums;
 
 pub use self::clips::join_clamps;
@@ -43,10 +44,11 @@ pub use self::constants::plan_constants;
 pub use self::digits::{Digits, plan_digit};
 pub use self::lanes::{
     Interval, Join, Operand, Output, PairPlan, Requant, Requantize, SemanticsError, WeightSums,
-    apply, log2_exact, range, weight_parts, whole_weights,
+    apply, log2_exact, range, weight_parts, whole_weights, wider,
 };
 use self::lanes::{push_add, push_clamp, push_shift, push_zero, saturate};
 pub use self::products::{Curve, plan_pair};
+pub use self::stored::{plan_store, plan_store_sum};
 pub use self::sums::{plan_residual, plan_scale};
 use crate::qgraph::lane::LaneOp;
 

@@ -166,11 +166,16 @@ fn shape_key(shape: &ConvShape) -> String {
     let residual = match shape.residual {
         ResidualBy::None => "none".to_owned(),
         ResidualBy::Load => "load".to_owned(),
+        ResidualBy::Store => "store".to_owned(),
         ResidualBy::Product { .. } => format!("product {}", shape.diagonals()),
     };
     let groups = shape.groups.map_or(String::new(), |g| {
         format!(" groups {} of {} to {}", g.count, g.inputs, g.outputs)
     });
+    let entry = match shape.entry {
+        0 => String::new(),
+        tiles => format!(" entry {tiles}"),
+    };
     let ones = if shape.ones { " ones" } else { "" };
     let anew = if shape.anew { " anew" } else { "" };
     let parts = match shape.weight_parts {
@@ -183,7 +188,7 @@ fn shape_key(shape: &ConvShape) -> String {
     };
     format!(
         "ci {} {} co {} {} kernel {} stride {} dilation {} pads {top},{left},{bottom},{right} \
-         lanes {} vectors {} residual {residual} bias {} pool {}{groups}{ones}{anew}{regions}{parts}",
+         lanes {} vectors {} residual {residual} bias {} pool {}{entry}{groups}{ones}{anew}{regions}{parts}",
         shape.ci,
         pair(shape.input),
         shape.co,

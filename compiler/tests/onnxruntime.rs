@@ -87,6 +87,7 @@ fn weights_beyond_int8_have_two_parts() {
     let graph = passes::quantized(&onnx::load(&file("uint8.onnx")).unwrap()).unwrap();
     let further = graph.nodes.iter().filter(|node| match &node.op {
         QOp::Conv(QConv {
+            store: None,
             window,
             weights,
             group,

@@ -3,7 +3,7 @@
 #ifndef VTA_ISA_H
 #define VTA_ISA_H
 
-#define VTA_ENCODING_VERSION 33883656u
+#define VTA_ENCODING_VERSION 50660872u
 
 /* Opcodes. */
 #define VTA_OPCODE_LOAD 0u
@@ -13,6 +13,7 @@
 #define VTA_OPCODE_ALU 4u
 #define VTA_EACH_OPCODE(X) X(LOAD, load) X(STORE, store) X(GEMM, gemm) X(FINISH, finish) X(ALU, alu)
 #define VTA_OPCODE_OVERWRITING 6u
+#define VTA_OPCODE_REQUANTIZING 5u
 
 /* Memory types. */
 #define VTA_MEM_UOP 0u
@@ -83,6 +84,12 @@
 #define VTA_ALU_ALU_OPCODE(w) ((uint)((w).s1 >> 44) & 0x7u)
 #define VTA_ALU_USE_IMM(w) ((uint)((w).s1 >> 47) & 0x1u)
 #define VTA_ALU_IMM(w) ((int)((uint)((w).s1 >> 48) << 16) >> 16)
+
+/* Fields of a STORE that requantises. */
+#define VTA_REQUANTIZE_REQUANTIZE(w) ((uint)((w).s0 >> 2) & 0x1u)
+#define VTA_REQUANTIZE_RESIDUAL(w) ((uint)((w).s0 >> 58) & 0x3fu)
+#define VTA_REQUANTIZE_BY_ROW(w) ((uint)((w).s1 >> 48) & 0x1u)
+#define VTA_REQUANTIZE_TABLE(w) ((uint)((w).s1 >> 49) & 0x7fffu)
 
 /* Fields of a micro-op. */
 #define VTA_UOP_DST(w) (((w) >> 0) & 0x7ffu)

@@ -11,8 +11,8 @@
 //!
 //! Mnemonics are the names of [`Opcode`], `load` with a [`MemType`] behind it (but `out`) and
 //! `alu` with an [`AluOp`]. Fields that are left out are 0; an ALU instruction with `imm=` takes the immediate
-//! and without it `acc[src]`. Flags: `pop_prev`, `pop_next`, `push_prev`, `push_next`, and for
-//! GEMM `reset`. Numbers are decimal or, after `0x`, hexadecimal. Printing leaves out zeros, so
+//! and without it `acc[src]`. Flags: `pop_prev`, `pop_next`, `push_prev`, `push_next`, for
+//! GEMM `reset` and `overwrite`, for STORE `requantize`, which has fields of its own. Numbers are decimal or, after `0x`, hexadecimal. Printing leaves out zeros, so
 //! `parse(print(x)) == x`.
 
 use std::fmt;
@@ -21,7 +21,7 @@ use thiserror::Error;
 
 use crate::{
     Alu, AluOp, AluOperand, Deps, Field, FieldError, Finish, Gemm, Insn, Load, MemType, Notation,
-    Opcode, Store,
+    Opcode, Requantize, Store,
 };
 
 /// A line that isn't an instruction.
@@ -267,7 +267,14 @@ fn parse_insn(mnemonic: &str, w: &mut Words) -> Result<Option<Insn>, Fault> {
             };
             Load::build(w.deps()?, mem, |field| w.field(field))?.into()
         }
-        Opcode::Store => Store::build(w.deps()?, |field| w.field(field))?.into(),
+        Opcode::Store => {
+            let deps = w.deps()?;
+            let requantize = match w.field(&Requantize::FIELDS.requantize)? {
+                0 => None,
+                _ => Some(Requantize::build(|field| w.field(field))?),
+            };
+            Store::build(deps, requantize, |field| w.field(field))?.into()
+        }
         Opcode::Gemm => Gemm::build(w.deps()?, |field| w.field(field))?.into(),
         Opcode::Finish => Finish { deps: w.deps()? }.into(),
         Opcode::Alu => {
@@ -312,7 +319,14 @@ impl fmt::Display for Insn {
                 write!(f, ".{}", x.mem)?;
                 print(f, x.values())
             }
-            Self::Store(x) => print(f, x.values()),
+            Self::Store(x) => {
+                print(f, x.values())?;
+                if let Some(how) = &x.requantize {
+                    let flag = (Requantize::FIELDS.requantize, 1);
+                    print(f, [flag].into_iter().chain(how.values()))?;
+                }
+                Ok(())
+            }
             Self::Gemm(x) => print(f, x.values()),
             Self::Finish(_) => Ok(()),
             Self::Alu(x) => {

@@ -40,6 +40,7 @@ extensions! {
     Mov = "MOV", false, "ALU MOV: a tile becomes a copy of another, which alone is read.";
     Mul = "MUL", true, "ALU MUL. The code is a left shift on the original RTL.";
     Overwrite = "OVERWRITE", false, "GEMM `overwrite`: products replace what the accumulators hold.";
+    Requant = "REQUANT", false, "STORE `requantize`: sums are rounded and clamped on their way to DRAM, with a residual or without.";
     Shl = "SHL", true, "ALU SHL. SHR by a negative immediate shifts left on every machine.";
 }
 
@@ -165,6 +166,10 @@ mod tests {
             ("alu.add", None),
             ("gemm overwrite", Some("OVERWRITE")),
             ("gemm", None),
+            (
+                "store requantize table=0 y_size=1 x_size=1",
+                Some("REQUANT"),
+            ),
             ("store", None),
         ] {
             let insns = asm::parse(&format!("{text}\nfinish")).unwrap();

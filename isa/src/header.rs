@@ -7,10 +7,10 @@
 
 use std::fmt::Write;
 
-use crate::{AluOp, Field, MemType, Notation, Opcode, Uop};
+use crate::{AluOp, Field, MemType, Notation, Opcode, Requantize, Uop};
 
 /// Grows when a field of a kind is added or moves, or a code changes its meaning.
-const REVISION: u32 = 2;
+const REVISION: u32 = 3;
 
 /// Says of a header, and of a bitstream built with it, which encoding it decodes: from the upper
 /// byte down the revision of the encoding and how many opcodes, memory types and ALU operations
@@ -43,6 +43,8 @@ pub fn opencl_header() -> String {
     codes(&mut text, "Opcodes", "OPCODE", &opcodes);
     let overwriting = Opcode::OVERWRITING.into();
     define(&mut text, "VTA_OPCODE_OVERWRITING", overwriting);
+    let requantizing = Opcode::REQUANTIZING.into();
+    define(&mut text, "VTA_OPCODE_REQUANTIZING", requantizing);
     let mems = MemType::ALL.map(|c| (c.name(), u32::from(c.code())));
     codes(&mut text, "Memory types", "MEM", &mems);
     let ops = AluOp::ALL.map(|c| (c.name(), u32::from(c.code())));
@@ -52,6 +54,8 @@ pub fn opencl_header() -> String {
         let kind = opcode.name().to_ascii_uppercase();
         insn(&mut text, &kind, &kind, opcode.fields());
     }
+    let requantizes = "a STORE that requantises";
+    insn(&mut text, requantizes, "REQUANTIZE", Requantize::LIST);
     text.push_str("\n/* Fields of a micro-op. */\n");
     for field in Uop::LIST {
         let name = field.name.to_ascii_uppercase();

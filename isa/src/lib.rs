@@ -38,6 +38,7 @@ pub use extension::{Extension, Extensions};
 pub use field::{Field, FieldError, Notation};
 pub use insn::{
     Alu, AluFields, AluOp, AluOperand, DecodeError, Deps, DepsFields, Finish, Gemm, GemmFields,
-    INSN_BYTES, Insn, Load, LoadFields, MemType, Module, Opcode, Store, StoreFields,
+    INSN_BYTES, Insn, Load, LoadFields, MemType, Module, Opcode, Requantize, RequantizeFields,
+    Rounding, Store, StoreFields, factor,
 };
 pub use uop::{UOP_BYTES, Uop};

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use crate::{AluOp, Deps, Extension, Field, MemType, Notation, Opcode, Uop};
+use crate::{AluOp, Deps, Extension, Field, MemType, Notation, Opcode, Requantize, Uop};
 
 /// Markdown: the fields of instructions and micro-ops, the memory types and the ALU operations.
 ///
@@ -17,9 +17,10 @@ pub fn tables() -> String {
     let head = [Opcode::FIELD].into_iter().chain(Deps::LIST.to_vec());
     let head = head.map(|field| (field, "all".to_owned()));
     let (mut rows, mut kinds): (Vec<Field>, Vec<String>) = head.unzip();
-    for opcode in Opcode::ALL {
-        let kind = opcode.name().to_ascii_uppercase();
-        for field in opcode.fields() {
+    let kinds_of = Opcode::ALL.map(|opcode| (opcode.name().to_ascii_uppercase(), opcode.fields()));
+    let requantizing = ("STORE, if it requantises".to_owned(), Requantize::LIST);
+    for (kind, fields) in kinds_of.into_iter().chain([requantizing]) {
+        for field in fields {
             match rows.iter().position(|row| row == field) {
                 Some(at) => kinds[at] = format!("{}, {kind}", kinds[at]),
                 None => {

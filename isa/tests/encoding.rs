@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use proptest::prelude::*;
-use vta_isa::{AluOp, Deps, Field, Finish, Insn, Load, Opcode, Store, Uop, asm};
+use vta_isa::{AluOp, Deps, Field, Finish, Insn, Load, Opcode, Requantize, Store, Uop, asm};
 
 /// Any value of a field; every bit pattern of a signed one, every code of the assigned ones and
 /// some that aren't.
@@ -15,11 +15,19 @@ fn value(field: &Field) -> impl Strategy<Value = u128> + use<> {
     .prop_map(move |value| field.put(value).unwrap())
 }
 
+/// What a STORE has if it requantises, the flag that says so among it.
+fn more(opcode: Opcode) -> &'static [Field] {
+    match opcode {
+        Opcode::Store => Requantize::LIST,
+        Opcode::Load | Opcode::Gemm | Opcode::Finish | Opcode::Alu => &[],
+    }
+}
+
 /// Instructions of every kind, with each of its fields over its whole range.
 fn insn() -> impl Strategy<Value = Insn> {
     let kind = prop::sample::select(Opcode::ALL.to_vec());
     kind.prop_flat_map(|opcode| {
-        let fields = Deps::LIST.iter().chain(opcode.fields());
+        let fields = Deps::LIST.iter().chain(opcode.fields()).chain(more(opcode));
         let values: Vec<_> = fields.map(value).collect();
         values.prop_filter_map("a code that isn't assigned", move |values| {
             let opcode = Opcode::FIELD.put(opcode.code().into()).unwrap();
@@ -54,8 +62,11 @@ proptest! {
     #[test]
     fn words_are_the_same_where_no_field_says_otherwise(word in any::<u128>(), bit in 0u32..128) {
         let other = word ^ 1u128 << bit;
-        let opcode = Insn::decode(word).map(|insn| insn.opcode());
+        let insn = Insn::decode(word);
+        let opcode = insn.map(|insn| insn.opcode());
+        let requantizes = matches!(insn, Ok(Insn::Store(store)) if store.requantize.is_some());
         let fields = Deps::LIST.iter().chain(opcode.map_or(&[][..], Opcode::fields));
+        let fields = fields.chain(if requantizes { Requantize::LIST } else { &[] });
         let covered = fields.chain([&Opcode::FIELD]).any(|field| field.mask() >> bit & 1 == 1);
         if opcode.is_ok() {
             prop_assert_eq!(Insn::same_word(word, other), !covered);

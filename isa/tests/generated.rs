@@ -64,7 +64,8 @@ fn the_bits_of_the_bare_metal_runtime_are_fresh() {
         let mems = MemType::ALL.map(|c| (c.name(), c.code().into()));
         let overwriting = ("overwriting", Opcode::OVERWRITING.into());
         let numbers = [("insn_bytes", INSN_BYTES)].into_iter().chain(opcodes);
-        let numbers = numbers.chain([overwriting]);
+        let requantizing = ("requantizing", Opcode::REQUANTIZING.into());
+        let numbers = numbers.chain([overwriting, requantizing]);
         for (name, number) in numbers.chain(mems) {
             let name = name.to_ascii_uppercase();
             writeln!(text, "pub(crate) const {name}: u32 = {number};").unwrap();

@@ -2,7 +2,7 @@
 
 use crate::isa::{
     ACC, ACC8, ALU, DRAM_BASE, FINISH, Field, GEMM, INP, LOAD, MEMORY_TYPE, OPCODE, OUT,
-    OVERWRITING, STORE, UOP, WGT, X_SIZE, X_STRIDE, Y_SIZE,
+    OVERWRITING, REQUANTIZING, STORE, UOP, WGT, X_SIZE, X_STRIDE, Y_SIZE,
 };
 
 /// Where instructions find the network's buffers.
@@ -69,18 +69,20 @@ impl Insn {
 
     /// Whether it moves any bytes.
     fn moves(self) -> bool {
-        matches!(self.opcode(), LOAD | STORE) && self.get(Y_SIZE) != 0 && self.get(X_SIZE) != 0
+        matches!(self.opcode(), LOAD | STORE | REQUANTIZING)
+            && self.get(Y_SIZE) != 0
+            && self.get(X_SIZE) != 0
     }
 
     /// Whether it is an instruction, and all that it moves lies in one of the two parts; what it
     /// stores, in the network's buffers.
     pub(crate) fn fits(self, regions: &Regions) -> bool {
         match self.opcode() {
-            LOAD | STORE => {}
+            LOAD | STORE | REQUANTIZING => {}
             GEMM | OVERWRITING | FINISH | ALU => return true,
             _ => return false,
         }
-        let store = self.opcode() == STORE;
+        let store = self.opcode() != LOAD;
         let Some(log) = self.log_elem(regions) else {
             return false;
         };

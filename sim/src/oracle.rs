@@ -5,7 +5,9 @@ use std::time::Instant;
 
 use vta_driver::{Budget, DeviceMemory, LayerMark, RunReport, StepBudget};
 use vta_isa::tokens::{self, At};
-use vta_isa::{Alu, AluOperand, Config, Gemm, Insn, Load, MemType, Store, Uop};
+use vta_isa::{
+    Alu, AluOperand, Config, Gemm, Insn, Load, MemType, Requantize, Rounding, Store, Uop, factor,
+};
 
 use crate::Executor;
 use crate::error::SimError;
@@ -169,6 +171,9 @@ impl Machine<'_> {
         }
         let end = u64::from(store.sram_base) + store.tiles();
         self.index(at, "sram_base", end - 1, MemType::Acc)?;
+        for (field, tiles) in store.operands() {
+            self.index(at, field, tiles.end - 1, MemType::Acc)?;
+        }
         let elem = self.config.elem_bytes(MemType::Out) as u64;
         for y in 0..u64::from(store.y_size) {
             // A row lies in one allocation: nothing of one that doesn't is written.
@@ -177,11 +182,28 @@ impl Machine<'_> {
                 .write(first * elem, u64::from(store.x_size) * elem)
                 .map_err(|source| dram(at, source))?;
             let tile = u64::from(store.sram_base) + y * u64::from(store.x_size);
-            for (byte, lane) in row.iter_mut().zip(&self.acc[(tile * elem) as usize..]) {
-                *byte = *lane as u8;
+            let first = (tile * elem) as usize;
+            for (i, byte) in row.iter_mut().enumerate() {
+                *byte = match &store.requantize {
+                    None => self.acc[first + i] as u8,
+                    Some(how) => self.requantized(how, y as usize, first + i),
+                };
             }
         }
         Ok(())
+    }
+
+    /// What a STORE that requantises makes of a lane of the accumulators, in one of its rows.
+    fn requantized(&self, how: &Requantize, row: usize, lane: usize) -> u8 {
+        let lanes = self.config.lanes();
+        let word = |tile: usize| self.acc[(how.entry(row) + tile) * lanes + lane % lanes];
+        let rounded = Rounding::of([word(0), word(1), word(2)]).apply(self.acc[lane]);
+        let Some(distance) = how.distance() else {
+            return rounded as u8;
+        };
+        let residual = self.acc[lane + distance * lanes] as i8;
+        let sum = Rounding::of([word(3), word(4), word(5)]);
+        sum.add(rounded, residual, factor(word(6))) as u8
     }
 
     fn gemm(&mut self, at: &At, gemm: &Gemm) -> Result<(), SimError> {

@@ -10,8 +10,11 @@ use std::ops::Range;
 use vta_compiler::zoo::Rng;
 use vta_driver::DeviceMemory;
 use vta_isa::{
-    Alu, AluOp, AluOperand, Config, Deps, Extension, Finish, Gemm, Insn, Load, MemType, Store, Uop,
+    Alu, AluOp, AluOperand, Config, Deps, Extension, Finish, Gemm, Insn, Load, MemType, Requantize,
+    Rounding, Store, Uop,
 };
+
+use crate::tables::{self, MOST_TILES};
 
 /// Bytes of each memory type's DRAM region.
 const REGION_BYTES: u64 = 1 << 18;
@@ -80,6 +83,8 @@ pub(crate) struct Generator<'a> {
     rng: Rng,
     pub(crate) insns: Vec<Insn>,
     uop_bytes: Vec<u8>,
+    /// The entries that were loaded last: their tiles, and how many an entry has.
+    table: (Range<usize>, usize),
 }
 
 /// A random legal program for a configuration, the same for the same seed.
@@ -106,6 +111,9 @@ pub fn generate(config: &Config, seed: u64, rounds: usize) -> RandomProgram {
     g.finish()
 }
 
+/// Tiles of an entry without a residual.
+const FEWEST_TILES: usize = Rounding::WORDS;
+
 const fn region(mem: MemType) -> u64 {
     (mem.code() as u64 + 1) * REGION_BYTES
 }
@@ -117,6 +125,7 @@ impl<'a> Generator<'a> {
             rng: Rng::new(seed),
             insns: Vec::new(),
             uop_bytes: Vec::new(),
+            table: (0..0, 1),
         }
     }
 
@@ -125,7 +134,7 @@ impl<'a> Generator<'a> {
         self.insns.push(Finish::default().into());
         let mut regions = Vec::new();
         for mem in MemType::ALL {
-            let bytes = if mem == MemType::Uop {
+            let mut bytes = if mem == MemType::Uop {
                 let mut bytes = std::mem::take(&mut self.uop_bytes);
                 bytes.resize(REGION_BYTES as usize, 0);
                 bytes
@@ -140,6 +149,13 @@ impl<'a> Generator<'a> {
                     .map(|_| byte(self.rng.next_u64()))
                     .collect()
             };
+            if mem == MemType::Acc && self.requantizes() {
+                // Those in front of the second lie in the first.
+                for (first, entry_tiles) in self.tables() {
+                    let entries = &mut bytes[first * self.config.elem_bytes(mem)..];
+                    tables::fill(entries, self.config, entry_tiles, || self.rng.next_u64());
+                }
+            }
             regions.push((region(mem) as u32, bytes));
         }
         RandomProgram {
@@ -192,6 +208,9 @@ impl Generator<'_> {
                 1 | 2 => self.gemm(round),
                 3 => self.burst(round),
                 _ => self.alu(round),
+            }
+            if self.requantizes() && self.below(2) == 0 {
+                self.load_table(acc.clone());
             }
         }
         let last = self.insns.len() - 1;
@@ -275,22 +294,92 @@ impl Generator<'_> {
             _ => x + self.below(5),
         };
         let room = elems - y * x.max(stride);
+        let first = half.start + self.below(half.len() - x * y + 1);
         let store = Store {
             deps: Deps::NONE,
-            sram_base: (half.start + self.below(half.len() - x * y + 1)) as u16,
+            sram_base: first as u16,
             dram_base: (region(MemType::Out) as usize / elem + self.below(room)) as u32,
             y_size: y as u16,
             x_size: x as u16,
             x_stride: stride as u16,
+            requantize: self.requantize(y, first + x * y, &half),
         };
         self.insns.push(store.into());
         if self.below(4) == 0 {
+            let first = half.start + self.below(half.len() - x * y + 1);
             let again = Store {
-                sram_base: (half.start + self.below(half.len() - x * y + 1)) as u16,
+                sram_base: first as u16,
+                requantize: self.requantize(y, first + x * y, &half),
                 ..store
             };
             self.insns.push(again.into());
         }
+    }
+
+    fn requantizes(&self) -> bool {
+        self.config.extensions().contains(Extension::Requant)
+    }
+
+    /// Where entries lie in DRAM, and how many tiles each has: first those without a residual.
+    fn tables(&self) -> [(usize, usize); 2] {
+        let tiles = REGION_BYTES as usize / self.config.elem_bytes(MemType::Acc);
+        [(tiles / 2, FEWEST_TILES), (tiles / 4 * 3, MOST_TILES)]
+    }
+
+    /// Loads some entries.
+    fn load_table(&mut self, half: Range<usize>) {
+        let (first, entry_tiles) = self.tables()[self.below(2)];
+        let count = 1 + self.below((half.len() / entry_tiles).min(4));
+        let tiles = count * entry_tiles;
+        let room = REGION_BYTES as usize / self.config.elem_bytes(MemType::Acc) / 4 / entry_tiles;
+        let from = first + self.below(room - count + 1) * entry_tiles;
+        let to = self.within(half.start..half.end - tiles + 1);
+        let load = Load {
+            mem: MemType::Acc,
+            sram_base: to as u16,
+            dram_base: (region(MemType::Acc) as usize / self.config.elem_bytes(MemType::Acc) + from)
+                as u32,
+            y_size: 1,
+            x_size: tiles as u16,
+            ..Load::default()
+        };
+        self.insns.push(load.into());
+        self.table = (to..to + tiles, entry_tiles);
+    }
+
+    /// How a STORE of rows up to a tile of some requantises, if it does: mostly by the entries that were loaded last,
+    /// else by whatever lies in some tiles, often the last ones.
+    fn requantize(&mut self, rows: usize, end: usize, half: &Range<usize>) -> Option<Requantize> {
+        if !self.requantizes() || self.below(4) == 0 {
+            return None;
+        }
+        let farthest = (half.end - end) / Requantize::RESIDUAL_TILES;
+        let (entries, entry_tiles) = self.table.clone();
+        let residual = match self.below(4) {
+            0 => false,
+            1 => true,
+            _ => entry_tiles == MOST_TILES,
+        };
+        let mut how = Requantize {
+            table: 0,
+            by_row: self.below(2) == 0,
+            residual: match farthest {
+                1.. if residual => 1 + self.below(farthest.min(63)) as u8,
+                _ => 0,
+            },
+        };
+        let tiles = |how: &Requantize| how.entry_tiles() * if how.by_row { rows } else { 1 };
+        how.by_row &= tiles(&how) <= half.len();
+        let loaded = half.contains(&entries.start) && entries.start + tiles(&how) <= half.end;
+        let last = half.end - tiles(&how);
+        let table = match self.below(6) {
+            0 => last,
+            1 => self.within(half.start..last + 1),
+            _ if loaded => entries.start,
+            _ => self.within(half.start..last + 1),
+        };
+        how.table = table as u16;
+        Some(how)
     }
 
     /// Loop factors that keep indices within `room` tiles of a start, often zero; what they

@@ -12,8 +12,10 @@
 use vta_driver::DeviceMemory;
 use vta_isa::{
     Alu, AluOp, AluOperand, Config, Deps, Extension, Finish, Gemm, Insn, Load, MemType, Module,
-    Store, Uop,
+    Requantize, Rounding, Store, Uop,
 };
+
+use crate::tables::{self, MOST_TILES};
 
 /// Tiles of each scratchpad that a program touches: the largest micro-op operand and three more
 /// trips of both loops at the largest factor.
@@ -33,6 +35,16 @@ const WGT_ADDR: u32 = 0x20_0000;
 const INP_ADDR: u32 = 0x30_0000;
 const ACC_ADDR: u32 = 0x40_0000;
 const OUT_ADDR: u32 = 0x50_0000;
+const TABLE_ADDR: u32 = 0x58_0000;
+
+/// Accumulator tiles of residuals, behind the others, and of tables behind them.
+const RESIDUALS: [u16; 2] = [32, 64];
+const TABLE: u16 = 96;
+/// Rows of a STORE at most; a program has as many entries of each kind.
+const ROWS: u16 = 3;
+/// Tiles of the entries without a residual.
+const PLAIN_TILES: u16 = Rounding::WORDS as u16 * ROWS;
+const TABLE_TILES: u16 = PLAIN_TILES + MOST_TILES as u16 * ROWS;
 
 /// A program and the memory that it starts from.
 pub struct Repeats {
@@ -74,7 +86,8 @@ impl Repeats {
 /// The program of a seed. The same seed gives the same program for a configuration.
 ///
 /// # Panics
-/// Never for configurations with scratchpads of at least 32 tiles and micro-ops.
+/// Never for configurations with scratchpads of at least 32 tiles and micro-ops, or 128 accumulators where STOREs
+/// requantise.
 pub fn generate(config: &Config, seed: u64) -> Repeats {
     let mut generator = Generator {
         config,
@@ -183,6 +196,7 @@ impl Generator<'_> {
             }
             self.compute(loops);
         }
+        self.load_tables();
         for _ in 0..1 + self.below(3) {
             self.store();
         }
@@ -349,7 +363,7 @@ impl Generator<'_> {
 
     /// Some tiles; rows may overlap, and a later one wins.
     fn store(&mut self) {
-        let rows = 1 + self.below(3);
+        let rows = 1 + self.below(ROWS);
         let x_size = 1 + self.below(TILES / rows);
         let sram_base = self.below(TILES - rows * x_size + 1);
         let addr = match self.one_in(4) {
@@ -364,8 +378,61 @@ impl Generator<'_> {
             y_size: rows,
             x_size,
             x_stride: self.below(x_size + 2),
+            requantize: self.requantize(rows),
         };
         self.insns.push(store.into());
+    }
+
+    fn requantizes(&self) -> bool {
+        self.config.extensions().contains(Extension::Requant)
+    }
+
+    /// Tables and residuals, for STOREs that requantise.
+    fn load_tables(&mut self) {
+        if !self.requantizes() {
+            return;
+        }
+        let mut load = |mem: MemType, sram_base, addr: u32, tiles| {
+            let load = Load {
+                mem,
+                sram_base,
+                dram_base: addr / self.config.elem_bytes(mem) as u32,
+                y_size: 1,
+                x_size: tiles,
+                ..Load::default()
+            };
+            self.insns.push(load.into());
+        };
+        load(MemType::Acc, TABLE, TABLE_ADDR, TABLE_TILES);
+        load(MemType::Acc8, RESIDUALS[0], OUT_ADDR, TILES);
+        load(MemType::Acc, RESIDUALS[1], ACC_ADDR, TILES);
+    }
+
+    /// How a STORE of so many rows requantises, by entries that were loaded or by sums, if it does.
+    fn requantize(&mut self, rows: u16) -> Option<Requantize> {
+        if !self.requantizes() || self.one_in(4) {
+            return None;
+        }
+        let residual = self.below(3) as u8;
+        let entry_tiles = if residual == 0 {
+            Rounding::WORDS
+        } else {
+            MOST_TILES
+        } as u16;
+        let loaded = if residual == 0 {
+            TABLE
+        } else {
+            TABLE + PLAIN_TILES
+        };
+        Some(Requantize {
+            table: match self.below(4) {
+                0 => self.below(TILES - rows * entry_tiles + 1),
+                1 => loaded + self.below(ROWS - rows + 1) * entry_tiles,
+                _ => loaded,
+            },
+            by_row: self.one_in(2),
+            residual,
+        })
     }
 
     fn regions(&mut self) -> Vec<(u32, Vec<u8>)> {
@@ -383,6 +450,15 @@ impl Generator<'_> {
                 self.clear_blocks(&mut bytes);
             }
             regions.push((addr, bytes));
+        }
+        if self.requantizes() {
+            let tile = self.config.elem_bytes(MemType::Acc);
+            let mut bytes = vec![0; usize::from(TABLE_TILES) * tile];
+            let (plain, with_residuals) = bytes.split_at_mut(usize::from(PLAIN_TILES) * tile);
+            for (bytes, tiles) in [(plain, Rounding::WORDS), (with_residuals, MOST_TILES)] {
+                tables::fill(bytes, self.config, tiles, || self.next());
+            }
+            regions.push((TABLE_ADDR, bytes));
         }
         regions
     }

@@ -81,7 +81,7 @@ fn random_convolutions_are_the_oracles() {
             .iter()
             .flat_map(|c| [None, Some(Math::Fours), Some(Math::Matrix)].map(|m| (c, m)))
         {
-            let config = extended(keys, 7);
+            let config = extended(keys, u64::MAX);
             let options = Options {
                 math,
                 ..Options::from_env()

@@ -4,7 +4,8 @@ use std::collections::HashSet;
 use std::ops::Range;
 
 use vta_isa::{
-    Alu, AluOp, AluOperand, Deps, Extension, Field, Gemm, Insn, Load, MemType, Module, Store, Uop,
+    Alu, AluOp, AluOperand, Deps, Extension, Field, Gemm, Insn, Load, MemType, Module, Requantize,
+    Store, Uop,
 };
 use vta_program::{Command, Kernel, KernelId, Layer, Symbol};
 
@@ -229,8 +230,13 @@ impl<'l, 'a> Emitter<'l, 'a> {
     }
 
     /// A store to a tensor's tiles.
-    pub fn store(&mut self, to: Transfer) -> Result<(), LowerError> {
+    pub fn store(
+        &mut self,
+        to: Transfer,
+        requantize: Option<Requantize>,
+    ) -> Result<(), LowerError> {
         let store = Store {
+            requantize,
             sram_base: to.sram as u16,
             dram_base: (to.base.tiles + to.dram) as u32,
             y_size: to.size[0] as u16,

@@ -23,6 +23,7 @@ mod readers;
 mod ring;
 mod seam;
 mod stage;
+mod stored;
 mod tile;
 mod tokens;
 mod transfer;
@@ -80,14 +81,18 @@ pub fn compile_traced(
     options: &LowerOptions,
     tiles: &Tiles,
 ) -> Result<(Program, Vec<Geometry>), LowerError> {
-    let graph = shortened(graph, config);
+    let graph = for_machine(graph, config);
     let lowering = lowered(&graph, config, options, tiles)?;
     Ok((lowering.program, lowering.geometries))
 }
 
-/// The network with the lane operations that the machine has fewer of.
-fn shortened<'g>(graph: &'g QGraph, config: &Config) -> Cow<'g, QGraph> {
+/// The network as a machine computes it. Where its STOREs requantise (REQUANT), values may differ by a step from those
+/// of lane operations beside a tie; nothing else changes a value.
+pub fn for_machine<'g>(graph: &'g QGraph, config: &Config) -> Cow<'g, QGraph> {
     let mut graph = Cow::Borrowed(graph);
+    if config.extensions().contains(Extension::Requant) {
+        stored::requantize(graph.to_mut(), config);
+    }
     if config.extensions().contains(Extension::Clip) {
         let nodes = graph.to_mut().nodes.iter_mut();
         nodes
@@ -156,7 +161,7 @@ pub fn compile_node(
     if node.0 >= graph.nodes.len() {
         return Err(LowerError::Network(format!("there is no node {}", node.0)));
     }
-    let graph = shortened(graph, config);
+    let graph = for_machine(graph, config);
     let mut lowering = Lowering::new(&graph, config, options, tiles)?;
     lowering.node(node)?;
     Ok(lowering.program)
@@ -172,7 +177,7 @@ pub fn conv_tiles(
     options: &LowerOptions,
     tiles: &Tiles,
 ) -> Result<Vec<(NodeId, ConvShape, ConvTile)>, LowerError> {
-    let graph = shortened(graph, config);
+    let graph = for_machine(graph, config);
     let lowering = Lowering::new(&graph, config, options, tiles)?;
     let mut found = Vec::new();
     for (id, node) in graph.ids() {

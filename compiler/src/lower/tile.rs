@@ -17,7 +17,7 @@
 use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
-use vta_isa::{Config, Gemm, Load, MemType};
+use vta_isa::{Config, Gemm, Load, MemType, Requantize};
 use vta_program::listing::ResidualBy;
 
 use super::groups::Groups;
@@ -44,6 +44,8 @@ pub struct ConvShape {
     pub alu_steps: usize,
     /// Constant vectors.
     pub vectors: usize,
+    /// Accumulator tiles of an output block's entry for STOREs that requantise; 0 where they keep the low byte.
+    pub entry: usize,
     /// How a residual joins. Loaded into the accumulators it is the sums' start, two beats a tile in which nothing
     /// else is computed, and its lane operations. As products it has an input region of its own.
     pub residual: ResidualBy,
@@ -147,6 +149,18 @@ impl ConvShape {
         self.block_pairs() * (outputs * self.window.area()) as u64
     }
 
+    /// From the first sum of an output tile to its residual, if STOREs add that.
+    pub(super) fn distance(&self, sums: usize) -> Option<usize> {
+        let by_store = self.residual == ResidualBy::Store;
+        by_store.then(|| sums.next_multiple_of(Requantize::RESIDUAL_TILES))
+    }
+
+    /// Accumulator tiles of `co` output blocks of `area` positions: sums, the residual that STOREs add, their entries.
+    pub(super) fn accumulators(&self, co: usize, area: usize) -> usize {
+        let sums = co * area;
+        self.distance(sums).unwrap_or(0) + sums + self.entry * co
+    }
+
     /// Input and weight tiles of the scratchpads that are left for chunks when an output tile
     /// has `sums` accumulator tiles. Above them lie the residual, then the bias input; the
     /// diagonals, then the bias.
@@ -154,7 +168,7 @@ impl ConvShape {
         let (bias, digits) = (self.bias.min(1), self.bias_tiles(self.co));
         let (residual, diagonals) = match self.residual {
             ResidualBy::Product { .. } => (sums, self.diagonals()),
-            ResidualBy::None | ResidualBy::Load => (0, 0),
+            ResidualBy::None | ResidualBy::Load | ResidualBy::Store => (0, 0),
         };
         (
             config.depth(MemType::Inp).saturating_sub(bias + residual),
@@ -167,7 +181,7 @@ impl ConvShape {
     /// Diagonal weight tiles that are resident for a residual.
     pub(crate) fn diagonals(&self) -> usize {
         match self.residual {
-            ResidualBy::None | ResidualBy::Load => 0,
+            ResidualBy::None | ResidualBy::Load | ResidualBy::Store => 0,
             ResidualBy::Product { steps, uniform } => {
                 steps as usize * if uniform { 1 } else { self.co }
             }
@@ -321,13 +335,13 @@ fn explain(shape: &ConvShape, config: &Config) -> String {
         config.depth(MemType::Wgt),
         config.depth(MemType::Acc),
     );
-    let vectors = shape.vectors;
+    let acc_tiles = shape.accumulators(1, 1) + shape.vectors;
     format!(
         "no tile fits: one output position of a {kh}x{kw} kernel needs, row by row, {kw} weight \
          tiles (the scratchpad holds {wgt}), {} input tiles (it holds {inp}), {} accumulator \
          tiles (it holds {acc}) and {kw} micro-ops (it holds {})",
         shape.extent(1, 1, kw),
-        1 + vectors,
+        acc_tiles,
         config.depth(MemType::Uop),
     )
 }
@@ -381,7 +395,7 @@ fn fits(shape: &ConvShape, config: &Config, tile: &ConvTile) -> bool {
     let (inp, wgt) = shape.streamed(config, sums);
     let weights = shape.weight_tiles([tile.co, tile.ci, tile.kernel_rows]);
     let uops = tile.co * tile.ci * tile.kernel_rows * shape.tiles_across() * shape.phases();
-    if sums > acc / tile.acc_halves
+    if shape.accumulators(tile.co, r * c) > acc / tile.acc_halves
         || weights > wgt / tile.halves
         || uops > config.depth(MemType::Uop)
     {
@@ -457,7 +471,7 @@ fn cost(shape: &ConvShape, tile: &ConvTile, config: &Config) -> u64 {
     let outputs = shape.co * oh * ow;
     let residual = match shape.residual {
         ResidualBy::None => 0,
-        ResidualBy::Load | ResidualBy::Product { .. } => beats(MemType::Acc8, outputs) + 23 * tiles,
+        _ => beats(MemType::Acc8, outputs) + 23 * tiles,
     };
     let (_, streamed) = shape.streamed(config, 0);
     let resident = beats(MemType::Wgt, config.depth(MemType::Wgt) - streamed);
@@ -466,6 +480,8 @@ fn cost(shape: &ConvShape, tile: &ConvTile, config: &Config) -> u64 {
     let gemm = shape.products() as usize + 7 * tiles * chunks * side_groups(shape);
     let start = match shape.residual {
         ResidualBy::Load => residual,
+        ResidualBy::Store if shape.anew => residual,
+        ResidualBy::Store => residual + outputs,
         _ if shape.anew => 0,
         ResidualBy::None | ResidualBy::Product { .. } => outputs,
     };
@@ -474,7 +490,10 @@ fn cost(shape: &ConvShape, tile: &ConvTile, config: &Config) -> u64 {
     } else {
         tiles
     };
-    let vectors = vector_loads * beats(MemType::Acc, shape.vectors * tile.co);
+    // Each half of the accumulators has entries of its own.
+    let entries = tiles.min(vector_loads * tile.acc_halves);
+    let vectors = vector_loads * beats(MemType::Acc, shape.vectors * tile.co)
+        + entries * beats(MemType::Acc, shape.entry * tile.co);
     let kept = outputs / shape.phases();
     // About two comparisons for each position.
     let pooling = if shape.pool.is_some() { 2 * outputs } else { 0 };

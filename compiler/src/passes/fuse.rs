@@ -315,7 +315,7 @@ fn extremes(nodes: &Nodes<'_>, conv: &NetNode) -> Option<(f64, f64)> {
         return None;
     };
     let (sums, offsets) = of.sums(&nodes.net.tensors[of.input.0]).ok()?;
-    let range = super::plan::wider(nodes.range(of.input), nodes.zero(of.input));
+    let range = semantics::wider(nodes.range(of.input), nodes.zero(of.input));
     let mut all = (f64::INFINITY, f64::NEG_INFINITY);
     for (c, (sums, offset)) in sums.iter().zip(offsets).enumerate() {
         let step = nodes.scale(of.input) * of.weight_scale.get(c)?;

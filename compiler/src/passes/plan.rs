@@ -55,12 +55,6 @@ pub(super) fn plan(net: &Net) -> Result<QGraph, PassError> {
     Ok(plan.graph)
 }
 
-/// A range that has a zero point, too.
-pub(super) fn wider((low, high): (i8, i8), zero: i32) -> (i8, i8) {
-    let zero = zero.clamp(-128, 127) as i8;
-    (low.min(zero), high.max(zero))
-}
-
 /// What can't be.
 fn internal(node: &NetNode, reason: &str) -> PassError {
     PassError::Internal {
@@ -215,6 +209,7 @@ impl Plan<'_> {
     /// Operands with the operations that were planned for them.
     fn pair(&self, [a, b]: [TensorId; 2], plan: PairPlan) -> Result<QOp, PassError> {
         let pair = QPair {
+            store: None,
             a: self.id(a)?,
             a_ops: plan.a,
             b: self.id(b)?,
@@ -304,7 +299,7 @@ impl Plan<'_> {
         let bias = conv.bias.iter().zip(&steps).zip(offsets);
         let bias = bias.map(|((b, step), offset)| b / step - offset as f64);
         let mut bias: Vec<f64> = bias.collect();
-        let padded = wider(x.range, x.zero);
+        let padded = semantics::wider(x.range, x.zero);
         let mut sum: Vec<Interval> = sums.iter().map(|sums| sums.bounds(padded)).collect();
         let residual = match &conv.residual {
             None => None,
@@ -330,6 +325,7 @@ impl Plan<'_> {
             }),
         };
         Ok(QConv {
+            store: None,
             input: self.id(conv.input)?,
             window: conv.window,
             weights: conv.weights.clone(),

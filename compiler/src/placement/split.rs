@@ -397,6 +397,13 @@ fn rename(op: &mut QOp, local: &dyn Fn(TensorId) -> TensorId) {
             if let Some((id, _)) = &mut conv.residual {
                 *id = local(*id);
             }
+            let stored = conv
+                .store
+                .as_mut()
+                .and_then(|store| store.residual.as_mut());
+            if let Some((id, ..)) = stored {
+                *id = local(*id);
+            }
         }
         QOp::Add(pair) | QOp::Mul(pair) => {
             (pair.a, pair.b) = (local(pair.a), local(pair.b));

@@ -31,6 +31,7 @@ fn node(name: &str, kind: &str, inputs: &[usize], output: usize) -> QNode {
     };
     let op = match kind {
         "conv" => QOp::Conv(QConv {
+            store: None,
             input: first,
             window,
             weights: vec![1; 256].into(),
@@ -40,6 +41,7 @@ fn node(name: &str, kind: &str, inputs: &[usize], output: usize) -> QNode {
             dense: false,
         }),
         "add" => QOp::Add(QPair {
+            store: None,
             a: first,
             a_ops: vec![],
             b: last,

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use vta_isa::Rounding;
 use vta_program::HostKernel;
 
 use super::{Attribute, AttributeValue, Network, NodeInfo, Reflect, TensorInfo, listed};
@@ -221,6 +222,7 @@ fn integer_conv(conv: &QConv) -> Vec<Attribute> {
         group,
         residual,
         epilogue: ops,
+        store,
         dense,
     } = conv;
     let residual = residual.as_ref().map(|(_, ops)| {
@@ -229,7 +231,8 @@ fn integer_conv(conv: &QConv) -> Vec<Attribute> {
     });
     let own = [count("group", *group, GROUP), flag("dense", *dense, DENSE)];
     let all = own.into_iter().chain(residual);
-    and(window(w), all.chain([epilogue(ops)]))
+    let store = store.as_ref().map(|store| stores(&store.rounding));
+    and(window(w), all.chain([epilogue(ops)]).chain(store))
 }
 
 fn integer_pair(pair: &QPair) -> Vec<Attribute> {
@@ -239,12 +242,31 @@ fn integer_pair(pair: &QPair) -> Vec<Attribute> {
         b: _,
         b_ops,
         epilogue: ops,
+        store,
     } = pair;
-    vec![
+    let lists = [
         lanes("a", a_ops, "what the first operand goes through"),
         lanes("b", b_ops, "what the second operand goes through"),
         epilogue(ops),
-    ]
+    ];
+    let store = store.as_ref().map(|(_, rounding)| stores(&[*rounding]));
+    lists.into_iter().chain(store).collect()
+}
+
+/// What STOREs that requantise do, by channel.
+fn stores(all: &[Rounding]) -> Attribute {
+    let line = |r: &Rounding| {
+        let Rounding {
+            offset,
+            multiplier,
+            shift,
+            low,
+            high,
+        } = r;
+        format!("(x * {multiplier} + {offset}) >> {shift}, {low} to {high}")
+    };
+    let lines = AttributeValue::Texts(all.iter().map(line).collect());
+    Attribute::new("store", lines, "how STOREs round sums")
 }
 
 /// What a node says of itself, its tensors described by `tensor`.

@@ -298,6 +298,12 @@ impl WeightSums {
     }
 }
 
+/// A range that has a zero point, too.
+pub fn wider((low, high): (i8, i8), zero: i32) -> (i8, i8) {
+    let zero = zero.clamp(-128, 127) as i8;
+    (low.min(zero), high.max(zero))
+}
+
 /// `Some(n)` when the value is exactly `2^n`.
 pub fn log2_exact(value: f64) -> Option<i32> {
     let n = value.log2().round();

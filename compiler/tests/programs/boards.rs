@@ -46,7 +46,7 @@ proptest! {
                 false => LaneOp::shr((0..co).map(|i| i as i32 % 11).collect::<Vec<_>>()),
             });
             epilogue.extend(clamp());
-            push(graph, QOp::Conv(QConv { input, window, weights: weights.into(), residual, epilogue, dense: false, group: 1 }), [co, oh, ow])
+            push(graph, QOp::Conv(QConv { store: None, input, window, weights: weights.into(), residual, epilogue, dense: false, group: 1 }), [co, oh, ow])
         };
         let first = conv(&mut graph, None);
         let prologue = if align == 0 { vec![] } else { vec![LaneOp::shl(align)] };
@@ -86,9 +86,9 @@ proptest! {
         let [a_ops, b_ops] = shifts.map(shl);
         let mut epilogue = vec![LaneOp::add(2), LaneOp::shr(2)];
         epilogue.extend(clamp());
-        let add = push(&mut graph, QOp::Add(QPair { a, a_ops, b, b_ops, epilogue }), out);
+        let add = push(&mut graph, QOp::Add(QPair { store: None, a, a_ops, b, b_ops, epilogue }), out);
         let scaled = push(&mut graph, QOp::Eltwise { input: add, ops: ops(5) }, out);
-        let add = QOp::Add(QPair { a: scaled, a_ops: vec![LaneOp::mul(factor >> 4)], b: add, b_ops: vec![LaneOp::mul(77)], epilogue: vec![LaneOp::shr(8), LaneOp::min(127), LaneOp::max(-128)] });
+        let add = QOp::Add(QPair { store: None, a: scaled, a_ops: vec![LaneOp::mul(factor >> 4)], b: add, b_ops: vec![LaneOp::mul(77)], epilogue: vec![LaneOp::shr(8), LaneOp::min(127), LaneOp::max(-128)] });
         let last = push(&mut graph, add, out);
         graph.outputs = vec![last];
         check(&graph, &config(c).with_extensions(has), seed)?;
@@ -105,6 +105,7 @@ fn conv(epilogue: Vec<LaneOp>) -> QGraph {
         pads: [0; 4].into(),
     };
     let op = QOp::Conv(QConv {
+        store: None,
         input,
         window,
         weights: vec![1; 9].into(),

@@ -119,7 +119,7 @@ proptest! {
             // What lies beside the channels in a block counts for nothing.
             let weights = rng.int8(3 * channels * window.area());
             let epilogue = [vec![LaneOp::shr(8)], clamp()].concat();
-            let op = QOp::Conv(QConv { input: joined, window, weights: weights.into(), residual: None, epilogue, dense: false, group: 1 });
+            let op = QOp::Conv(QConv { store: None, input: joined, window, weights: weights.into(), residual: None, epilogue, dense: false, group: 1 });
             last = push(&mut graph, op, [3, oh, ow]);
         }
         graph.outputs = vec![last];
@@ -252,6 +252,7 @@ fn joined(rng: &mut Rng, nodes: usize, plane: [usize; 2], block: usize) -> QGrap
     let epilogue = [vec![LaneOp::shr(8)], clamp()].concat();
     let count = graph.tensors[last.0].chw[0];
     let op = QOp::Conv(QConv {
+        store: None,
         input: last,
         window,
         weights: rng.int8(7 * count).into(),
@@ -308,6 +309,7 @@ fn chains_that_join_all_before_copy_nothing() {
         let weights = Rng(n).int8(16 * count);
         let epilogue = [vec![LaneOp::shr(7)], clamp()].concat();
         let op = QOp::Conv(QConv {
+            store: None,
             input: last,
             window: Window::whole([1, 1]),
             weights: weights.into(),
@@ -491,6 +493,7 @@ fn pads_may_be_as_wide_as_dilated_kernels_want() {
         let input = tensor(&mut graph, [20, 33, 30]);
         graph.inputs = vec![input];
         let op = QOp::Conv(QConv {
+            store: None,
             input,
             window: Window {
                 kernel: [3, 3],

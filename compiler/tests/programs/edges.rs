@@ -32,6 +32,7 @@ fn network() -> QGraph {
         let [ci, h, w] = graph.tensors[input.0].chw;
         let bias: Vec<i32> = (0..co).map(|_| rng.next() as i32 >> 16).collect();
         let op = QOp::Conv(QConv {
+            store: None,
             input,
             window: window(kernel, 1, kernel / 2),
             weights: rng.int8(ci * co * kernel * kernel).into(),
@@ -54,6 +55,7 @@ fn network() -> QGraph {
     let pooled = push(&mut graph, pool(joined), [40, 4, 4]);
     let apart = push(&mut graph, pool(sum), [40, 4, 4]);
     let add = QOp::Add(QPair {
+        store: None,
         a: pooled,
         a_ops: vec![LaneOp::shl(1)],
         b: apart,

@@ -79,6 +79,7 @@ fn conv(
     epilogue.push(LaneOp::shr(6));
     epilogue.extend(clamp());
     let op = QOp::Conv(QConv {
+        store: None,
         input,
         window: g.window,
         weights: weights.into(),

@@ -64,7 +64,7 @@ proptest! {
             let [ci, _, w] = graph.tensors[input.0].chw;
             let weights = rng.int8(co * ci * window.area()).into();
             let epilogue = [vec![LaneOp::add((0..co as i32).collect::<Vec<_>>()), LaneOp::shr(6)], clamp()].concat();
-            let op = QOp::Conv(QConv { input, window, weights, residual, epilogue, dense: false, group: 1 });
+            let op = QOp::Conv(QConv { store: None, input, window, weights, residual, epilogue, dense: false, group: 1 });
             let [h, w] = window.output(1, w).unwrap();
             push(graph, op, [co, h, w])
         };
@@ -121,7 +121,7 @@ proptest! {
             }
             epilogue.push(LaneOp::shr(7));
             epilogue.extend(clamp());
-            let op = QOp::Conv(QConv { input, window: s.window, weights: weights.into(), residual, epilogue, dense: false, group: 1 });
+            let op = QOp::Conv(QConv { store: None, input, window: s.window, weights: weights.into(), residual, epilogue, dense: false, group: 1 });
             push(graph, op, out)
         };
         let mut last = conv(&mut graph, None);
@@ -151,7 +151,7 @@ proptest! {
             .collect();
         let pool = QOp::AvgPool { input, window: s.window, count_include_pad: include_pad, ops_by_count };
         let b = push(&mut graph, pool, out);
-        let add = QOp::Add(QPair { a, a_ops: vec![LaneOp::mul(3)], b, b_ops: vec![LaneOp::shl(1)], epilogue: clamp() });
+        let add = QOp::Add(QPair { store: None, a, a_ops: vec![LaneOp::mul(3)], b, b_ops: vec![LaneOp::shl(1)], epilogue: clamp() });
         let c = push(&mut graph, add, out);
         let d = push(&mut graph, QOp::Eltwise { input: c, ops: vec![LaneOp::max(0)] }, out);
         graph.outputs = vec![d];
@@ -184,7 +184,7 @@ proptest! {
         }
         epilogue.push(LaneOp::shr(7));
         epilogue.extend(clamp());
-        let op = QOp::Conv(QConv { input, window, weights: weights.into(), residual: None, epilogue, dense: false, group: 1 });
+        let op = QOp::Conv(QConv { store: None, input, window, weights: weights.into(), residual: None, epilogue, dense: false, group: 1 });
         let last = push(&mut graph, op, [co, size[0], size[1]]);
         // The pads below and on the right are what is left of the kernel.
         let after = axis.map(|(_, p, k)| k - 1 - p);
@@ -214,10 +214,10 @@ proptest! {
         let first = QOp::Eltwise { input, ops: vec![LaneOp::add(1), LaneOp::min(127)] };
         let first = push(&mut graph, first, [ci, h, w]);
         let weights = rng.int8(co * ci * h * w);
-        let op = QOp::Conv(QConv { input: first, window: whole([h, w]), weights: weights.into(), residual: None, epilogue: epilogue.clone(), dense: true, group: 1 });
+        let op = QOp::Conv(QConv { store: None, input: first, window: whole([h, w]), weights: weights.into(), residual: None, epilogue: epilogue.clone(), dense: true, group: 1 });
         let hidden = push(&mut graph, op, [co, 1, 1]);
         let weights = rng.int8(co * 3);
-        let op = QOp::Conv(QConv { input: hidden, window: whole([1, 1]), weights: weights.into(), residual: None, epilogue, dense: true, group: 1 });
+        let op = QOp::Conv(QConv { store: None, input: hidden, window: whole([1, 1]), weights: weights.into(), residual: None, epilogue, dense: true, group: 1 });
         let last = push(&mut graph, op, [3, 1, 1]);
         graph.outputs = vec![last];
         let error = lower::compile(&graph, &config(c), &LowerOptions { im2col: false, ..LowerOptions::default() }).err();
@@ -241,6 +241,7 @@ fn dense_layers_of_65536_positions_are_tiled() {
     let input = tensor(&mut graph, [1, 256, 256]);
     graph.inputs = vec![input];
     let op = QOp::Conv(QConv {
+        store: None,
         input,
         window: Window {
             kernel: [256, 256],
@@ -283,6 +284,7 @@ fn a_kernel_that_cannot_be_tiled_names_the_limits() {
     let weights = vec![1; 1100];
     let epilogue = clamp();
     let op = QOp::Conv(QConv {
+        store: None,
         input,
         window,
         weights: weights.into(),
@@ -342,6 +344,7 @@ fn large_averages_are_products() {
         let output = push(&mut graph, pool, [chw[0], oh, ow]);
         // A layer behind it finds the scratchpads as it should.
         let last = QOp::Conv(QConv {
+            store: None,
             input: output,
             window: Window {
                 kernel: [1, 1],
@@ -377,6 +380,7 @@ fn layers_describe_the_nodes_that_they_compute_and_so_do_bundles() {
     };
     let conv = |input, window: Window, dense| {
         QOp::Conv(QConv {
+            store: None,
             input,
             window,
             weights: vec![1; 16 * 16 * window.area()].into(),
@@ -399,6 +403,7 @@ fn layers_describe_the_nodes_that_they_compute_and_so_do_bundles() {
     };
     let scaled = push(&mut graph, scaled, [16, 4, 4]);
     let sum = QOp::Add(QPair {
+        store: None,
         a: joined,
         a_ops: vec![],
         b: scaled,
@@ -460,6 +465,7 @@ fn rows_that_are_longer_than_a_stride_are_refused_where_others_follow() {
             [1, rows, 65_536],
         );
         let conv = QOp::Conv(QConv {
+            store: None,
             input: last,
             window,
             weights: vec![1].into(),

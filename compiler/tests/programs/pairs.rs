@@ -71,15 +71,15 @@ proptest! {
         let last = operations(&mut rng, channels, h * w, kinds[2]);
         let epilogue = [last, vec![LaneOp::shr(5)], clamp()].concat();
         let op = match product {
-            true => QOp::Mul(QPair { a, a_ops, b, b_ops, epilogue }),
-            false => QOp::Add(QPair { a, a_ops, b, b_ops, epilogue }),
+            true => QOp::Mul(QPair { store: None, a, a_ops, b, b_ops, epilogue }),
+            false => QOp::Add(QPair { store: None, a, a_ops, b, b_ops, epilogue }),
         };
         let mut last = push(&mut graph, op, [channels, h, w]);
         graph.tensors[last.0].zero = zero;
         if let Some([oh, ow]) = window.output(h, w) {
             let weights = rng.int8(3 * channels * window.area());
             let epilogue = [vec![LaneOp::shr(8)], clamp()].concat();
-            let op = QOp::Conv(QConv { input: last, window, weights: weights.into(), residual: None, epilogue, dense: false, group: 1 });
+            let op = QOp::Conv(QConv { store: None, input: last, window, weights: weights.into(), residual: None, epilogue, dense: false, group: 1 });
             last = push(&mut graph, op, [3, oh, ow]);
         }
         graph.outputs = vec![last];
@@ -96,6 +96,7 @@ fn products_of_tensors_need_mul() {
     let mut graph = QGraph::default();
     let input = tensor(&mut graph, [3, 2, 2]);
     let op = QOp::Mul(QPair {
+        store: None,
         a: input,
         a_ops: vec![],
         b: input,
@@ -128,6 +129,7 @@ fn constants_of_positions_must_fit_their_operation() {
     let mean = push(&mut graph, mean, [3, 1, 1]);
     let eltwise = |ops: Vec<LaneOp>| QOp::Eltwise { input, ops };
     let conv = QOp::Conv(QConv {
+        store: None,
         input,
         window: vta_compiler::qgraph::Window::whole([1, 1]),
         weights: vec![1; 9].into(),
@@ -137,6 +139,7 @@ fn constants_of_positions_must_fit_their_operation() {
         group: 1,
     });
     let gated = QOp::Mul(QPair {
+        store: None,
         a: input,
         a_ops: vec![],
         b: mean,

@@ -115,6 +115,7 @@ impl Decoder {
                     ..access.store
                 },
                 tiles: first..first + cols,
+                operands: access.operands.clone(),
                 rows: Rows {
                     first: bytes.start,
                     rows: 1,

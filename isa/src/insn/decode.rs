@@ -4,7 +4,8 @@ use thiserror::Error;
 
 use super::opcode::OPCODE;
 use crate::{
-    Alu, AluOp, AluOperand, Deps, Field, Finish, Gemm, Insn, Load, MemType, Opcode, Store,
+    Alu, AluOp, AluOperand, Deps, Field, Finish, Gemm, Insn, Load, MemType, Opcode, Requantize,
+    Store,
 };
 
 /// A 128-bit pattern that is no instruction.
@@ -83,7 +84,9 @@ impl Load {
 impl Store {
     #[inline]
     fn decode(word: u128) -> Result<Self, DecodeError> {
-        let store = Self::unpack(word, Deps::unpack(word));
+        let requantizes = Requantize::FIELDS.requantize.get(word) != 0;
+        let requantize = requantizes.then(|| Requantize::unpack(word));
+        let store = Self::unpack(word, Deps::unpack(word), requantize);
         let mem = MemType::of(Self::FIELDS.memory_type, word)?;
         // Synchronisation STOREs of the original runtime carry memory type 0.
         if mem != MemType::Out && !store.is_sync() {

@@ -7,6 +7,7 @@ mod gemm;
 mod load;
 mod looped;
 mod opcode;
+mod requantize;
 mod store;
 mod transfer;
 
@@ -16,6 +17,7 @@ pub use finish::Finish;
 pub use gemm::{Gemm, GemmFields};
 pub use load::{Load, LoadFields, MemType};
 pub use opcode::{Deps, DepsFields, Module, Opcode};
+pub use requantize::{Requantize, RequantizeFields, Rounding, factor};
 pub use store::{Store, StoreFields};
 
 use crate::{Extension, Extensions, Field, FieldError};
@@ -28,11 +30,15 @@ impl Opcode {
     /// garbage in those that no field covers.
     pub const OVERWRITING: u8 = Self::Gemm.code() | Gemm::FIELDS.overwrite.mask() as u8;
 
+    /// The opcode of a STORE that requantises.
+    pub const REQUANTIZING: u8 = Self::Store.code() | Requantize::FIELDS.requantize.mask() as u8;
+
     /// The kind of instruction that an opcode's value is.
     #[inline]
     pub(crate) const fn of(value: u8) -> Option<Self> {
         match value {
             Self::OVERWRITING => Some(Self::Gemm),
+            Self::REQUANTIZING => Some(Self::Store),
             value => Self::from_code(value),
         }
     }
@@ -59,6 +65,8 @@ const COVERED: [u128; 1 << opcode::OPCODE.bits] = {
         at += 1;
     }
     covered[Opcode::OVERWRITING as usize] = covered[Opcode::Gemm.code() as usize];
+    covered[Opcode::REQUANTIZING as usize] =
+        covered[Opcode::Store.code() as usize] | mask(Requantize::LIST);
     covered
 };
 
@@ -112,7 +120,7 @@ impl Insn {
     pub const fn fits(&self) -> bool {
         match self {
             Self::Load(x) => x.fits(),
-            Self::Store(x) => x.fits(),
+            Self::Store(x) => x.all_fit(),
             Self::Gemm(x) => x.fits(),
             Self::Finish(_) => true,
             Self::Alu(x) => x.fits(),
@@ -128,6 +136,7 @@ impl Insn {
             Self::Load(load) => load.mem.extension(),
             Self::Alu(alu) => alu.op.extension(),
             Self::Gemm(gemm) if gemm.overwrite => Some(Extension::Overwrite),
+            Self::Store(store) if store.requantize.is_some() => Some(Extension::Requant),
             Self::Store(_) | Self::Gemm(_) | Self::Finish(_) => None,
         }
     }

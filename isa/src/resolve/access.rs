@@ -62,8 +62,10 @@ pub struct LoadAccess {
 pub struct StoreAccess {
     /// The instruction.
     pub store: Store,
-    /// Accumulator tiles that it reads.
+    /// Accumulator tiles that it reads: the sums.
     pub tiles: Range<usize>,
+    /// Others that it reads, if it requantises: the table and the residual, either of which may be empty.
+    pub operands: [Range<usize>; 2],
     /// DRAM that it writes.
     pub rows: Rows,
 }
@@ -195,17 +197,25 @@ impl<'u> Resolved<'u> {
                 None => Ok(Self::Sync),
                 Some(rows) => Ok(Self::Load(LoadAccess {
                     load: *load,
-                    entries: sram(config, load.mem, load.sram_span())?,
+                    entries: sram(config, load.mem, "sram_base", load.sram_span())?,
                     rows,
                 })),
             },
             Insn::Store(store) => match store.dram_rows(config) {
                 None => Ok(Self::Sync),
-                Some(rows) => Ok(Self::Store(StoreAccess {
-                    store: *store,
-                    tiles: sram(config, MemType::Out, store.sram_span())?,
-                    rows,
-                })),
+                Some(rows) => {
+                    let tiles = sram(config, MemType::Out, "sram_base", store.sram_span())?;
+                    let mut operands = [0..0, 0..0];
+                    for (at, (field, span)) in operands.iter_mut().zip(store.operands()) {
+                        *at = sram(config, MemType::Acc, field, span)?;
+                    }
+                    Ok(Self::Store(StoreAccess {
+                        store: *store,
+                        tiles,
+                        operands,
+                        rows,
+                    }))
+                }
             },
             Insn::Gemm(gemm) => {
                 let access = GemmAccess::of(*gemm, uops);
@@ -263,13 +273,18 @@ impl MemType {
 }
 
 /// The entries of a LOAD or STORE, if they are in the scratchpad.
-fn sram(config: &Config, mem: MemType, span: Range<u64>) -> Result<Range<usize>, Fault> {
+fn sram(
+    config: &Config,
+    mem: MemType,
+    field: &'static str,
+    span: Range<u64>,
+) -> Result<Range<usize>, Fault> {
     let depth = config.depth(mem);
     if span.end <= depth as u64 {
         return Ok(span.start as usize..span.end as usize);
     }
     Err(Fault::Scratchpad {
-        field: "sram_base",
+        field,
         value: span.end - 1,
         scratchpad: mem.scratchpad(),
         depth,

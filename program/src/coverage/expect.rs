@@ -175,12 +175,14 @@ impl<'l> Expect<'l> {
 
     /// How many vectors there are.
     fn lists(&self) -> u64 {
-        let Some(buffer) = self.layer.geometry.constant(Role::Vectors) else {
-            return 0;
-        };
-        let count = self.listing.buffers[buffer as usize].bytes
-            / self.listing.config.elem_bytes(MemType::Acc) as u64;
-        count / self.blocks().max(1)
+        self.constant_tiles(Role::Vectors) / self.blocks().max(1)
+    }
+
+    /// Accumulator tiles of a constant.
+    fn constant_tiles(&self, role: Role) -> u64 {
+        let buffer = self.layer.geometry.constant(role);
+        let bytes = buffer.map_or(0, |at| self.listing.buffers[at as usize].bytes);
+        bytes / self.listing.config.elem_bytes(MemType::Acc) as u64
     }
 
     fn blocks(&self) -> u64 {
@@ -286,10 +288,15 @@ impl<'l> Expect<'l> {
                 _ => self.bias(conv, o, region, wanted),
             }
         }
+        if let Some(first) = self.base(Role::Roundings, MemType::Acc) {
+            let words = self.constant_tiles(Role::Roundings) / self.blocks().max(1);
+            let entry = first + u64::from(o) * words;
+            wanted.extend((entry..entry + words).map(Term::constant));
+        }
         let residual = || self.tile(self.input(1), [o, y, x]);
         match conv.residual {
             ResidualBy::None => {}
-            ResidualBy::Load => wanted.push(Term::copy(residual())),
+            ResidualBy::Load | ResidualBy::Store => wanted.push(Term::copy(residual())),
             ResidualBy::Product { steps, uniform } => {
                 let diagonals = self.base(Role::Diagonals, MemType::Wgt).unwrap_or_default();
                 let first = if uniform {

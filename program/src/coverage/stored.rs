@@ -1,7 +1,7 @@
 //! What is stored: once, complete, and where it belongs.
 
-use vta_isa::MemType;
 use vta_isa::resolve::StoreAccess;
+use vta_isa::{MemType, Requantize};
 
 use super::expect::{Expect, Terms};
 use super::found::FaultKind;
@@ -19,6 +19,7 @@ impl<'l> Machine<'l> {
             .rows
             .iter()
             .flat_map(|row| row.step_by(elem as usize));
+        let columns = usize::from(access.store.x_size).max(1);
         for (entry, addr) in access.tiles.clone().zip(addrs) {
             self.count().stored_bytes += elem;
             let tile = addr / self.tile;
@@ -38,8 +39,25 @@ impl<'l> Machine<'l> {
             }
             self.mark(output, (index, place), addr..addr + elem);
             self.contents[tile as usize] = output.buffer + 1;
-            self.compare(expect, entry, place);
+            let row = (entry - access.tiles.start) / columns;
+            let more = access.store.requantize;
+            let more = more.map(|how| self.operands(&how, row, entry));
+            self.compare(expect, entry, place, more.unwrap_or_default());
         }
+    }
+
+    /// The terms of what a STORE that requantises reads beside a sum.
+    fn operands(&mut self, how: &Requantize, row: usize, sum: usize) -> Vec<Term> {
+        let words = how.entry(row)..how.entry(row) + how.entry_tiles();
+        let residual = how.distance().map(|distance| sum + distance);
+        let mut terms = Vec::new();
+        for tile in words.chain(residual) {
+            if !self.acc[tile].known {
+                self.undefined(&format!("acc[{tile}]"));
+            }
+            terms.extend(&self.acc[tile].terms);
+        }
+        terms
     }
 
     /// Notes that a tile is stored, which it may be once.
@@ -73,13 +91,19 @@ impl<'l> Machine<'l> {
     }
 
     /// Compares what is stored with what the output is made of.
-    fn compare(&mut self, expect: &Expect<'l>, entry: usize, at: [u32; 3]) {
+    fn compare(&mut self, expect: &Expect<'l>, entry: usize, at: [u32; 3], more: Vec<Term>) {
         let mut terms = std::mem::take(&mut self.terms);
         expect.terms(at, &mut terms);
         let mut have = std::mem::take(&mut self.acc[entry].terms);
         have.sort_unstable();
-        if have != terms.wanted {
-            self.differ(expect.layer, at, &have, &terms);
+        let mut all = more;
+        if !all.is_empty() {
+            all.extend(&have);
+            all.sort_unstable();
+        }
+        let all = if all.is_empty() { &have } else { &all };
+        if *all != terms.wanted {
+            self.differ(expect.layer, at, all, &terms);
         }
         self.acc[entry].terms = have;
         self.terms = terms;

@@ -24,6 +24,8 @@ pub enum Role {
     Selection,
     /// Accumulator tiles `[O][H][W]`, or `[H][W]` for all blocks.
     Constants,
+    /// Accumulator tiles `[O][word]`: how STOREs round, or `[word]` for all blocks.
+    Roundings,
 }
 
 impl Role {
@@ -34,7 +36,7 @@ impl Role {
                 MemType::Wgt
             }
             Self::BiasInput => MemType::Inp,
-            Self::Vectors | Self::Constants => MemType::Acc,
+            Self::Vectors | Self::Constants | Self::Roundings => MemType::Acc,
         }
     }
 
@@ -49,6 +51,7 @@ impl Role {
             Self::Identity => "identity",
             Self::Selection => "selection",
             Self::Constants => "constants",
+            Self::Roundings => "roundings",
         }
     }
 }
@@ -91,6 +94,8 @@ pub enum ResidualBy {
     None,
     /// Loaded into the accumulators.
     Load,
+    /// Added by the STOREs.
+    Store,
     /// Multiplied with diagonal tiles, digit by digit.
     Product {
         /// Diagonal tiles for each of its tiles.

@@ -170,7 +170,9 @@ impl<'a> Checker<'a> {
     }
 
     fn store(&mut self, turn: &Turn, access: &StoreAccess) {
-        let tiles = TileSet::range(access.tiles.clone());
+        let mut tiles = TileSet::range(access.tiles.clone());
+        let operands = access.operands.iter();
+        operands.for_each(|range| tiles.add(&TileSet::range(range.clone())));
         self.read(turn, SharedMemory::Acc, &tiles);
         let mut conflicts = Conflicts::default();
         self.dram.write(turn, access.rows.apart(), &mut conflicts);

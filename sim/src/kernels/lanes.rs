@@ -8,6 +8,7 @@ mod pass;
 use vta_isa::{AluOp, for_alu_op};
 
 use self::pass::{Pass, factor};
+use super::requantize::{Requantizing, requantize_body};
 use super::{GemmKernel, Operand, Step};
 
 /// int32 that a chain works on before the next step: 4 KiB, well inside the first cache.
@@ -129,6 +130,12 @@ fn narrow_body(from: &[i32], to: &mut [u8]) {
         *to = from as u8;
     }
 }
+
+versions!(
+    /// Rounds the sums from int32 `from` on, as many as there are bytes.
+    requantize, requantize_body, requantize_avx2, requantize_avx512,
+    (how: Requantizing, from: usize, acc: &[i32], to: &mut [u8])
+);
 
 versions!(
     /// Applies immediate steps one after the other to all lanes. Steps on tiles do nothing here.

@@ -20,6 +20,7 @@ pub(crate) mod peak;
 #[cfg(target_arch = "x86_64")]
 mod pointers;
 pub(crate) mod product;
+pub(crate) mod requantize;
 mod scalar;
 pub(crate) mod shared;
 #[cfg(test)]

@@ -180,7 +180,21 @@ impl Work {
                     MemType::Acc | MemType::Acc8 | MemType::Out => *accs += tiles * acc,
                 }
             }
-            Insn::Store(store) => *accs += store.tiles() * acc,
+            Insn::Store(store) => {
+                let operands = store.operands().map(|(_, tiles)| tiles.end - tiles.start);
+                *accs += (store.tiles() + operands.sum::<u64>()) * acc;
+                if let Some(how) = &store.requantize {
+                    let lanes = store.tiles() * config.lanes() as u64;
+                    // A multiplication, an addition, a shift and two comparisons; then two multiplications of int8, which
+                    // count as one of int32, two additions, and the rest again.
+                    let (muls, ops) = match how.residual {
+                        0 => (1, 4),
+                        _ => (2, 9),
+                    };
+                    self.alu_muls += muls * lanes;
+                    self.alu_ops += ops * lanes;
+                }
+            }
             Insn::Gemm(gemm) => {
                 let steps = gemm.steps();
                 *uops += steps * UOP_BYTES as u64;

@@ -2,10 +2,15 @@
 //! compiler makes them (resets, products, biases, diagonal residuals, requantisation, stores),
 //! since those are what the fast executor fuses.
 
+use std::ops::Range;
+
 use vta_driver::DeviceMemory;
 use vta_isa::{
-    Alu, AluOp, AluOperand, Config, Deps, Finish, Gemm, Insn, Load, MemType, Module, Store, Uop,
+    Alu, AluOp, AluOperand, Config, Deps, Finish, Gemm, Insn, Load, MemType, Module, Requantize,
+    Store, Uop,
 };
+
+use crate::tables::{self, MOST_TILES};
 
 /// DRAM regions: address and size. Micro-ops, weights, inputs, accumulators, outputs.
 pub(super) const REGIONS: [(u32, usize); 5] = [
@@ -137,6 +142,13 @@ impl<'a> Case<'a> {
                 *byte = 0;
             }
         }
+        let tables = self.tables();
+        let bytes = memory.write(u64::from(ACCS) + tables.start as u64, tables.len() as u64);
+        let bytes = bytes.expect("the region is mapped");
+        tables::fill(bytes, &self.config, MOST_TILES, || {
+            state = state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
+            state >> 16 ^ state << 32
+        });
         let words = self.uops.iter().map(|u| u.encode().unwrap_or_default());
         let words: Vec<u8> = words.flat_map(u32::to_le_bytes).collect();
         let uops = memory.write(UOPS.into(), words.len().min(REGIONS[0].1) as u64);
@@ -144,6 +156,11 @@ impl<'a> Case<'a> {
             *to = from;
         }
         memory
+    }
+
+    /// Where tables lie among the accumulators of DRAM.
+    fn tables(&self) -> Range<usize> {
+        REGIONS[3].1 / 2..REGIONS[3].1
     }
 
     fn more(&mut self) {
@@ -194,8 +211,19 @@ impl<'a> Case<'a> {
             y_size: self.bytes.below(5),
             x_size: self.bytes.below(9),
             x_stride: self.bytes.below(12),
+            requantize: self.requantize(|word| word % Config::MAX_ACC_DEPTH as u16),
         };
         self.insns.push(store.into());
+    }
+
+    /// How a STORE requantises, if it does: by a table that is found by a number.
+    fn requantize(&mut self, table: impl FnOnce(u16) -> u16) -> Option<Requantize> {
+        let kind = self.bytes.byte();
+        (kind & 3 != 0).then(|| Requantize {
+            table: table(self.bytes.word()),
+            by_row: kind & 4 != 0,
+            residual: if kind & 8 == 0 { 0 } else { kind >> 4 & 3 },
+        })
     }
 
     fn any_gemm(&mut self) {
@@ -449,8 +477,17 @@ impl<'a> Case<'a> {
         let kind = self.bytes.byte();
         let addr = if kind & 0x1f == 0 { INPUTS } else { OUTPUTS };
         let base = self.base(MemType::Out, addr) + u32::from(kind >> 5) * 8;
+        let table = acc + (positions + 1) * groups;
+        let requantize = self.requantize(|far| table + far % 4);
+        if let Some(how) = &requantize {
+            let tiles = (how.entry_tiles() * usize::from(groups)) as u16;
+            let from = self.tables().start / self.config.elem_bytes(MemType::Acc);
+            let from = self.base(MemType::Acc, ACCS) + from as u32;
+            self.load(MemType::Acc, table, from, tiles);
+        }
         let store = |sram_base, dram_base, y_size, x_size| {
             Insn::from(Store {
+                requantize,
                 deps: Deps::NONE,
                 sram_base,
                 dram_base,

@@ -90,7 +90,7 @@ fn every_kernel_and_number_of_threads_is_the_oracle() {
         .filter(|k| k.supported())
         .collect();
     for keys in CONFIGS {
-        let config = extended(keys, 7);
+        let config = extended(keys, u64::MAX);
         let fast = |kernel| {
             let executor = Functional::with_kernel(config.clone(), kernel);
             executor.with_planning(Planning::AtOnce)
@@ -169,7 +169,7 @@ fn has_hazard(config: &Config, program: &Repeats, memory: &DeviceMemory) -> bool
 fn the_cycle_device_is_the_oracle_or_names_the_hazard() {
     let (mut ran, mut refused) = (0, 0);
     for (own, keys) in CONFIGS.iter().enumerate() {
-        let config = extended(keys, 7);
+        let config = extended(keys, u64::MAX);
         let log = CycleLog::default();
         let device = SimDevice::cycle(config.clone(), TimingConfig::pynq(), Execution::Full, log);
         let mut oracle = Oracle::new(config.clone());
@@ -195,7 +195,7 @@ fn the_cycle_device_is_the_oracle_or_names_the_hazard() {
 /// On OpenCL each device runs every program with the first configuration.
 #[test]
 fn opencl_devices_are_the_oracle() {
-    let config = extended("{}", 7);
+    let config = extended("{}", u64::MAX);
     for backend in backends("programs whose tiles repeat") {
         // The interpreter of one work-item is slow on emulators; the throughput structure joins.
         let share = match backend.structure {

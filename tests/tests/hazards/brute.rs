@@ -59,6 +59,16 @@ pub fn accesses(
                     }
                     for tile in 0..s.tiles() {
                         touch("acc", u64::from(s.sram_base) + tile, false);
+                        let Some(how) = &s.requantize else { continue };
+                        let row = tile / u64::from(s.x_size) * u64::from(how.by_row);
+                        let words = if how.residual == 0 { 3 } else { 7 };
+                        for word in 0..words {
+                            touch("acc", u64::from(how.table) + row * words + word, false);
+                        }
+                        if how.residual > 0 {
+                            let residual = u64::from(s.sram_base) + 32 * u64::from(how.residual);
+                            touch("acc", residual + tile, false);
+                        }
                     }
                 }
                 Insn::Gemm(g) => {

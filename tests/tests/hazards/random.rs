@@ -4,6 +4,7 @@ use proptest::prelude::*;
 use vta_driver::DeviceMemory;
 use vta_isa::{Config, Insn, Module};
 use vta_sim::hazards::{self, Hazard, Report, UopSource};
+use vta_tests::extended;
 use vta_tests::programs::generate;
 
 use crate::brute;
@@ -48,7 +49,7 @@ proptest! {
 
     #[test]
     fn random_legal_programs_have_no_races(seed in any::<u64>(), rounds in 1usize..12) {
-        let report = random(&Config::default(), seed, rounds, |_| ());
+        let report = random(&extended("{}", seed), seed, rounds, |_| ());
         prop_assert_eq!(races(&report), Vec::<String>::new());
         prop_assert!(report.notes.is_empty(), "{:?}", report.notes);
     }
@@ -60,7 +61,7 @@ proptest! {
         // Which queues lose their tokens: load-compute, compute-load, compute-store, store-compute.
         lost in any::<[bool; 4]>(),
     ) {
-        let config = Config::default();
+        let config = extended("{}", u64::MAX);
         let change = |insn: &mut Insn| {
             let module = insn.module();
             let deps = insn.deps_mut();

@@ -76,7 +76,7 @@ fn every_scope_is_the_oracle() {
     for backend in throughputs("scopes") {
         let mut ran = 0;
         for (scopes, math, keys) in cases() {
-            let config = extended(keys, 7);
+            let config = extended(keys, u64::MAX);
             let options = Options {
                 scopes: Some(scopes),
                 math: Some(math),

@@ -12,6 +12,7 @@ use super::division::{self, Division, When};
 use super::pack::Digits;
 use super::parts::{Parts, Region};
 use super::work;
+use crate::qgraph::QStore;
 use crate::qgraph::lane::{LaneKind, LaneOp};
 use crate::qgraph::window::Window;
 
@@ -220,6 +221,7 @@ impl Lowering<'_> {
                 uniform: plan.uniform(),
             },
             None if parts.residual.is_some() => ResidualBy::Load,
+            None if parts.store.is_some_and(|store| store.residual.is_some()) => ResidualBy::Store,
             None => ResidualBy::None,
         };
         let ops = || parts.prologue(product).iter().chain(epilogue);
@@ -241,6 +243,7 @@ impl Lowering<'_> {
             window: *window,
             alu_steps: ops().count() + vectors + products + 2 * added,
             vectors: vectors + by_place,
+            entry: parts.store.map_or(0, QStore::entry_tiles),
             residual,
             bias,
             pool: parts.pool.map(|p| p.window.stride),

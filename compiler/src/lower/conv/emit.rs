@@ -6,7 +6,7 @@
 
 use std::ops::Range;
 
-use vta_isa::{MemType, Uop};
+use vta_isa::{MemType, Requantize, Uop};
 
 use super::super::emit::{Emitter, Loops, Rect, Sums, count_vectors, uop};
 use super::super::tokens::Done;
@@ -46,10 +46,15 @@ impl Conv<'_> {
 
     /// Where the sums of a tile lie, by its number.
     pub(super) fn acc(&self, work: &Work, tile: usize) -> Acc {
+        let base = tile % self.tile.acc_halves * self.acc_half;
+        let (co, area) = (work.co.len(), work.area());
+        let entries = co * self.shape.entry;
         Acc {
-            base: tile % self.tile.acc_halves * self.acc_half,
-            pitch: work.area(),
-            kept: work.area() / self.phases().iter().product::<usize>(),
+            base,
+            pitch: area,
+            kept: area / self.phases().iter().product::<usize>(),
+            distance: self.shape.distance(co * area),
+            entries: [base + self.shape.accumulators(co, area) - entries, entries],
         }
     }
 
@@ -98,6 +103,7 @@ impl Walk<'_, '_, '_> {
         } else {
             self.progress.tiles.fill(&mut self.e, None)?;
             self.load_vectors(&work.co)?;
+            self.load_entries(&work.co, &acc)?;
             self.start_sums(work, &acc)?;
         }
         for (i, chunk) in work.chunks.iter().enumerate() {
@@ -138,7 +144,7 @@ impl Walk<'_, '_, '_> {
             }
         }
         let residual = match &self.conv.residual {
-            None => 0,
+            None | Some(Residual::Stored(_)) => 0,
             Some(Residual::Start(_, ops)) => count_vectors(*ops),
             Some(Residual::Product(product)) => {
                 self.residual_chunk(product, work, &acc)?;
@@ -202,6 +208,13 @@ impl Walk<'_, '_, '_> {
 
     /// Zeroes the sums or starts them with the residual, and adds the regions that are vectors; or starts with these.
     pub(super) fn start_sums(&mut self, work: &Work, acc: &Acc) -> Result<(), LowerError> {
+        if let (Some(Residual::Stored(input)), Some(distance)) = (&self.conv.residual, acc.distance)
+        {
+            let to = [acc.base + distance, acc.pitch];
+            for rows in transfers(*input, work.places(), self.conv.out_size, to) {
+                self.e.load(MemType::Acc8, rows)?;
+            }
+        }
         let Some(Residual::Start(input, prologue)) = &self.conv.residual else {
             let copies = self.conv.copies_bias && self.conv.region_vectors() > 0;
             if !copies && self.conv.starts(work) == Start::Cleared {
@@ -306,13 +319,20 @@ impl Walk<'_, '_, '_> {
         let blocks = work.co.start + part.start..work.co.start + part.end;
         let base = acc.base + part.start * acc.pitch;
         let boxes = [&blocks, &rows, &cols];
-        for rows in transfers(
-            self.conv.output,
-            boxes,
-            self.conv.out_size,
-            [base, acc.pitch],
-        ) {
-            self.e.store(rows)?;
+        let to = [base, acc.pitch];
+        let all = transfers(self.conv.output, boxes, self.conv.out_size, to);
+        // One transfer for all blocks has a row for each.
+        let by_row = all.len() < blocks.len();
+        for (rows, block) in all.into_iter().zip(part.start..) {
+            let how = self.conv.roundings.map(|_| Requantize {
+                table: (acc.entries[0] + block * self.conv.shape.entry) as u16,
+                by_row,
+                residual: acc
+                    .distance
+                    .unwrap_or(0)
+                    .div_ceil(Requantize::RESIDUAL_TILES) as u8,
+            });
+            self.e.store(rows, how)?;
         }
         Ok(())
     }

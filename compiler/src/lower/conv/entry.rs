@@ -68,7 +68,10 @@ impl Walk<'_, '_, '_> {
             let count = self.conv.shape.vectors * work.co.len();
             self.conv.vector_base..self.conv.vector_base + count
         });
-        let reads = matches!(self.conv.residual, Some(Residual::Start(..)));
+        let reads = matches!(
+            self.conv.residual,
+            Some(Residual::Start(..) | Residual::Stored(_))
+        );
         let used = &self.e.lowering.seam.acc;
         let waits = reads
             || meet(&tiles(work, acc), used)
@@ -78,6 +81,7 @@ impl Walk<'_, '_, '_> {
             self.e.hand_on()?;
         }
         self.load_vectors(&work.co)?;
+        self.load_entries(&work.co, acc)?;
         self.start_sums(work, acc)?;
         if waits { Ok(()) } else { self.e.hand_on() }
     }
@@ -157,7 +161,9 @@ impl Walk<'_, '_, '_> {
     }
 }
 
-/// All tiles of a tile's sums.
+/// All accumulators of a tile: its sums and what STOREs read beside them.
 fn tiles(work: &Work, acc: &Acc) -> Range<usize> {
-    acc.base..acc.base + work.co.len() * acc.pitch
+    let sums = acc.base + work.co.len() * acc.pitch;
+    let [entries, count] = acc.entries;
+    acc.base..sums.max(entries + count)
 }

@@ -34,7 +34,12 @@ pub(in crate::lower) fn fusable<'g>(
     let QOp::MaxPool { input, window, ops } = &next.op else {
         return None;
     };
+    let added = of
+        .store
+        .as_ref()
+        .is_some_and(|store| store.residual.is_some());
     let fits = *input == conv.output
+        && !added
         && ops.is_empty()
         && readers.only(conv.output) == Some(reader)
         && of.epilogue.iter().all(LaneOp::never_decreases)

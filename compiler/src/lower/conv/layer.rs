@@ -35,6 +35,8 @@ pub(super) struct Conv<'g> {
     /// Sums start as copies of the regions that are vectors.
     pub copies_bias: bool,
     pub vectors: Option<BufferId>,
+    /// Entries of STOREs that requantise.
+    pub roundings: Option<BufferId>,
     pub residual: Option<Residual<'g>>,
     /// The epilogue, after a bias that the matrix unit adds and without what comes before a
     /// residual that it adds.
@@ -78,6 +80,8 @@ pub(super) enum Residual<'g> {
     Start(Base, &'g [LaneOp]),
     /// Added by the matrix unit.
     Product(Product),
+    /// Added by the STOREs.
+    Stored(Base),
 }
 
 /// Where a tile's sums lie: for each block the first `kept` of every `pitch` tiles from `base`.
@@ -86,6 +90,10 @@ pub(super) struct Acc {
     pub base: usize,
     pub pitch: usize,
     pub kept: usize,
+    /// From a sum to its residual, if STOREs add that.
+    pub distance: Option<usize>,
+    /// The first tile of the STOREs' entries, and how many they are.
+    pub entries: [usize; 2],
 }
 
 /// A residual that the matrix unit adds.
@@ -125,6 +133,8 @@ pub(super) struct Progress {
     /// Weights that were loaded before those of their chunk were due.
     pub ahead: Option<Weights>,
     pub loaded_vectors: Option<Range<usize>>,
+    /// Output blocks whose entries lie in each half, and where.
+    pub loaded_entries: [Option<(Range<usize>, usize)>; 2],
     /// Output blocks whose bias is resident.
     pub loaded_bias: usize,
     /// Output blocks whose diagonals are resident.
@@ -143,6 +153,7 @@ impl Progress {
             loaded_weights: None,
             ahead: None,
             loaded_vectors: None,
+            loaded_entries: [None, None],
             loaded_bias: 0,
             loaded_diagonals: 0,
         }
@@ -178,6 +189,11 @@ impl Lowering<'_> {
         let regions = regions.map(|region| &region.bias[..]);
         let lists: Vec<&[i32]> = regions.chain(ops.filter_map(LaneOp::vector)).collect();
         let vectors = self.vectors(parts.name, &lists, shape.co);
+        let (batch, store) = (self.config.batch(), parts.store);
+        let roundings = store.map(|store| pack::roundings(store, shape.co, batch, block));
+        let roundings = roundings.map(|bytes| self.constant(parts.name, Role::Roundings, bytes));
+        let stored = store.and_then(|store| store.residual.as_ref());
+        let stored = stored.map(|(id, ..)| Residual::Stored(self.base(*id)));
         let residual = parts.residual.map(|(id, ops)| {
             let input = self.base(id);
             let Some(division) = product else {
@@ -202,7 +218,8 @@ impl Lowering<'_> {
             regions: places.into_iter().map(|r| r.places).collect(),
             copies_bias: self.copies(shape.residual),
             vectors,
-            residual,
+            roundings,
+            residual: residual.or(stored),
             epilogue,
             pool: parts.pool.map(|p| p.window),
             output: self.base(output),

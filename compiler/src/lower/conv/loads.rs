@@ -7,10 +7,27 @@ use vta_isa::{Load, MemType};
 use super::super::LowerError;
 use super::super::tokens::Done;
 use super::super::transfer::Transfer;
-use super::layer::Walk;
+use super::layer::{Acc, Walk};
 use super::work::{Chunk, Work, inputs};
 
 impl Walk<'_, '_, '_> {
+    /// Loads the entries of a tile's STOREs, unless its half has them.
+    pub(super) fn load_entries(&mut self, co: &Range<usize>, acc: &Acc) -> Result<(), LowerError> {
+        let Some(buffer) = self.conv.roundings else {
+            return Ok(());
+        };
+        let half = usize::from(acc.base > 0);
+        let [first, count] = acc.entries;
+        let wanted = Some((co.clone(), first));
+        let loaded = std::mem::replace(&mut self.progress.loaded_entries[half], wanted.clone());
+        if loaded == wanted {
+            return Ok(());
+        }
+        let from = co.start * self.conv.shape.entry;
+        self.e
+            .load(MemType::Acc, Transfer::run(buffer, [first, from], count))
+    }
+
     pub(super) fn load_vectors(&mut self, co: &Range<usize>) -> Result<(), LowerError> {
         let Some(buffer) = self.conv.vectors else {
             return Ok(());

@@ -96,6 +96,7 @@ impl<'a> Lowering<'a> {
             group: conv.group,
             residual: residual.map(|(id, ops)| (*id, &ops[..])),
             epilogue: &conv.epilogue,
+            store: conv.store.as_ref(),
             regions: Vec::new(),
             pool: fusable(graph, &self.readers, id),
         };
@@ -150,6 +151,7 @@ impl<'a> Lowering<'a> {
             group: channels[0],
             residual: None,
             epilogue: ops,
+            store: None,
             regions: Vec::new(),
             pool: None,
         };

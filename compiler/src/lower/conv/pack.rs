@@ -1,8 +1,10 @@
 //! Constants of a convolution as the device reads them.
 
 use rayon::prelude::*;
+use vta_isa::Rounding;
 
 use super::super::tile::ConvShape;
+use crate::qgraph::QStore;
 
 /// Bytes that are worth a task of their own.
 const TASK: usize = 1 << 16;
@@ -107,6 +109,34 @@ pub(super) fn vectors(lists: &[&[i32]], co: usize, batch: usize, block: usize) -
                     bytes.extend_from_slice(&value.to_le_bytes());
                 }
             }
+        }
+    }
+    bytes
+}
+
+/// The entries of STOREs that requantise, `[CO/B][word][BATCH][B]`.
+pub(super) fn roundings(store: &QStore, co: usize, batch: usize, block: usize) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for group in 0..co {
+        let words = |lane: usize| {
+            // Lanes beyond the channels give 0.
+            let own = store.rounding.get(group * block + lane);
+            let mut words = own.map_or([0; Rounding::WORDS], Rounding::words).to_vec();
+            if let Some((_, factor, sum)) = &store.residual {
+                let joined = own.map(|_| (sum.words(), *factor));
+                let (sum, factor) = joined.unwrap_or_default();
+                words.extend(sum);
+                words.push(factor as i32);
+            }
+            words
+        };
+        let lanes: Vec<Vec<i32>> = (0..block).map(words).collect();
+        for word in 0..lanes.first().map_or(0, Vec::len) {
+            let tile: Vec<u8> = lanes
+                .iter()
+                .flat_map(|lane| lane[word].to_le_bytes())
+                .collect();
+            (0..batch).for_each(|_| bytes.extend(&tile));
         }
     }
     bytes

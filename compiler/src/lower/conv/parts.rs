@@ -6,9 +6,9 @@ use super::super::{Fault, LowerError, Lowering};
 use super::division::Division;
 use super::join::Pooling;
 use super::pack::{self, Digits};
-use crate::qgraph::TensorId;
 use crate::qgraph::lane::{LaneKind, LaneOp, LaneOperand};
 use crate::qgraph::window::Window;
+use crate::qgraph::{QStore, TensorId};
 
 /// Outputs that lack the same taps (`region`).
 #[derive(Clone)]
@@ -35,6 +35,8 @@ pub(super) struct Parts<'g> {
     pub residual: Option<(TensorId, &'g [LaneOp])>,
     /// Without a bias that regions have.
     pub epilogue: &'g [LaneOp],
+    /// What STOREs make of the sums.
+    pub store: Option<&'g QStore>,
     /// Outputs with a bias of their own; none where all have one.
     pub regions: Vec<Region>,
     pub pool: Option<Pooling<'g>>,
@@ -114,10 +116,20 @@ impl Lowering<'_> {
         {
             return Err(inconsistent("the weights have another size"));
         }
-        if let Some((id, _)) = parts.residual
-            && self.graph.tensors[id.0].chw != out
+        let added = parts.store.and_then(|store| store.residual);
+        let mut tensors = parts.residual.map(|(id, _)| id).into_iter();
+        if tensors
+            .by_ref()
+            .chain(added.map(|(id, ..)| id))
+            .any(|id| self.graph.tensors[id.0].chw != out)
         {
             return Err(inconsistent("the residual has another shape"));
+        }
+        if parts
+            .store
+            .is_some_and(|store| store.rounding.len() != out[0])
+        {
+            return Err(inconsistent("its roundings have another length"));
         }
         let mut ops = parts.prologue(None).iter().chain(parts.epilogue);
         if ops.any(|op| op.plane().is_some() || op.vector().is_some_and(|v| v.len() != out[0])) {

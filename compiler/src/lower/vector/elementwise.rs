@@ -3,7 +3,7 @@
 //! Where an operand has one position for every channel, or operations have vectors or constants of positions, they go
 //! by blocks, so that every tile meets the tile of its block.
 
-use vta_isa::{AluOp, Extension};
+use vta_isa::{AluOp, Extension, Requantize, Rounding};
 
 use super::super::emit::{Emitter, Loops, Sums};
 use super::super::lowering::Lowering;
@@ -29,6 +29,8 @@ struct Elementwise<'a> {
     operands: Vec<Operand<'a>>,
     join: AluOp,
     epilogue: &'a [LaneOp],
+    /// Where STOREs make the sum: the words of their entry, as vectors.
+    entry: Vec<LaneOp>,
     /// Every tile must meet the tile of its block. Otherwise channels and positions are one run of tiles.
     by_blocks: bool,
 }
@@ -46,6 +48,15 @@ impl<'a> Elementwise<'a> {
     fn ops(&self) -> impl Iterator<Item = &'a LaneOp> + Clone {
         let operands = self.operands.iter().map(|o| o.ops);
         operands.chain([self.epilogue]).flatten()
+    }
+
+    /// How STOREs join so many tiles of the operands, if they do.
+    fn stores(&self, constants: &Constants, count: usize) -> Option<Requantize> {
+        (!self.entry.is_empty()).then(|| Requantize {
+            table: constants.first() as u16,
+            by_row: false,
+            residual: count.div_ceil(Requantize::RESIDUAL_TILES) as u8,
+        })
     }
 }
 
@@ -66,13 +77,17 @@ impl<'a> Lowering<'a> {
         } else {
             (1, blocks * h * w)
         };
-        let mut constants = Constants::new(self, &node.name, layer.ops(), chw);
+        let all = layer.ops().chain(&layer.entry);
+        let mut constants = Constants::new(self, &node.name, all, chw);
         let copies = self.multiplies(layer.ops());
         // Every operand has a place of its own, as large as the output, and one is for copies or constants.
         let places = layer.operands.len() + usize::from(copies || constants.has_planes());
         let limit = Stage::most(self.config);
         let shares = constants.divide(self.config, [blocks, plane], places, limit);
-        let Shares { half, most } = shares.map_err(|fault| fault.of(&node.name))?;
+        let Shares { half, mut most } = shares.map_err(|fault| fault.of(&node.name))?;
+        if !layer.entry.is_empty() {
+            most[1] -= most[1] % Requantize::RESIDUAL_TILES;
+        }
         let mut pairs = Pairs {
             layer: &layer,
             constants,
@@ -84,7 +99,9 @@ impl<'a> Lowering<'a> {
         for piece in Piece::of_blocks(0..blocks, plane, most) {
             let base = pairs.piece(&mut halves, &piece)?;
             let first = piece.blocks.start * plane + piece.positions.start;
-            halves.store(Transfer::run(output, [base, first], piece.count()))?;
+            let rows = Transfer::run(output, [base, first], piece.count());
+            let how = pairs.layer.stores(&pairs.constants, piece.count());
+            halves.store_rounded(rows, how)?;
         }
         halves.finish(emitted)
     }
@@ -107,7 +124,7 @@ impl<'a> Lowering<'a> {
             QOp::Eltwise { input, ops } => (vec![operand(input, &[])], AluOp::Add, ops),
             _ => return Err(self.internal(id, "it is neither a sum, a product nor element-wise")),
         };
-        // The one without operations comes last, one that is spread in any case.
+        // The one without operations comes last, one that is spread in any case. Both are without where STOREs join them.
         let bare = |o: &Operand<'_>| !self.has(Extension::Acc8) && o.ops.is_empty();
         operands.sort_by_key(|o| (o.spread, bare(o)));
         let fits =
@@ -115,7 +132,27 @@ impl<'a> Lowering<'a> {
         if !operands.iter().enumerate().all(fits) {
             return Err(self.inconsistent(id, "the operands have other shapes"));
         }
+        let channels = out[0];
+        let entry = match &node.op {
+            QOp::Add(QPair {
+                store: Some((factor, sum)),
+                ..
+            }) => {
+                // What is stored is the first operand as it is, and the other added to it.
+                let first = Rounding {
+                    multiplier: 1,
+                    low: -128,
+                    high: 127,
+                    ..Rounding::default()
+                };
+                let words = [&first.words()[..], &sum.words(), &[*factor as i32]].concat();
+                let vector = |word| LaneOp::new(AluOp::Mov, vec![word; channels]);
+                words.into_iter().map(vector).collect()
+            }
+            _ => Vec::new(),
+        };
         let mut layer = Elementwise {
+            entry,
             by_blocks: operands.iter().any(|o| o.spread),
             operands,
             join,
@@ -160,12 +197,18 @@ impl Pairs<'_, '_> {
         let (layer, constants) = (self.layer, &mut self.constants);
         let copy = base + layer.operands.len() * count;
         constants.begin(e, &piece.blocks)?;
+        let by_store = !layer.entry.is_empty();
         for (i, operand) in layer.operands.iter().enumerate() {
             // An operand as it is joins the sum on its way.
             let adds = layer.join == AluOp::Add && stage.adds() && !layer.by_blocks;
             let joins = i > 0 && operand.ops.is_empty() && adds;
             let (sram, sums) = if joins {
                 (base, Sums::Add)
+            } else if by_store {
+                (
+                    base + i * count.next_multiple_of(Requantize::RESIDUAL_TILES),
+                    Sums::Set,
+                )
             } else {
                 (base + i * count, Sums::Set)
             };
@@ -185,7 +228,7 @@ impl Pairs<'_, '_> {
             constants.apply(e, operand.ops, &own, [sram, copy])?;
             if i > 0 && operand.spread {
                 by_block(e, layer.join, piece, [base, sram])?;
-            } else if i > 0 && !joins {
+            } else if i > 0 && !joins && !by_store {
                 e.join(layer.join, [[base, sram]], Loops::run(count, [1, 1]))?;
             }
         }

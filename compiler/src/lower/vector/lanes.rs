@@ -117,6 +117,11 @@ impl Constants {
         !self.planes.is_empty()
     }
 
+    /// The accumulator tile of the first vector.
+    pub const fn first(&self) -> usize {
+        self.base
+    }
+
     /// Divides the accumulators among pieces of `blocks` blocks of `plane` tiles, each of which takes its tiles
     /// `places` times and at most `limit`, and the vectors behind them.
     pub fn divide(

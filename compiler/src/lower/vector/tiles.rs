@@ -1,6 +1,7 @@
 //! Halves under way through the accumulators, which are two halves, so that storing one tile
 //! overlaps working on the next.
 
+use vta_isa::{MemType, Requantize};
 use vta_program::Layer;
 
 use super::super::LowerError;
@@ -19,6 +20,8 @@ pub(in crate::lower) struct Halves<'l, 'a> {
     half: usize,
     ring: Ring,
     pub stage: Stage,
+    /// Whether STOREs read more of the accumulators than their half.
+    reads_more: bool,
 }
 
 impl<'l, 'a> Halves<'l, 'a> {
@@ -34,6 +37,7 @@ impl<'l, 'a> Halves<'l, 'a> {
             half,
             ring: Ring::new(HALVES, Done::Stored),
             stage,
+            reads_more: false,
         }
     }
 
@@ -52,9 +56,19 @@ impl<'l, 'a> Halves<'l, 'a> {
 
     /// Stores a tile, whose commands end here.
     pub(in crate::lower) fn store(&mut self, rows: Transfer) -> Result<(), LowerError> {
+        self.store_rounded(rows, None)
+    }
+
+    /// As [`Self::store`], perhaps with entries that lie behind the halves.
+    pub(in crate::lower) fn store_rounded(
+        &mut self,
+        rows: Transfer,
+        how: Option<Requantize>,
+    ) -> Result<(), LowerError> {
+        self.reads_more |= how.is_some();
         self.e.tell(Done::Computed)?;
         self.e.wait(Done::Computed)?;
-        self.e.store(rows)?;
+        self.e.store(rows, how)?;
         self.ring.free(&mut self.e)
     }
 
@@ -70,7 +84,12 @@ impl<'l, 'a> Halves<'l, 'a> {
         self.ring.leave(&mut self.e)?;
         // The half of the last tile.
         let base = (self.ring.used() + 1) % HALVES * self.half;
-        self.e.lowering.seam.acc = base..base + self.half;
+        let end = if self.reads_more {
+            self.e.lowering.config.depth(MemType::Acc)
+        } else {
+            base + self.half
+        };
+        self.e.lowering.seam.acc = base..end;
         Ok(())
     }
 }

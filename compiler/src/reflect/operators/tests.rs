@@ -139,6 +139,7 @@ fn next_integer(op: &QOp) -> Option<QOp> {
     let ops = vec![LaneOp::add(3), LaneOp::shr(4)];
     Some(match op {
         QOp::Conv(_) => QOp::Add(QPair {
+            store: None,
             a: ID,
             a_ops: ops.clone(),
             b: ID,
@@ -146,6 +147,7 @@ fn next_integer(op: &QOp) -> Option<QOp> {
             epilogue: ops,
         }),
         QOp::Add(_) => QOp::Mul(QPair {
+            store: None,
             a: ID,
             a_ops: vec![],
             b: ID,
@@ -221,6 +223,7 @@ fn every_kind_of_every_network_describes_itself() {
     });
     assert_eq!(check(conv, next_net).len(), 10);
     let conv = QOp::Conv(QConv {
+        store: None,
         input: ID,
         window: WINDOW,
         weights: Weights::default(),

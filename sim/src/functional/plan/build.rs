@@ -241,7 +241,9 @@ impl Builder<'_> {
         let span = span(self.memory, &access.rows)?;
         let op = StoreOp::of(&access.store, &access.rows, span, self.config.lanes());
         self.stored.push((span, self.trace.drafts.len() + 1));
-        let reads = TileSet::range(access.tiles.clone());
+        let mut reads = TileSet::range(access.tiles.clone());
+        let operands = access.operands.iter();
+        operands.for_each(|tiles| reads.add(&TileSet::range(tiles.clone())));
         self.push(Kind::Store(op), reads, TileSet::EMPTY);
         Ok(())
     }

@@ -163,7 +163,11 @@ impl Describe<'_> {
             Op::Load(op) => load(op),
             Op::Store(op) => {
                 let tiles = op.shape.row_bytes / self.pads.lanes;
-                format!("store of {} rows of {tiles} tiles", op.shape.rows)
+                let how = op.requantize.map_or("", |how| match how.residual {
+                    0 => ", requantised",
+                    _ => ", requantised with a residual",
+                });
+                format!("store of {} rows of {tiles} tiles{how}", op.shape.rows)
             }
             Op::Zero(runs) => format!("zero {}", self.runs(runs)),
             Op::Chain { steps, runs } => {

@@ -443,7 +443,9 @@ impl Direct {
         let Some(rows) = store.dram_rows(config) else {
             return Ok(());
         };
-        if store.sram_span().end > self.accumulators as u64 {
+        let operands = store.operands().map(|(_, tiles)| tiles.end);
+        let end = operands.fold(store.sram_span().end, u64::max);
+        if end > self.accumulators as u64 {
             return Err(Outside);
         }
         let span = self

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use vta_driver::DeviceMemory;
 
-use self::ops::{Columns, LoadOp, Op, ProductOp, StoreOp};
+use self::ops::{Columns, Copied, LoadOp, Op, ProductOp, StoreOp};
 use self::scratchpads::Scratchpads;
 use self::shape::Shape;
 use super::plan::Plan;
@@ -99,9 +99,17 @@ pub(crate) fn load(op: &LoadOp, pads: &mut Scratchpads, bytes: &[u8]) {
 /// Stores where the operation says.
 pub(crate) fn store(op: &StoreOp, pads: &Scratchpads, memory: &mut DeviceMemory) {
     let bytes = memory.region_mut(op.span.region);
-    for (first, to) in op.rows() {
-        let acc = &pads.acc[first..first + to.len];
-        lanes::narrow(pads.kernel, acc, &mut bytes[to.start..to.start + to.len]);
+    for row in op.rows() {
+        let to = row.to.start..row.to.start + row.to.len;
+        store_part(&row, pads, &mut bytes[to]);
+    }
+}
+
+/// Stores elements of the accumulators to the bytes that they go to.
+pub(crate) fn store_part(part: &Copied, pads: &Scratchpads, to: &mut [u8]) {
+    match part.requantize {
+        None => lanes::narrow(pads.kernel, &pads.acc[part.from..part.from + to.len()], to),
+        Some(how) => lanes::requantize(pads.kernel, how, part.from, &pads.acc, to),
     }
 }
 

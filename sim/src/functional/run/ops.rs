@@ -4,10 +4,12 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use vta_driver::Span;
-use vta_isa::{Load, MemType, Store, resolve};
+use vta_isa::resolve::{self, Interval};
+use vta_isa::{Load, MemType, Requantize, Store};
 
 use super::shape::Shape;
 use crate::kernels::lanes::{Gather, TileRun};
+use crate::kernels::requantize::Requantizing;
 use crate::kernels::{Bases, COLUMN, Inputs, Panel, Rows, Start, Step, Steps, Way};
 
 /// One thing to do.
@@ -78,6 +80,34 @@ pub(crate) struct StoreOp {
     pub first: usize,
     pub span: Span,
     pub shape: Shape,
+    /// How sums are rounded; otherwise their low bytes are stored.
+    pub requantize: Option<Requantize>,
+    /// int32 of a tile.
+    pub lanes: usize,
+}
+
+/// Consecutive elements that go to neighbouring bytes of DRAM: int32 of the accumulators, or bytes of a stage.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Copied {
+    pub from: usize,
+    pub to: Span,
+    /// How they are rounded; otherwise their low bytes are stored.
+    pub requantize: Option<Requantizing>,
+}
+
+impl Copied {
+    /// Adds elements to a list: to the last of it if they follow right behind that.
+    pub fn push(list: &mut Vec<Self>, new: Self) {
+        let joins = |last: &Self| {
+            last.from + last.to.len == new.from
+                && last.to.end() == new.to.start()
+                && last.requantize == new.requantize
+        };
+        match list.last_mut() {
+            Some(last) if joins(last) => last.to.len += new.to.len,
+            _ => list.push(new),
+        }
+    }
 }
 
 impl LoadOp {
@@ -103,19 +133,23 @@ impl StoreOp {
             first: usize::from(store.sram_base) * lanes,
             span,
             shape: Shape::of(rows),
+            requantize: store.requantize,
+            lanes,
         }
     }
 
-    /// The rows: the first int32 of each, and where it is stored.
-    pub fn rows(&self) -> impl Iterator<Item = (usize, Span)> {
-        let Self { first, span, shape } = *self;
-        (0..shape.rows).map(move |row| {
-            let to = Span {
+    /// The rows, from int32 of the accumulators.
+    pub fn rows(&self) -> impl Iterator<Item = Copied> {
+        let Self { span, shape, .. } = *self;
+        let (first, how, lanes) = (self.first, self.requantize, self.lanes);
+        (0..shape.rows).map(move |row| Copied {
+            from: first + row * shape.row_bytes,
+            to: Span {
                 start: span.start + row * shape.stride_bytes,
                 len: shape.row_bytes,
                 ..span
-            };
-            (first + row * shape.row_bytes, to)
+            },
+            requantize: how.map(|how| Requantizing::of(&how, row, lanes)),
         })
     }
 }

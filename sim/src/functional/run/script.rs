@@ -145,6 +145,7 @@ impl Script {
                     span,
                 })
             }
+            Insn::Store(store) if store.requantize.is_some() => None,
             Insn::Store(store) => {
                 let rows = store.dram_rows(config);
                 let span = span(direct, (MemType::Out, rows), memory);

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use vta_driver::{DeviceMemory, RunReport};
 use vta_isa::tokens::At;
 use vta_isa::{
-    Alu, AluOp, AluOperand, Config, Deps, Finish, Gemm, Insn, Load, MemType, Store, Uop,
+    Alu, AluOp, AluOperand, Config, Deps, Finish, Gemm, Insn, Load, MemType, Requantize, Store, Uop,
 };
 
 use super::super::run::direct::Direct;
@@ -14,9 +14,11 @@ use crate::error::SimError;
 use crate::kernels::GemmKernel;
 use crate::{Executor, Functional, Oracle, Planning};
 
-/// 64 micro-ops, 16 inputs, 8 weights and 32 accumulators, or as many as the block's size leaves.
-const CONFIGS: [&str; 4] = [
+/// 64 micro-ops, 16 inputs, 8 weights and 32 accumulators (64 where there are residuals), or as many as the block's
+/// size leaves.
+const CONFIGS: [&str; 5] = [
     r#"{"LOG_UOP_BUFF_SIZE": 8, "LOG_INP_BUFF_SIZE": 8, "LOG_WGT_BUFF_SIZE": 11, "LOG_ACC_BUFF_SIZE": 11}"#,
+    r#"{"LOG_UOP_BUFF_SIZE": 8, "LOG_INP_BUFF_SIZE": 8, "LOG_WGT_BUFF_SIZE": 11, "LOG_ACC_BUFF_SIZE": 12}"#,
     r#"{"LOG_BATCH": 1, "LOG_UOP_BUFF_SIZE": 8, "LOG_INP_BUFF_SIZE": 9, "LOG_WGT_BUFF_SIZE": 11, "LOG_ACC_BUFF_SIZE": 12}"#,
     r#"{"LOG_BLOCK": 5, "LOG_UOP_BUFF_SIZE": 8, "LOG_INP_BUFF_SIZE": 9, "LOG_WGT_BUFF_SIZE": 13, "LOG_ACC_BUFF_SIZE": 12}"#,
     r#"{"LOG_BLOCK": 2, "LOG_UOP_BUFF_SIZE": 8, "LOG_INP_BUFF_SIZE": 6, "LOG_WGT_BUFF_SIZE": 7, "LOG_ACC_BUFF_SIZE": 9}"#,
@@ -208,15 +210,31 @@ fn load() -> impl Strategy<Value = Insn> {
     )
 }
 
+fn requantize() -> impl Strategy<Value = Option<Requantize>> {
+    let how = (
+        0u16..40,
+        any::<bool>(),
+        prop::sample::select(vec![0, 0, 1, 1, 2]),
+    );
+    let how = how.prop_map(|(table, by_row, residual)| Requantize {
+        table,
+        by_row,
+        residual,
+    });
+    prop::option::of(how)
+}
+
 fn store() -> impl Strategy<Value = Insn> {
-    (0u16..40, 0u32..1100, [0u16..4, 0u16..5, 0u16..7]).prop_map(
-        |(sram_base, tile, [y_size, x_size, x_stride])| {
+    let sizes = [0u16..4, 0u16..5, 0u16..7];
+    (0u16..40, 0u32..1100, sizes, requantize()).prop_map(
+        |(sram_base, tile, [y_size, x_size, x_stride], requantize)| {
             let store = Store {
                 sram_base,
                 dram_base: tile,
                 y_size,
                 x_size,
                 x_stride,
+                requantize,
                 ..Store::default()
             };
             store.into()
@@ -225,7 +243,7 @@ fn store() -> impl Strategy<Value = Insn> {
 }
 
 fn insn() -> impl Strategy<Value = Insn> {
-    prop_oneof![4 => gemm(), 4 => alu(), 3 => load(), 1 => store()]
+    prop_oneof![4 => gemm(), 4 => alu(), 3 => load(), 2 => store()]
 }
 
 /// Fills DRAM, which begins with micro-ops: those of the first runs, then others.

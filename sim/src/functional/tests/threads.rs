@@ -2,7 +2,9 @@
 
 use proptest::prelude::*;
 use vta_driver::Traffic;
-use vta_isa::{Alu, AluOp, AluOperand, Deps, Finish, Gemm, Load, MemType, Module, Store, Uop};
+use vta_isa::{
+    Alu, AluOp, AluOperand, Deps, Finish, Gemm, Load, MemType, Module, Requantize, Store, Uop,
+};
 
 use super::super::*;
 use crate::Oracle;
@@ -152,9 +154,14 @@ fn load(config: &Config, dice: &mut Dice, mem: MemType) -> Insn {
     let (x_pad_0, y_pad_0) = (pad(dice), pad(dice));
     let room = DATA_BYTES / elem - usize::from((y - 1) * stride + x);
     let tiles = usize::from((y + u16::from(y_pad_0)) * (x + u16::from(x_pad_0)));
+    // Residuals.
+    let far = match mem {
+        MemType::Acc | MemType::Acc8 => dice.below(2) * Requantize::RESIDUAL_TILES,
+        MemType::Uop | MemType::Wgt | MemType::Inp | MemType::Out => 0,
+    };
     Load {
         mem,
-        sram_base: dice.below(TILES - tiles) as u16,
+        sram_base: (dice.below(TILES - tiles) + far) as u16,
         dram_base: (DATA / elem + dice.below(room + 1)) as u32,
         y_size: y,
         x_size: x,
@@ -179,6 +186,11 @@ fn store(config: &Config, dice: &mut Dice) -> Insn {
         y_size: y,
         x_size: x,
         x_stride: stride,
+        requantize: (dice.below(2) == 0).then(|| Requantize {
+            table: dice.below(TILES) as u16,
+            by_row: dice.below(2) == 0,
+            residual: dice.below(2) as u8,
+        }),
     }
     .into()
 }

@@ -6,13 +6,12 @@ use std::time::{Duration, Instant};
 use vta_driver::DeviceMemory;
 
 use super::super::plan::Plan;
-use super::super::run::ops::Op;
+use super::super::run::ops::{Copied, Op};
 use super::super::run::scratchpads::Scratchpads;
 use super::super::run::{self, Laps};
 use super::pool::Threads;
 use super::schedule::Schedule;
-use super::unit::{Copied, Piece, Work};
-use crate::kernels::lanes;
+use super::unit::{Piece, Work};
 use crate::kernels::shared::{Grant, Hand, Shared};
 use crate::kernels::{self, Memory};
 
@@ -135,8 +134,7 @@ impl Worker {
 
     fn store(&mut self, list: &[Copied], grant: &mut Grant<'_>) {
         for part in list {
-            let acc = &self.pads.acc[part.from..part.from + part.to.len];
-            lanes::narrow(self.pads.kernel, acc, grant.write(part.to));
+            run::store_part(part, &self.pads, grant.write(part.to));
         }
     }
 

@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use vta_driver::Span;
 use vta_isa::AluOp;
 
-use super::super::run::ops::{Op, ProductOp, StoreOp};
+use super::super::run::ops::{Copied, Op, ProductOp, StoreOp};
 use super::cells::Dims;
 use super::pieces::Parts;
-use super::unit::{Copied, Unit, Work};
+use super::unit::{Unit, Work};
 use crate::kernels::lanes::{Gather, TileRun};
 
 /// Units that a store or a gather is cut into at most.
@@ -87,24 +87,27 @@ impl Cutter {
     fn stores(&self, index: usize, op: &StoreOp, owner: impl Fn(usize) -> u32) -> Vec<Unit> {
         let dims = self.dims;
         let mut by_owner: BTreeMap<u32, Vec<Copied>> = BTreeMap::new();
-        for (acc, row) in op.rows() {
-            for at in (0..row.len).step_by(dims.width) {
-                let to = Span {
-                    start: row.start + at,
-                    len: dims.width,
+        for row in op.rows() {
+            for at in (0..row.to.len).step_by(dims.width) {
+                let part = Copied {
+                    from: row.from + at,
+                    to: Span {
+                        start: row.to.start + at,
+                        len: dims.width,
+                        ..row.to
+                    },
                     ..row
                 };
-                let list = by_owner.entry(owner((acc + at) / dims.width));
-                Copied::push(list.or_default(), acc + at, to);
+                let list = by_owner.entry(owner(part.from / dims.width));
+                Copied::push(list.or_default(), part);
             }
         }
         // Rows may overlap; then the last must stay, and the store stays whole.
         if op.shape.overlaps() || by_owner.len() > MOST_OWNERS {
-            let rows = op.rows().map(|(from, to)| Copied { from, to });
-            by_owner = BTreeMap::from([(0, rows.collect())]);
+            by_owner = BTreeMap::from([(0, op.rows().collect())]);
         }
         let unit = |list: Vec<Copied>| {
-            let cells = list.iter().map(|s| dims.acc(s.from, s.to.len)).collect();
+            let cells = list.iter().flat_map(|part| dims.stored(part)).collect();
             let bytes: usize = list.iter().map(|s| s.to.len).sum();
             Unit {
                 dram_writes: list.iter().map(|s| s.to).collect(),

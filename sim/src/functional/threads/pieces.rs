@@ -7,9 +7,9 @@ use std::sync::Arc;
 use vta_driver::Span;
 use vta_isa::resolve::disjoint;
 
-use super::super::run::ops::{Columns, ProductOp};
+use super::super::run::ops::{Columns, Copied, ProductOp};
 use super::cells::Dims;
-use super::unit::{Copied, Piece, Unit, Work};
+use super::unit::{Piece, Unit, Work};
 use crate::kernels::{Bases, Inputs, MAX_COLUMNS, Operand, PADDING, Row, Rows, Start, Steps, Way};
 
 /// Makes pieces; what they share is kept once.
@@ -210,7 +210,12 @@ impl Stage {
                     len: width,
                     ..whole
                 };
-                Copied::push(&mut stage.copies, stage.bytes, to);
+                let copied = Copied {
+                    from: stage.bytes,
+                    to,
+                    requantize: None,
+                };
+                Copied::push(&mut stage.copies, copied);
                 stage.bytes += width;
             }
         }

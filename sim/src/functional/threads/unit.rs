@@ -4,9 +4,8 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use vta_driver::Span;
-use vta_isa::resolve::Interval;
 
-use super::super::run::ops::Op;
+use super::super::run::ops::{Copied, Op};
 use super::cells::Cells;
 use crate::kernels::{Bases, Inputs, Panel, Rows};
 
@@ -19,26 +18,6 @@ pub(crate) enum Work {
     /// Some tiles of an operation that takes in lists of tiles, as one of their own.
     Gather(Op),
     Product(Box<Piece>),
-}
-
-/// Neighbouring elements that go to neighbouring bytes of DRAM: int32 of the accumulators, whose
-/// low bytes are stored, or bytes of a stage.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Copied {
-    pub from: usize,
-    pub to: Span,
-}
-
-impl Copied {
-    /// Adds elements to a list: to the last of it if they follow right behind that.
-    pub fn push(list: &mut Vec<Self>, from: usize, to: Span) {
-        match list.last_mut() {
-            Some(last) if last.from + last.to.len == from && last.to.end() == to.start() => {
-                last.to.len += to.len;
-            }
-            _ => list.push(Self { from, to }),
-        }
-    }
 }
 
 /// Some rows of one group of a product. Offsets count from the spans.

@@ -27,12 +27,33 @@ fn every_access_is_counted_with_its_bytes() {
         ),
         ("load.acc8 y_size=1 x_size=2 x_stride=2", [0, 0, 0, 128]),
         ("store y_size=2 x_size=2 x_stride=2", [0, 0, 0, 256]),
+        ("store requantize y_size=2 x_size=2", [0, 0, 0, 448]),
+        (
+            "store requantize by_row residual=1 y_size=2 x_size=2",
+            [0, 0, 0, 1408],
+        ),
     ] {
         let mut work = Work::default();
         for insn in asm::parse(text).unwrap() {
             work.count(&insn, &Config::default());
         }
         assert_eq!(work.scratchpad_bytes, expected, "{text}");
+    }
+}
+
+#[test]
+fn a_store_that_requantises_multiplies() {
+    for (text, expected) in [
+        ("store y_size=2 x_size=2", (0, 0)),
+        ("store requantize y_size=2 x_size=2", (64, 256)),
+        ("store requantize residual=1 y_size=2 x_size=2", (128, 576)),
+        ("store requantize y_size=0 x_size=2", (0, 0)),
+    ] {
+        let mut work = Work::default();
+        for insn in asm::parse(text).unwrap() {
+            work.count(&insn, &Config::default());
+        }
+        assert_eq!((work.alu_muls, work.alu_ops), expected, "{text}");
     }
 }
 

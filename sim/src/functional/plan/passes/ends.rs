@@ -53,6 +53,10 @@ fn fold_after(draft: &mut Draft, behind: &mut [Slot], lanes: usize) {
             continue;
         }
         if let Kind::Store(op) = &other.kind {
+            // The tiles may be its table or its residual, too.
+            if op.requantize.is_some() {
+                break;
+            }
             let first = op.first / lanes;
             let take = |mut r: Rectangles| r.take(matmul, first, op.span, op.shape).then_some(r);
             rectangles = rectangles
