@@ -18,13 +18,12 @@ pub(crate) enum HostBytes {
 
 /// The bytes of an allocation, where the device computes with them: see [`Device::in_place`](crate::Device::in_place).
 #[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
 pub struct InPlace {
     /// Where they begin, on a page.
     pub first: NonNull<u8>,
     /// How many they are.
     pub len: usize,
-    /// Devices make them, and nobody else.
-    _made: (),
 }
 
 impl InPlace {
@@ -32,7 +31,7 @@ impl InPlace {
     pub(crate) fn from(self, at: usize) -> Option<Self> {
         let len = self.len.checked_sub(at)?;
         let first = NonNull::new(self.first.as_ptr().wrapping_add(at))?;
-        Some(Self { first, len, ..self })
+        Some(Self { first, len })
     }
 }
 
@@ -47,7 +46,6 @@ impl HostBytes {
         Some(InPlace {
             first: NonNull::new(self.as_mut_ptr())?,
             len: self.len(),
-            _made: (),
         })
     }
 
