@@ -365,13 +365,9 @@ impl Executor for Functional {
 impl Functional {
     /// Where a batch that came before is known, or one that is the same program.
     fn find(&self, batch: &Arc<Batch>) -> Option<usize> {
-        let same_one = |k: &Box<Known>| Arc::ptr_eq(&k.batch, batch);
-        let known = self.known.iter().rposition(same_one);
-        known.or_else(|| {
-            self.known
-                .iter()
-                .rposition(|k| background::same(&k.batch, batch))
-        })
+        let known = || self.known.iter();
+        let same_one = known().rposition(|k| Arc::ptr_eq(&k.batch, batch));
+        same_one.or_else(|| known().rposition(|k| background::same(&k.batch, batch)))
     }
 
     /// How a batch runs the next time, and the plan with which it runs now, if it does.
