@@ -1,7 +1,10 @@
 //! Pointers of C, checked as far as they can be: `name` says which argument it is in messages.
 
 use std::ffi::{CStr, c_char, c_void};
+use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
+
+use vta_driver::{Allocations, InPlace, PhysAddr};
 
 use crate::error::Failure;
 
@@ -102,6 +105,51 @@ fn array(
 /// NULL.
 pub fn some<T>(name: &str, at: Option<T>) -> Result<T, Failure> {
     at.ok_or_else(|| Failure::usage(format!("`{name}` is NULL")))
+}
+
+/// The first bytes of a buffer of the device's memory, with which the device itself computes.
+pub struct Shared {
+    bytes: InPlace,
+    len: usize,
+    /// What keeps them there.
+    _allocation: Allocations,
+}
+
+impl Shared {
+    /// So many bytes from an address in allocations on.
+    ///
+    /// # Errors
+    /// The allocations, if the device has others than the host's bytes or there aren't so many.
+    pub fn new(allocation: Allocations, at: PhysAddr, len: usize) -> Result<Self, Allocations> {
+        match allocation.in_place(at).filter(|bytes| len <= bytes.len) {
+            None => Err(allocation),
+            Some(bytes) => Ok(Self {
+                bytes,
+                len,
+                _allocation: allocation,
+            }),
+        }
+    }
+}
+
+// SAFETY: the bytes belong to no thread.
+unsafe impl Send for Shared {}
+
+impl Deref for Shared {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        // SAFETY: there are as many until the allocation is freed, which is its own. Nobody writes them meanwhile: who
+        // lets the device work waits for it before, and callers in C say that no other thread touches buffers then.
+        unsafe { std::slice::from_raw_parts(self.bytes.first.as_ptr(), self.len) }
+    }
+}
+
+impl DerefMut for Shared {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as in `deref`.
+        unsafe { std::slice::from_raw_parts_mut(self.bytes.first.as_ptr(), self.len) }
+    }
 }
 
 #[cfg(test)]

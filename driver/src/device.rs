@@ -18,7 +18,7 @@ pub use self::traffic::Traffic;
 pub use self::worker::{Runner, WorkerDevice};
 
 use crate::packing::TensorImages;
-use crate::{Bytes, DriverError, PhysAddr, Program};
+use crate::{Bytes, DriverError, InPlace, PhysAddr, Program};
 
 /// What a device says of itself.
 #[derive(Clone, Debug)]
@@ -229,6 +229,14 @@ pub trait Device: Send + Sync {
     /// # Errors
     /// When `addr` isn't the start of an allocation.
     fn free(&self, addr: PhysAddr) -> Result<(), DriverError>;
+
+    /// The bytes of an allocation that begins there, if the device computes with bytes of this process: they stay
+    /// where they are until it is freed. The host may read and write them whenever no work that names the allocation
+    /// is queued or runs; such work sees what was written before. From then on the device takes the bytes as changed
+    /// by each piece of work, so that this isn't for memory of which it should know that it stays.
+    fn in_place(&self, _addr: PhysAddr) -> Option<InPlace> {
+        None
+    }
 
     /// Queues work behind all earlier work of this device and returns at once; when the device's
     /// bounded queue is full it blocks until there is room (back-pressure).

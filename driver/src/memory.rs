@@ -15,6 +15,7 @@ pub use self::alloc::{AllocError, Allocator};
 pub use self::allocations::Allocations;
 pub use self::error::MemoryError;
 pub(crate) use self::host_bytes::HostBytes;
+pub use self::host_bytes::InPlace;
 pub use self::lending::{Lent, OtherBytes};
 pub use self::regions::{Footprints, pages};
 
@@ -45,6 +46,8 @@ pub(crate) struct Region {
     addr: u32,
     bytes: HostBytes,
     version: u64,
+    /// Whether the host may have written to it since it was last seen.
+    in_place: bool,
 }
 
 impl Region {
@@ -53,7 +56,19 @@ impl Region {
             addr,
             bytes,
             version: 0,
+            in_place: false,
         }
+    }
+
+    /// Lets the host write between pieces of work, where the bytes are from now on; `None` when it has no memory for it.
+    pub(crate) fn in_place(&mut self) -> Option<InPlace> {
+        self.in_place = true;
+        self.bytes.in_place()
+    }
+
+    /// Another piece of work begins, before which the host may have written.
+    pub(crate) fn begin(&mut self) {
+        self.version += u64::from(self.in_place);
     }
 
     pub(crate) fn addr(&self) -> u32 {
@@ -149,6 +164,11 @@ impl DeviceMemory {
         self.regions.get(region).map_or(0, |r| r.version)
     }
 
+    /// Whether the host writes to the region in place, so that its version changes with each piece of work.
+    pub fn is_in_place(&self, region: usize) -> bool {
+        self.regions.get(region).is_some_and(|r| r.in_place)
+    }
+
     /// A memory of the same layout and versions in which only some bytes are the same; all others are
     /// zero, and take no room where allocations are large. `None` when the host has no memory for it,
     /// or a span isn't inside a region.
@@ -158,7 +178,7 @@ impl DeviceMemory {
             Some(Region {
                 addr: region.addr,
                 bytes,
-                version: region.version,
+                ..*region
             })
         });
         let mut regions = regions.collect::<Option<Vec<_>>>()?;

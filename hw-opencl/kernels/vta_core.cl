@@ -122,6 +122,50 @@ static int vta_mov(int x, int y)
     return y;
 }
 
+/* Words of a rounding, and those of an entry with a residual: each is a tile. */
+#define VTA_ROUNDING 3u
+#define VTA_ENTRY (2u * VTA_ROUNDING + 1u)
+
+/* The constants of a row's channels, in registers. */
+static void vta_entry(int *entry, ulong2 w, uint row, VTA_PAD const int *acc)
+{
+    const uint tiles = VTA_REQUANTIZE_RESIDUAL(w) ? VTA_ENTRY : VTA_ROUNDING;
+    const uint first = VTA_REQUANTIZE_TABLE(w) + (VTA_REQUANTIZE_BY_ROW(w) ? row * tiles : 0u);
+    for (uint i = 0; i < tiles * VTA_LANES; ++i)
+        entry[i] = acc[first * VTA_LANES + i];
+}
+
+/* Adds the offset to a product, shifts and clamps. */
+static int vta_round(long product, const int *entry)
+{
+    const int bounds = entry[VTA_LANES];
+    const long offset = (long)((bounds & 0xffff) ^ 0x8000) - 0x8000;
+    const long sum = product + offset * 4294967296L + (long)as_uint(entry[0]);
+    const int high = bounds >> 24, low = as_int(as_uint(bounds) << 8) >> 24;
+    return (int)max(min(sum >> (entry[2 * VTA_LANES] >> 24 & 63), (long)high), (long)low);
+}
+
+static long vta_factor(int word)
+{
+    return word & 0xffffff;
+}
+
+/* What a STORE that requantises makes of an element. */
+static uchar vta_requantized(const int *entry, ulong2 w, VTA_PAD const int *acc, uint at)
+{
+    const uint lane = at % VTA_LANES;
+    const uint residual = VTA_REQUANTIZE_RESIDUAL(w) * VTA_RESIDUAL_TILES * VTA_LANES;
+    const int *first = entry + lane;
+    int x = vta_round(acc[at] * vta_factor(first[2 * VTA_LANES]), first);
+    if (residual) {
+        const int *second = first + VTA_ROUNDING * VTA_LANES;
+        const long more = (long)as_char((uchar)(as_uint(acc[at + residual]) & 0xffu)) *
+                          vta_factor(second[VTA_ROUNDING * VTA_LANES]);
+        x = vta_round(x * vta_factor(second[2 * VTA_LANES]) + more, second);
+    }
+    return (uchar)(as_uint(x) & 0xffu);
+}
+
 #define VTA_OPERATION(NAME, name)                                                                \
     case VTA_ALU_##NAME:                                                                         \
         return vta_##name(x, y);
@@ -265,12 +309,19 @@ static void vta_store(ulong2 w, ulong dram_base, __global uchar *restrict dram,
                       VTA_PAD const int *restrict acc)
 {
     const uint y_size = VTA_STORE_Y_SIZE(w), x_size = VTA_STORE_X_SIZE(w);
+    const bool requantizes = VTA_INSN_OPCODE(w) == VTA_OPCODE_REQUANTIZING;
     uint tile = VTA_STORE_SRAM_BASE(w);
+    int entry[VTA_ENTRY * VTA_LANES];
     for (uint y = 0; y < y_size; ++y) {
         const ulong first = (ulong)VTA_STORE_DRAM_BASE(w) + (ulong)y * VTA_STORE_X_STRIDE(w);
         __global uchar *restrict to = dram + (first * VTA_LANES - dram_base);
-        for (uint l = 0; l < x_size * VTA_LANES; ++l)
-            to[l] = (uchar)(as_uint(acc[tile * VTA_LANES + l]) & 0xffu);
+        if (requantizes && x_size)
+            vta_entry(entry, w, y, acc);
+        for (uint l = 0; l < x_size * VTA_LANES; ++l) {
+            const uint at = tile * VTA_LANES + l;
+            to[l] = requantizes ? vta_requantized(entry, w, acc, at)
+                                : (uchar)(as_uint(acc[at]) & 0xffu);
+        }
         tile += x_size;
     }
 }
@@ -311,6 +362,9 @@ VTA_SINGLE __kernel void vta_core(uint count, ulong dram_base,
             VTA_EACH_OPCODE(VTA_RUN)
         case VTA_OPCODE_OVERWRITING:
             VTA_RUN_GEMM;
+            break;
+        case VTA_OPCODE_REQUANTIZING:
+            VTA_RUN_STORE;
             break;
         }
     }
@@ -447,18 +501,25 @@ VTA_SINGLE __kernel void vta_compute(uint count, __global const ulong2 *restrict
                     }
                 }
             }
-        } else if (opcode == VTA_OPCODE_STORE) {
-            const uint tiles = VTA_STORE_Y_SIZE(w) * VTA_STORE_X_SIZE(w);
+        } else if (opcode == VTA_OPCODE_STORE || opcode == VTA_OPCODE_REQUANTIZING) {
+            const bool requantizes = opcode == VTA_OPCODE_REQUANTIZING;
+            const uint x_size = VTA_STORE_X_SIZE(w);
+            const uint tiles = VTA_STORE_Y_SIZE(w) * x_size;
             const uint first = VTA_STORE_SRAM_BASE(w) * VTA_LANES;
+            int entry[VTA_ENTRY * VTA_LANES];
             for (uint t = 0; t < tiles; ++t) {
+                if (requantizes && t % x_size == 0)
+                    vta_entry(entry, w, t / x_size, acc);
                 for (uint p = 0; p < VTA_OUT_PACKETS; ++p) {
                     vta_packet packet;
                     for (uint b = 0; b < VTA_PACKET_BYTES; ++b) {
                         const uint at = p * VTA_PACKET_BYTES + b;
+                        const uint from = first + t * VTA_LANES + at;
                         packet.bytes[b] = 0;
                         if (at < VTA_LANES)
-                            packet.bytes[b] =
-                                (uchar)(as_uint(acc[first + t * VTA_LANES + at]) & 0xffu);
+                            packet.bytes[b] = requantizes
+                                                  ? vta_requantized(entry, w, acc, from)
+                                                  : (uchar)(as_uint(acc[from]) & 0xffu);
                     }
                     write_channel_intel(vta_stored, packet);
                 }
@@ -473,7 +534,8 @@ VTA_SINGLE __kernel void vta_store(uint count, ulong dram_base,
 {
     for (uint i = 0; i < count; ++i) {
         const ulong2 w = insns[i];
-        if (VTA_INSN_OPCODE(w) != VTA_OPCODE_STORE)
+        if (VTA_INSN_OPCODE(w) != VTA_OPCODE_STORE &&
+            VTA_INSN_OPCODE(w) != VTA_OPCODE_REQUANTIZING)
             continue;
         const uint y_size = VTA_STORE_Y_SIZE(w), x_size = VTA_STORE_X_SIZE(w);
         if (x_size == 0 || y_size == 0)

@@ -46,6 +46,7 @@
 #if VTA_V == 1
 typedef int vta_ints;
 typedef uint vta_uints;
+typedef long vta_longs;
 #define VTA_LOAD(p) (*(p))
 #define VTA_STORE(v, p) (*(p) = (v))
 #define VTA_TO(type) VTA_CAT(convert_, type)
@@ -54,6 +55,7 @@ typedef uint vta_uints;
 #else
 typedef VTA_CAT(int, VTA_V) vta_ints;
 typedef VTA_CAT(uint, VTA_V) vta_uints;
+typedef VTA_CAT(long, VTA_V) vta_longs;
 typedef VTA_CAT(float, VTA_V) vta_floats;
 #define VTA_LOAD(p) VTA_CAT(vload, VTA_V)(0, p)
 #define VTA_STORE(v, p) VTA_CAT(vstore, VTA_V)(v, 0, p)
@@ -835,6 +837,50 @@ static void vta_chain(__global const uint *a, uint unit, vta_memory m VTA_VIEW_P
         if (offset != VTA_UNTOUCHED)
             VTA_STORE(VTA_TO(uchar)(x & 0xff), m.dram + ((size_t)a[5] + offset + lane));
     }
+}
+
+/* Tiles of the words of a rounding. */
+#define VTA_ROUNDING 3u
+
+static vta_longs vta_factor(vta_ints word)
+{
+    return VTA_TO(long)(word & 0xffffff);
+}
+
+/* Adds the offset to products, shifts and clamps, by the words of these lanes. */
+static vta_longs vta_round(vta_longs products, __global const int *words)
+{
+    const vta_ints bounds = VTA_LOAD(words + VTA_LANES);
+    const vta_ints upper = VTA_AS_INTS(VTA_AS_UINTS(bounds) << 16) >> 16;
+    const vta_longs offset =
+        VTA_TO(long)(upper) * 4294967296L + VTA_TO(long)(VTA_AS_UINTS(VTA_LOAD(words)));
+    const vta_ints shift = VTA_LOAD(words + 2 * VTA_LANES) >> 24 & 63;
+    const vta_ints low = VTA_AS_INTS(VTA_AS_UINTS(bounds) << 8) >> 24;
+    const vta_longs rounded = (products + offset) >> VTA_TO(long)(shift);
+    return max(min(rounded, VTA_TO(long)(bounds >> 24)), VTA_TO(long)(low));
+}
+
+/* A STORE that requantises. Words: first tile of the sums, offset in dram, bytes from row to row, tiles of a row, first
+ * tile of the table, tiles from a row's entry to the next, whether there are residuals, their first tile. */
+static void vta_requantize(__global const uint *a, uint unit, vta_memory m VTA_VIEW_PARAMS)
+{
+    const uint tile = unit / (VTA_LANES / VTA_V), lane = unit % (VTA_LANES / VTA_V) * VTA_V;
+    const uint row = tile / a[3], col = tile - row * a[3];
+    __global const int *words = m.acc + (a[4] + row * a[5]) * VTA_LANES + lane;
+    const vta_ints sums = VTA_LOAD(m.acc + (a[0] + tile) * VTA_LANES + lane);
+    vta_longs x = vta_round(
+        VTA_TO(long)(sums) * vta_factor(VTA_LOAD(words + 2 * VTA_LANES)), words);
+    if (a[6]) {
+        const vta_ints held = VTA_LOAD(m.acc + (a[7] + tile) * VTA_LANES + lane);
+        const vta_ints residual = VTA_AS_INTS(VTA_AS_UINTS(held) << 24) >> 24;
+        words += VTA_ROUNDING * VTA_LANES;
+        x = vta_round(x * vta_factor(VTA_LOAD(words + 2 * VTA_LANES)) +
+                          VTA_TO(long)(residual) *
+                              vta_factor(VTA_LOAD(words + VTA_ROUNDING * VTA_LANES)),
+                      words);
+    }
+    __global uchar *to = m.dram + ((size_t)a[1] + (size_t)row * a[2] + col * VTA_LANES + lane);
+    VTA_STORE(VTA_TO(uchar)(VTA_TO(int)(x) & 0xff), to);
 }
 
 /* An instruction's own loops: lanes never depend on each other, so each unit runs all of them in

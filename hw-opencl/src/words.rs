@@ -49,6 +49,7 @@ named! {
     GemmInOrder "gemm_in_order";
     AluInOrder "alu_in_order";
     Products "products";
+    Requantize "requantize";
 }
 
 named! {

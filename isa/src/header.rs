@@ -56,6 +56,8 @@ pub fn opencl_header() -> String {
     }
     let requantizes = "a STORE that requantises";
     insn(&mut text, requantizes, "REQUANTIZE", Requantize::LIST);
+    let residual_tiles = Requantize::RESIDUAL_TILES as u32;
+    define(&mut text, "VTA_RESIDUAL_TILES", residual_tiles);
     text.push_str("\n/* Fields of a micro-op. */\n");
     for field in Uop::LIST {
         let name = field.name.to_ascii_uppercase();

@@ -133,9 +133,18 @@ class Load(_Transfer):
 class Store(_Transfer):
     """STORE: the low 8 bits of accumulator tiles from ``sram_base`` on to ``y_size`` rows of ``x_size`` output
     tiles in DRAM, ``x_stride`` apart. It wraps and never saturates.
+
+    With ``requantize`` each element is rounded and clamped instead, by the constants of the table that begins at
+    accumulator tile ``table`` (``by_row`` has an entry for each row), together with the tile ``residual`` times 32
+    behind it unless that is 0.
     """
 
     opcode: ClassVar[Literal["store"]] = "store"
+    _: KW_ONLY
+    requantize: bool = False
+    table: int = 0
+    by_row: bool = False
+    residual: int = 0
 
 
 @dataclass(frozen=True, slots=True, repr=False)

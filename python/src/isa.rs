@@ -11,7 +11,7 @@ use vta_app::check::{Also, check_insns};
 use vta_app::device::Machine;
 use vta_isa::{
     AluOp, AluOperand, Config, Deps, Field, FieldError, INSN_BYTES, Insn, MemType, Notation,
-    Opcode, Uop, asm, check as isa_check,
+    Opcode, Requantize, Uop, asm, check as isa_check,
 };
 
 use crate::error::{input, raise};
@@ -160,7 +160,7 @@ fn word(value: &Bound<'_, PyAny>) -> PyResult<u128> {
         PyTypeError::new_err(format!("a Load, Store, Gemm, Alu or Finish, not {kind}"))
     })?;
     let mut word = Opcode::FIELD.put(opcode.code().into()).map_err(beyond)?;
-    for field in [Deps::LIST, opcode.fields()].concat() {
+    for field in fields_of(opcode) {
         let bits = match (field.name, opcode) {
             ("memory_type", Opcode::Store) => MemType::Out.code().into(),
             ("memory_type", _) => {
@@ -175,7 +175,24 @@ fn word(value: &Bound<'_, PyAny>) -> PyResult<u128> {
         // A negative number has its sign in all 64 bits; the field has the lowest.
         word |= field.put(bits & field.max()).map_err(beyond)?;
     }
+    let [flag, others @ ..] = Requantize::LIST else {
+        return Ok(word);
+    };
+    let stray = others.iter().find(|field| field.get(word) != 0);
+    if let Some(stray) = stray.filter(|_| opcode == Opcode::Store && flag.get(word) == 0) {
+        let (name, flag) = (stray.name, flag.name);
+        return Err(input(format!("{name} means nothing without {flag}")));
+    }
     Ok(word)
+}
+
+/// The fields of a dataclass, beside what says its kind.
+fn fields_of(opcode: Opcode) -> Vec<Field> {
+    let more = match opcode {
+        Opcode::Store => Requantize::LIST,
+        Opcode::Load | Opcode::Gemm | Opcode::Finish | Opcode::Alu => &[],
+    };
+    [Deps::LIST, opcode.fields(), more].concat()
 }
 
 /// The kind of instruction of a name.
@@ -227,7 +244,7 @@ fn code(
 /// The dataclass of an instruction.
 fn object<'py>(classes: &Bound<'py, PyModule>, insn: &Insn) -> PyResult<Bound<'py, PyAny>> {
     let (fields, word) = (PyDict::new(classes.py()), insn.encode().map_err(beyond)?);
-    for field in [Deps::LIST, insn.opcode().fields()].concat() {
+    for field in fields_of(insn.opcode()) {
         match field.notation {
             Notation::Flag => fields.set_item(field.name, field.get(word) != 0)?,
             Notation::Number | Notation::Shown => fields.set_item(field.name, field.get(word))?,
@@ -376,7 +393,7 @@ pub fn isa_config<'py>(
 #[pyfunction]
 pub fn isa_fields(kind: &str) -> PyResult<Vec<FieldRow>> {
     let all = match opcode(kind) {
-        Some(opcode) => [&[Opcode::FIELD], Deps::LIST, opcode.fields()].concat(),
+        Some(opcode) => [vec![Opcode::FIELD], fields_of(opcode)].concat(),
         None if kind == "uop" => Uop::LIST.to_vec(),
         None => {
             let known = Opcode::NAMES.join(", ");

@@ -31,6 +31,8 @@ def random_insn(kind, rng):
         values[field.name] = bool(value) if field.type == "bool" else value
     if kind is isa.Alu and rng.random() < 0.5:
         values["imm"] = None
+    if kind is isa.Store and not values["requantize"]:
+        values.update(table=0, by_row=False, residual=0)
     return kind(**values)
 
 
@@ -57,7 +59,7 @@ def test_every_value_survives_words_and_text(kind):
     assert isa.decode(words) == program
     assert isa.decode(words.tobytes()) == isa.decode(words[::-1])[::-1] == program
     text = isa.disassemble(words)
-    everything = {"EXTENSIONS": ["ACC8", "CLIP", "MOV", "MUL", "OVERWRITE", "SHL"]}
+    everything = {"EXTENSIONS": ["ACC8", "CLIP", "MOV", "MUL", "OVERWRITE", "REQUANT", "SHL"]}
     assert isa.assemble(text, everything) == program and text == "\n".join(str(insn) for insn in program)
     np.testing.assert_array_equal(isa.encode(text), words)
 
@@ -71,6 +73,8 @@ def test_each_field_lies_in_its_bits(kind):
         zero = kind(*(["inp"] if kind is isa.Load else ["add"] if kind is isa.Alu else []))
         if name == "imm":
             zero = dataclasses.replace(zero, imm=0)
+        if name in ("table", "by_row", "residual"):
+            zero = dataclasses.replace(zero, requantize=True)
         for value in {field.low, field.high}:
             words = isa.encode([zero, dataclasses.replace(zero, **{name: value})])
             base, found = (int.from_bytes(word.tobytes(), "little") for word in words)
@@ -104,6 +108,7 @@ def test_instructions_are_values():
     "program, error, text",
     [
         ([isa.Load("out")], pyvta.InputError, "instruction 0: mem is 'out', but it must be one of uop, wgt"),
+        ([isa.Store(residual=3)], pyvta.InputError, "instruction 0: residual means nothing without requantize"),
         ([isa.Finish(), isa.Alu("div")], pyvta.InputError, "instruction 1: op is 'div'"),
         ([isa.Gemm(uop_end=1.5)], TypeError, "instruction 0: uop_end is a whole number, not float"),
         ([isa.Gemm(iter_in=10**30)], pyvta.InputError, "iter_in is 10{30}, but it must be from 0 to 16383"),

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use vta_compiler::passes;
+use vta_compiler::{lower, passes};
 
 use super::{Compiled, for_target, same_config};
 use crate::device::Machine;
@@ -20,7 +20,10 @@ impl Model {
         let unfused = match self.network() {
             Network::Graph(graph) if is_quantized(graph) => {
                 let unfused = passes::unfused(graph);
-                Some(Arc::new(unfused.with_context(|| self.name().to_owned())?))
+                let mut unfused = unfused.with_context(|| self.name().to_owned())?;
+                let config = Machine::read(target)?.config;
+                unfused.graph = lower::stored(&unfused.graph, &config).into_owned();
+                Some(Arc::new(unfused))
             }
             _ => None,
         };

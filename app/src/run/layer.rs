@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use vta_compiler::layer::{self, LayerSpec};
+use vta_compiler::lower;
 use vta_compiler::qgraph::QGraph;
 use vta_compiler::reference;
 use vta_driver::{Program, QueueLimits, Session, Traffic};
@@ -93,7 +94,7 @@ struct Lowered {
 /// when `watch` says so between two passes.
 pub fn run(name: &str, seed: u64, target: &Target, watch: &dyn Watch) -> Result<LayerOutcome> {
     let setup = Setup::new(target, name)?;
-    let lowered = lower(name, seed, target, &setup.machine.config)?;
+    let lowered = lowered(name, seed, target, &setup.machine.config)?;
     let program = &lowered.program;
     if let Some(text) = setup.machine.misfit(program) {
         watch.note(&text);
@@ -129,14 +130,14 @@ pub fn run(name: &str, seed: u64, target: &Target, watch: &dyn Watch) -> Result<
 /// # Errors
 /// As for [`run`] and [`Session::plans`](crate::Session::plans).
 pub fn plans(name: &str, seed: u64, target: &Target) -> Result<Plans> {
-    let lowered = lower(name, seed, target, &Machine::read(target)?.config)?;
+    let lowered = lowered(name, seed, target, &Machine::read(target)?.config)?;
     dump::plans(&Compiled::from(lowered.program), &target.devices())
 }
 
-fn lower(name: &str, seed: u64, target: &Target, config: &Config) -> Result<Lowered> {
+fn lowered(name: &str, seed: u64, target: &Target, config: &Config) -> Result<Lowered> {
     let spec = layer::parse(name)?;
     room::ask(bytes(&spec), || name.to_owned())?;
-    let graph = layer::build(&spec, seed)?;
+    let graph = lower::for_machine(&layer::build(&spec, seed)?, config).into_owned();
     let program = tiles::lower(&graph, config, target)?;
     Ok(Lowered {
         spec,

@@ -1,5 +1,6 @@
 //! The device behind the driver interface: opened by the environment, run on the caller's instructions.
 
+use std::cell::OnceCell;
 use std::collections::VecDeque;
 use std::ffi::c_void;
 use std::ops::Range;
@@ -10,7 +11,7 @@ use vta_app::Target;
 use vta_app::device::Setup;
 use vta_app::options::ConfigSource;
 use vta_driver::{
-    Allocations, Batch, Device, Footprints, LayerMark, PhysAddr, Traffic, Work, WorkDone, pages,
+    Allocations, Batch, Device, Footprints, PhysAddr, Traffic, Work, WorkDone, pages,
 };
 use vta_isa::original::{Layout, LayoutError};
 use vta_isa::tokens::{Edge, TokenError, pops, pushes, run_in_token_order};
@@ -60,8 +61,8 @@ struct Stream {
     /// How many instructions of the batch give them.
     before: usize,
     batch: Arc<Batch>,
-    /// The pages that it writes to.
-    stores: Vec<Range<u64>>,
+    /// The pages that it writes to, once somebody asked.
+    stores: OnceCell<Vec<Range<u64>>>,
     /// The micro-ops that it loads, where the device reads others than the caller writes.
     uops: Option<Uops>,
     /// Keeps the batch's words in device memory, where they aren't the caller's.
@@ -75,7 +76,7 @@ pub struct Machine {
     pub stats: Stats,
     /// Tokens that the runs so far left, in the order of [`Edge::ALL`].
     tokens: [u32; 4],
-    streams: VecDeque<Stream>,
+    streams: VecDeque<Box<Stream>>,
     footprints: Footprints,
     /// How the original packs instructions for the caller's configuration, if otherwise than the device reads them.
     layout: Result<Option<Layout>, LayoutError>,
@@ -156,15 +157,12 @@ impl Machine {
         let kept = self.find(same).and_then(|at| self.streams.remove(at));
         let stream = match kept {
             Some(kept) => Ok(kept),
-            None => {
-                let stored = insns.iter().filter_map(|insn| self.stored(insn)).collect();
-                self.new_stream((Vec::new(), std::mem::take(insns)), stored, None)
-            }
+            None => self.new_stream((Vec::new(), std::mem::take(insns)), None),
         };
         self.run_found(stream)
     }
 
-    fn run_found(&mut self, stream: Result<Stream, Failure>) -> Result<(), Failure> {
+    fn run_found(&mut self, stream: Result<Box<Stream>, Failure>) -> Result<(), Failure> {
         let ran = stream.and_then(|mut stream| self.run_stream(&mut stream).map(|()| stream));
         match ran {
             // One that failed may run with tokens that it lacked, and isn't kept.
@@ -186,11 +184,20 @@ impl Machine {
             uops.refresh(layout, &self.memory, &*device)?;
         }
         let work = Work::Run(Arc::clone(&stream.batch));
-        let spans = self.footprints.of(&work, &device.info().config);
-        self.memory.push(&*device, &spans)?;
+        let copies = self.memory.copies();
+        if copies {
+            let spans = self.footprints.of(&work, self.config());
+            self.memory.push(&*device, &spans)?;
+        }
         let done = device.submit(work)?.wait();
         // What ran before a fault has its effect.
-        let pulled = self.memory.pull(&*device, &stream.stores);
+        let pulled = if copies {
+            let stores = || stores(&stream.batch.insns, self.config());
+            let stores = stream.stores.get_or_init(stores);
+            self.memory.pull(&*device, stores)
+        } else {
+            Ok(())
+        };
         let WorkDone::Ran(report) = done? else {
             return Err(Failure::internal("a run gave no report"));
         };
@@ -213,7 +220,7 @@ impl Machine {
     }
 
     /// What to run for the words at an address: known, or decoded.
-    fn stream(&mut self, addr: u32, count: u32) -> Result<Stream, Failure> {
+    fn stream(&mut self, addr: u32, count: u32) -> Result<Box<Stream>, Failure> {
         if count > MOST_INSNS {
             let text = format!("{count} instructions are more than the {MOST_INSNS} of one run");
             return Err(Failure::input(text));
@@ -230,33 +237,21 @@ impl Machine {
         if let Some(kept) = self.find(same).and_then(|at| self.streams.remove(at)) {
             return Ok(kept);
         }
-        let (mut insns, mut stored) = (Vec::with_capacity(words.len()), Vec::new());
+        let mut insns = Vec::with_capacity(words.len());
         for (index, word) in words.iter().enumerate() {
             let wrong = |e| Failure::input(format!("instruction {index}: {e}"));
             Insn::decode_onto(u128::from_le_bytes(*word), &mut insns).map_err(wrong)?;
-            stored.extend(insns.last().and_then(|insn| self.stored(insn)));
         }
         let words = words.to_vec();
-        self.new_stream((words, insns), stored, Some(addr))
+        self.new_stream((words, insns), Some(addr))
     }
 
-    /// The bytes that a STORE writes.
-    #[inline]
-    fn stored(&self, insn: &Insn) -> Option<Range<u64>> {
-        match insn {
-            Insn::Store(store) => Some(store.dram_rows(self.config())?.span()),
-            Insn::Load(_) | Insn::Gemm(_) | Insn::Alu(_) | Insn::Finish(_) => None,
-        }
-    }
-
-    /// A stream of instructions that write these bytes, and whose words lie at an address, if they lie anywhere.
+    /// A stream of instructions whose words lie at an address, if they lie anywhere.
     fn new_stream(
         &mut self,
         (words, mut insns): (Vec<[u8; INSN_BYTES]>, Vec<Insn>),
-        stored: Vec<Range<u64>>,
         addr: Option<u32>,
-    ) -> Result<Stream, Failure> {
-        let stores = pages(stored);
+    ) -> Result<Box<Stream>, Failure> {
         let tokens = needed(&insns, self.tokens);
         let fetches = self.device.fetches();
         let translated = addr.is_some() && self.layout().is_some();
@@ -280,20 +275,16 @@ impl Machine {
             _ => self.before(&mut batch, tokens)?,
         };
         let before = batch.insns.len() - count;
-        batch.marks = vec![LayerMark {
-            name: "run".to_owned(),
-            first_insn: 0,
-        }];
-        Ok(Stream {
+        Ok(Box::new(Stream {
             words,
             addr: addr.unwrap_or_default(),
             tokens,
             before,
             batch: Arc::new(batch),
-            stores,
+            stores: OnceCell::new(),
             uops,
             _staged: staged,
-        })
+        }))
     }
 
     /// Puts instructions before a batch that give these tokens, since a device starts with empty queues, and its words
@@ -319,6 +310,14 @@ impl Machine {
         batch.insn_addr = addr;
         Ok(Some(staged))
     }
+}
+
+/// The pages that instructions write to.
+fn stores(insns: &[Insn], config: &Config) -> Vec<Range<u64>> {
+    pages(insns.iter().filter_map(|insn| match insn {
+        Insn::Store(store) => Some(store.dram_rows(config)?.span()),
+        Insn::Load(_) | Insn::Gemm(_) | Insn::Alu(_) | Insn::Finish(_) => None,
+    }))
 }
 
 /// Whether words are the same instructions: what no field covers is garbage in streams of the original's runtime.
@@ -401,3 +400,6 @@ fn target(bitstream: Option<PathBuf>) -> Result<Target, Failure> {
         ..Target::default()
     })
 }
+
+#[cfg(test)]
+mod tests;

@@ -10,13 +10,26 @@ use vta_driver::{Allocations, Device, PAGE_BYTES, PhysAddr, Work, WorkDone};
 use vta_isa::{Config, MemType};
 
 use crate::error::{Failure, Status};
+use crate::raw::Shared;
 
 /// Bytes that are compared, and copied where they differ, at once.
 const CHUNK_BYTES: usize = 4096;
 
 /// One buffer.
 struct Buffer {
-    /// What the caller's pointers point to.
+    bytes: Bytes,
+    phys: u32,
+}
+
+/// What the caller's pointers point to.
+enum Bytes {
+    /// What the device computes with.
+    Shared(Shared),
+    Copied(Copied),
+}
+
+/// Bytes of a device with memory of its own.
+struct Copied {
     host: MmapMut,
     /// What the device holds.
     device: MmapMut,
@@ -39,6 +52,8 @@ pub fn freed() -> usize {
 #[derive(Default)]
 pub struct Memory {
     buffers: BTreeMap<usize, Buffer>,
+    /// Whether there was a buffer that isn't the device's own.
+    copies: bool,
 }
 
 impl Memory {
@@ -55,18 +70,26 @@ impl Memory {
         let size = size.ok_or_else(none)?;
         let mut allocation = Allocations::new(Arc::clone(device));
         let phys = allocation.alloc(size as u64, align_bytes(&device.info().config))?;
-        let mut host = MmapMut::map_anon(size).map_err(|_| none())?;
-        let known = MmapMut::map_anon(size).map_err(|_| none())?;
-        let at = host.as_mut_ptr();
-        let buffer = Buffer {
-            host,
-            device: known,
-            known: true,
-            phys: phys.0,
-            _allocation: allocation,
+        let mut bytes = match Shared::new(allocation, phys, size) {
+            Ok(shared) => Bytes::Shared(shared),
+            Err(allocation) => Bytes::Copied(Copied {
+                host: MmapMut::map_anon(size).map_err(|_| none())?,
+                device: MmapMut::map_anon(size).map_err(|_| none())?,
+                known: true,
+                phys: phys.0,
+                _allocation: allocation,
+            }),
         };
-        self.buffers.insert(at.addr(), buffer);
+        self.copies |= matches!(bytes, Bytes::Copied(_));
+        let (at, phys) = (bytes.host_mut().as_mut_ptr(), phys.0);
+        self.buffers.insert(at.addr(), Buffer { bytes, phys });
         Ok(at)
+    }
+
+    /// Whether the device has bytes of its own, so that what the host writes must be [pushed](Self::push), and what the
+    /// device writes [pulled](Self::pull).
+    pub fn copies(&self) -> bool {
+        self.copies
     }
 
     /// Frees a buffer.
@@ -92,7 +115,7 @@ impl Memory {
     fn find(&self, at: usize) -> Option<(usize, &Buffer)> {
         let (start, buffer) = self.buffers.range(..=at).next_back()?;
         let offset = at - start;
-        (offset < buffer.host.len()).then_some((offset, buffer))
+        (offset < buffer.bytes.host().len()).then_some((offset, buffer))
     }
 
     /// The address on the device of a byte of the host.
@@ -112,7 +135,7 @@ impl Memory {
     pub fn bytes(&self, at: usize, len: usize) -> Result<&[u8], Failure> {
         let found = self.find(at).and_then(|(offset, buffer)| {
             let end = offset.checked_add(len)?;
-            buffer.host.get(offset..end)
+            buffer.bytes.host().get(offset..end)
         });
         found.ok_or_else(|| outside(at, len))
     }
@@ -135,7 +158,7 @@ impl Memory {
         let found = found.and_then(|(start, buffer)| {
             let offset = at - start;
             let end = offset.checked_add(bytes.len())?;
-            buffer.host.get_mut(offset..end)
+            buffer.bytes.host_mut().get_mut(offset..end)
         });
         let found = found.ok_or_else(|| outside(at, bytes.len()))?;
         found.copy_from_slice(bytes);
@@ -150,7 +173,7 @@ impl Memory {
         let mut found = self.buffers.values().filter_map(|buffer| {
             let offset = start.checked_sub(u64::from(buffer.phys))?;
             let range = offset as usize..offset.checked_add(len)? as usize;
-            buffer.host.get(range)
+            buffer.bytes.host().get(range)
         });
         found.next().ok_or_else(|| {
             let end = start.saturating_add(len);
@@ -181,9 +204,12 @@ impl Memory {
     fn each(
         &mut self,
         spans: &[Range<u64>],
-        work: impl Fn(&mut Buffer, Range<usize>) -> Result<(), Failure>,
+        work: impl Fn(&mut Copied, Range<usize>) -> Result<(), Failure>,
     ) -> Result<(), Failure> {
         for buffer in self.buffers.values_mut() {
+            let Bytes::Copied(buffer) = &mut buffer.bytes else {
+                continue;
+            };
             let (first, size) = (u64::from(buffer.phys), buffer.host.len());
             let touching = spans.partition_point(|span| span.end <= first);
             let mut together = 0..0;
@@ -217,7 +243,23 @@ fn chunks(first: u64, size: usize, span: &Range<u64>) -> Option<Range<usize>> {
     (start < size).then_some(whole)
 }
 
-impl Buffer {
+impl Bytes {
+    fn host(&self) -> &[u8] {
+        match self {
+            Self::Shared(bytes) => bytes,
+            Self::Copied(bytes) => &bytes.host,
+        }
+    }
+
+    fn host_mut(&mut self) -> &mut [u8] {
+        match self {
+            Self::Shared(bytes) => bytes,
+            Self::Copied(bytes) => &mut bytes.host,
+        }
+    }
+}
+
+impl Copied {
     fn push(&mut self, device: &dyn Device, range: Range<usize>) -> Result<(), Failure> {
         if !self.known {
             self.write(device, 0..self.host.len())?;

@@ -1,5 +1,6 @@
-//! `vta bench --onnx FILE`: what the kinds of a network's layers take on one thread, beside this CPU's peak and what
-//! copying the bytes that they load and store would take.
+//! `vta bench --onnx FILE`: what the kinds of a network's layers take on one thread, beside this CPU's peak, what copying
+//! the bytes that they load and store would take, and the larger of the two, which no executor of such layers takes less
+//! than.
 
 use std::collections::BTreeMap;
 use std::hint::black_box;
@@ -21,8 +22,10 @@ use crate::args::BenchArgs;
 use crate::table::{Column, Table};
 use crate::terminal::{print_json, print_text};
 
-/// Bytes that are copied to see how fast memory is: more than caches hold.
-const COPIED: usize = 1 << 26;
+/// Bytes that are copied to see how fast memory is: more than caches hold, and as many as the nearest ones hold.
+const COPIED: [usize; 2] = [1 << 26, 1 << 17];
+/// Layers of which the table says that they take the most beyond their bound.
+const MOST_TOLD: usize = 12;
 
 /// What a layer is, in the order of the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -72,24 +75,38 @@ impl Kind {
     }
 }
 
-/// The layers of a kind: how many, their multiply-adds, the bytes that they load and store, and what they took, run
-/// by run.
-#[derive(Default)]
+/// Layers: how many, their multiply-adds, the bytes that they load and store, the least that they can take, and what
+/// they took, run by run.
+#[derive(Clone, Default)]
 struct Row {
     layers: usize,
     macs: u64,
     bytes: u64,
+    bound: f64,
     seconds: Vec<f64>,
+}
+
+impl Row {
+    fn add(&mut self, other: &Self) {
+        self.layers += other.layers;
+        self.macs += other.macs;
+        self.bytes += other.bytes;
+        self.bound += other.bound;
+        self.seconds.resize(other.seconds.len(), 0.0);
+        for (sum, more) in self.seconds.iter_mut().zip(&other.seconds) {
+            *sum += more;
+        }
+    }
 }
 
 /// What was measured of a network.
 struct Kinds {
     network: String,
     kernel: GemmKernel,
-    rows: BTreeMap<Kind, Row>,
+    layers: Vec<(String, Kind, Row)>,
     image: Measured,
-    /// Bytes that a copy reads or writes, a second.
-    copied: f64,
+    /// Bytes that a copy reads or writes, a second, of either size.
+    copied: [f64; 2],
 }
 
 /// Measures the network and prints it.
@@ -152,30 +169,32 @@ fn measure(
     // These plan, and touch memory for the first time.
     timed()?;
     timed()?;
-    let mut rows: BTreeMap<Kind, Row> = BTreeMap::new();
-    let mut kinds: BTreeMap<&str, Kind> = BTreeMap::new();
-    for layer in &program.layers {
-        let kind = Kind::of(layer);
-        kinds.insert(&layer.name, kind);
-        let row = rows.entry(kind).or_default();
-        row.layers += 1;
-        row.macs += layer.macs * images.len() as u64;
-    }
+    let layer = |layer: &Layer| {
+        let row = Row {
+            layers: 1,
+            macs: layer.macs * images.len() as u64,
+            ..Row::default()
+        };
+        (layer.name.clone(), Kind::of(layer), row)
+    };
+    let mut layers: Vec<_> = program.layers.iter().map(layer).collect();
+    let places = program.layers.iter().zip(0..);
+    let places: BTreeMap<&str, usize> = places.map(|(layer, at)| (&layer.name[..], at)).collect();
     let mut taken = Samples::default();
-    let (from, mut to) = (vec![1u8; COPIED], vec![0u8; COPIED]);
-    let mut copied = Vec::new();
+    let mut copied = COPIED.map(|_| Vec::new());
+    let (from, mut to) = (vec![1u8; COPIED[0]], vec![0u8; COPIED[0]]);
     for sample in 0..samples {
-        let started = Instant::now();
-        to.copy_from_slice(black_box(&from));
-        black_box(&to);
-        copied.push(2.0 * COPIED as f64 / started.elapsed().as_secs_f64());
+        for (bytes, speeds) in COPIED.into_iter().zip(&mut copied) {
+            speeds.push(copy(&from[..bytes], &mut to[..bytes]));
+        }
         let reports = taken.push(kernel, &mut timed)?;
-        rows.values_mut().for_each(|row| row.seconds.push(0.0));
+        layers
+            .iter_mut()
+            .for_each(|(.., row)| row.seconds.push(0.0));
         for mark in reports.iter().flat_map(|report| &report.marks) {
-            let row = kinds
-                .get(&mark.name[..])
-                .and_then(|kind| rows.get_mut(kind));
-            let row = row.context("a layer that the network hasn't")?;
+            let at = places.get(&mark.name[..]);
+            let at = at.context("a layer that the network hasn't")?;
+            let row = &mut layers[*at].2;
             if sample == 0 {
                 row.bytes += mark.traffic.total_bytes();
             }
@@ -184,43 +203,82 @@ fn measure(
             }
         }
     }
+    let (image, copied) = (taken.medians(), copied.map(median));
+    for (.., row) in &mut layers {
+        row.bound = (row.macs as f64 / image.peak).max(row.bytes as f64 / copied[1]);
+    }
     Ok(Kinds {
         network: network.to_owned(),
         kernel,
-        rows,
-        image: taken.medians(),
-        copied: median(copied),
+        layers,
+        image,
+        copied,
     })
 }
 
+/// Bytes read or written a second while some are copied again and again: at least as many as the larger size has.
+fn copy(from: &[u8], to: &mut [u8]) -> f64 {
+    let times = COPIED[0] / from.len();
+    let started = Instant::now();
+    for _ in 0..times {
+        to.copy_from_slice(black_box(from));
+        black_box(&*to);
+    }
+    2.0 * COPIED[0] as f64 / started.elapsed().as_secs_f64()
+}
+
 impl Kinds {
-    /// What a kind takes, in seconds: quartiles.
-    fn rows(&self) -> impl Iterator<Item = (Kind, &Row, [f64; 3])> {
-        let rows = self.rows.iter();
-        rows.map(|(kind, row)| (*kind, row, quartiles(row.seconds.clone())))
+    fn kinds(&self) -> BTreeMap<Kind, Row> {
+        let mut kinds: BTreeMap<Kind, Row> = BTreeMap::new();
+        for (_, kind, row) in &self.layers {
+            kinds.entry(*kind).or_default().add(row);
+        }
+        kinds
     }
 
-    fn macs(&self) -> u64 {
-        self.rows.values().map(|row| row.macs).sum()
+    fn all(&self) -> Row {
+        let mut all = Row::default();
+        self.layers.iter().for_each(|(.., row)| all.add(row));
+        all
+    }
+
+    /// The layers that take the most beyond their bound, and what each takes.
+    fn slowest(&self) -> Vec<(&str, &Row, [f64; 3])> {
+        let layers = self.layers.iter();
+        let mut layers: Vec<_> = layers
+            .map(|(name, _, row)| (&name[..], row, quartiles(row.seconds.clone())))
+            .collect();
+        let beyond = |(_, row, [_, seconds, _]): &(_, &Row, [f64; 3])| seconds - row.bound;
+        layers.sort_by(|a, b| beyond(b).total_cmp(&beyond(a)));
+        layers.truncate(MOST_TOLD);
+        layers
     }
 
     fn json(&self) -> Value {
         let peak = self.image.peak;
-        let of_kind = |(kind, row, [low, seconds, high]): (Kind, &Row, [f64; 3])| {
+        let of_rows = |kind: Kind, row: &Row| {
+            let [low, seconds, high] = quartiles(row.seconds.clone());
             let rate = row.macs as f64 / seconds;
             json!({
                 "kind": kind.name(), "layers": row.layers, "macs": row.macs, "us": seconds * 1e6,
                 "quartiles_us": [low * 1e6, high * 1e6], "gmacs": rate / 1e9, "share": rate / peak,
-                "bytes": row.bytes, "copy_share": row.bytes as f64 / self.copied / seconds,
+                "bytes": row.bytes, "copy_share": row.bytes as f64 / self.copied[0] / seconds,
+                "bound_us": row.bound * 1e6,
             })
         };
-        let seconds = self.image.seconds;
-        let rate = self.macs() as f64 / seconds;
+        let of_layer = |(name, kind, row): &(String, Kind, Row)| {
+            let mut layer = of_rows(*kind, row);
+            layer["name"] = json!(name);
+            layer
+        };
+        let (seconds, all) = (self.image.seconds, self.all());
+        let rate = all.macs as f64 / seconds;
         json!({
             "network": self.network, "kernel": self.kernel.name(), "peak_gmacs": peak / 1e9,
-            "copied_gbs": self.copied / 1e9,
-            "kinds": self.rows().map(of_kind).collect::<Vec<_>>(),
-            "macs": self.macs(), "us": seconds * 1e6,
+            "copied_gbs": self.copied[0] / 1e9, "copied_in_cache_gbs": self.copied[1] / 1e9,
+            "kinds": self.kinds().iter().map(|(kind, row)| of_rows(*kind, row)).collect::<Vec<_>>(),
+            "layers": self.layers.iter().map(of_layer).collect::<Vec<_>>(),
+            "macs": all.macs, "us": seconds * 1e6, "bound_us": all.bound * 1e6,
             "quartiles_us": self.image.quartiles.map(|q| q * seconds * 1e6),
             "gmacs": rate / 1e9, "share": rate / peak,
         })
@@ -237,6 +295,7 @@ impl Kinds {
             Column::number("peak"),
             Column::number("MB"),
             Column::number("copy"),
+            Column::number("bound"),
         ]);
         let whole = self.image.seconds;
         let mut row = |name: &str, of_kind: &Row, [low, seconds, high]: [f64; 3]| {
@@ -244,6 +303,7 @@ impl Kinds {
                 layers,
                 macs,
                 bytes,
+                bound,
                 ..
             } = *of_kind;
             let rate = macs as f64 / seconds;
@@ -257,28 +317,32 @@ impl Kinds {
                 figure(format!("{:.1}", rate / 1e9)),
                 figure(format!("{:.1} %", 100.0 * rate / self.image.peak)),
                 format!("{:.2}", bytes as f64 / 1e6),
-                format!("{:.0} %", 100.0 * bytes as f64 / self.copied / seconds),
+                format!("{:.0} %", 100.0 * bytes as f64 / self.copied[0] / seconds),
+                format!("{:.3}", 1e3 * bound),
             ]);
         };
         let mut in_layers = 0.0;
-        let mut all = Row::default();
-        for (kind, of_kind, seconds) in self.rows() {
-            row(kind.name(), of_kind, seconds);
+        for (kind, of_kind) in self.kinds() {
+            let seconds = quartiles(of_kind.seconds.clone());
+            row(kind.name(), &of_kind, seconds);
             in_layers += seconds[1];
-            all.layers += of_kind.layers;
-            all.macs += of_kind.macs;
-            all.bytes += of_kind.bytes;
         }
         let [low, high] = self.image.quartiles.map(|q| q * whole);
-        row("all, with packing", &all, [low, whole, high]);
+        row("all, with packing", &self.all(), [low, whole, high]);
+        for (name, of_layer, seconds) in self.slowest() {
+            row(name, of_layer, seconds);
+        }
         let between = 1e3 * (whole - in_layers);
         format!(
             "{}\n{between:.3} ms between layers and around them; the peak of {}, one thread, is {:.1} GMAC/s; copy: \
-             the time in which {:.1} GB/s copy what the layers load and store",
+             the time in which {:.1} GB/s copy what the layers load and store; bound: that of {:.1} GB/s, in the \
+             nearest caches, or that of the products at the peak, the longer of each layer; last the layers that are the \
+             farthest from it",
             table.text(),
             self.kernel.name(),
             self.image.peak / 1e9,
-            self.copied / 1e9,
+            self.copied[0] / 1e9,
+            self.copied[1] / 1e9,
         )
     }
 }

@@ -89,15 +89,24 @@ pub fn compile_traced(
 /// The network as a machine computes it. Where its STOREs requantise (REQUANT), values may differ by a step from those
 /// of lane operations beside a tie; nothing else changes a value.
 pub fn for_machine<'g>(graph: &'g QGraph, config: &Config) -> Cow<'g, QGraph> {
-    let mut graph = Cow::Borrowed(graph);
+    let mut graph = stored(graph, config);
     if config.extensions().contains(Extension::Requant) {
-        stored::requantize(graph.to_mut(), config);
+        stored::join_sums(graph.to_mut());
     }
     if config.extensions().contains(Extension::Clip) {
         let nodes = graph.to_mut().nodes.iter_mut();
         nodes
             .flat_map(|node| node.op.lists_mut())
             .for_each(semantics::join_clamps);
+    }
+    graph
+}
+
+/// The network with the requantisation that the machine's STORES do, node by node.
+pub fn stored<'g>(graph: &'g QGraph, config: &Config) -> Cow<'g, QGraph> {
+    let mut graph = Cow::Borrowed(graph);
+    if config.extensions().contains(Extension::Requant) {
+        stored::requantize(graph.to_mut(), config);
     }
     graph
 }

@@ -37,7 +37,6 @@ pub(super) fn requantize(graph: &mut QGraph, config: &Config) {
             _ => {}
         }
     }
-    join_sums(graph);
 }
 
 /// The roundings of a convolution's channels.
@@ -66,7 +65,7 @@ fn of_pair(pair: &QPair, tensors: &[QTensor]) -> Option<(u32, Rounding)> {
 }
 
 /// A sum that alone reads a convolution is made where that is stored, if its other operand is there by then.
-fn join_sums(graph: &mut QGraph) {
+pub(super) fn join_sums(graph: &mut QGraph) {
     let readers = Readers::of(graph);
     let mut joined = Vec::new();
     for (id, sum) in graph.ids() {

@@ -57,6 +57,8 @@ fn extended(config: &Config, number: u64) -> Config {
 /// be free of hazards.
 pub fn check(graph: &QGraph, config: &Config, seed: u64) -> Result<(), TestCaseError> {
     let config = &extended(config, seed >> 3);
+    let apart = lower::stored(graph, config);
+    let graph = &*lower::for_machine(graph, config);
     let mut options = LowerOptions {
         im2col: seed.is_multiple_of(2),
         ..LowerOptions::default()
@@ -86,6 +88,12 @@ pub fn check(graph: &QGraph, config: &Config, seed: u64) -> Result<(), TestCaseE
         .iter()
         .map(|x| reference::run(graph, x).unwrap())
         .collect();
+    // What STOREs join is what its nodes are, each for itself.
+    let apart = reference::run(&apart, refs[0]).unwrap();
+    for node in &graph.nodes {
+        let tensor = node.output.0;
+        prop_assert_eq!(&expected[0][tensor], &apart[tensor], "{}", node.name);
+    }
     check_coverage(&program, &geometries, &expected)?;
     let (timing, log) = (TimingConfig::default(), CycleLog::default());
     let cycle = SimDevice::cycle(config.clone(), timing, Execution::Full, log);

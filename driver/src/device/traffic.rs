@@ -58,6 +58,12 @@ impl Traffic {
         grow(&mut self.alu_steps, other.alu_steps);
     }
 
+    /// Steps of GEMMs and the ALU.
+    pub fn steps(&self) -> u64 {
+        let steps = [self.reset_steps, self.alu_steps];
+        steps.into_iter().fold(self.gemm_steps, u64::saturating_add)
+    }
+
     /// DRAM bytes of all memory types.
     pub fn total_bytes(&self) -> u64 {
         self.bytes.iter().fold(0, |n, &b| n.saturating_add(b))

@@ -14,22 +14,19 @@ use crate::memory::HostBytes;
 use crate::memory::regions::{Footprints, Regions};
 use crate::packing::Packers;
 use crate::{
-    AllocError, Allocator, Budget, Device, DeviceInfo, DriverError, Lane, PhysAddr, Ticket, Work,
+    AllocError, Allocator, Device, DeviceInfo, DriverError, InPlace, Lane, PhysAddr, Ticket,
+    Traffic, Work,
 };
 
 /// Batches of which it is known that the machine has what they need.
 const KNOWN_BATCHES: usize = 16;
 /// What a small piece of work may ask for: handing more to a thread costs less than the work.
-const SMALL: Budget = Budget {
-    steps: 1 << 10,
-    bytes: 1 << 16,
-    ..Budget::UNLIMITED
-};
-/// Instructions of a small batch.
-const SMALL_INSNS: usize = 32;
+const SMALL_INSNS: usize = 64;
+const SMALL_STEPS: u64 = 1 << 12;
+const SMALL_BYTES: u64 = 1 << 16;
 
 /// A [`Device`] with memory of its own, a [`Runner`] on a worker thread, and a second thread for
-/// copies that starts with the first use of [`Lane::Copy`].
+/// copies of [`Lane::Copy`]. Each starts with the first piece of work that it gets.
 ///
 /// Each lane works strictly in the order of submission. A piece of work has the allocations that
 /// it touches to itself while it runs, so copies and batches overlap where they touch different
@@ -55,17 +52,17 @@ struct Book {
 }
 
 impl WorkerDevice {
-    /// Starts the worker thread of a device with the whole 32-bit space.
+    /// A device with the whole 32-bit space.
     pub fn new(info: DeviceInfo, runner: Runner) -> Self {
         Self::with_allocator(info, Allocator::default(), runner)
     }
 
-    /// Starts the worker thread of a device that has the allocator's memory only, like a board
+    /// A device that has the allocator's memory only, like a board
     /// whose DRAM is smaller than the address space.
     pub fn with_allocator(info: DeviceInfo, allocator: Allocator, runner: Runner) -> Self {
         let (lost, packers) = (Arc::default(), Arc::default());
         let runner = refusing(&info.config, runner);
-        let compute = LaneThread::start(&info.name, &lost, &packers, Some(runner));
+        let compute = LaneThread::new(&info.name, &lost, &packers, Some(runner));
         Self {
             info,
             book: Mutex::new(Book {
@@ -111,13 +108,14 @@ impl WorkerDevice {
     fn is_small(&self, work: &Work) -> bool {
         self.small_at_once
             && match work {
-                Work::Write { data, .. } => data.len() as u64 <= SMALL.bytes,
-                Work::Read { size_bytes, .. } => *size_bytes <= SMALL.bytes,
+                Work::Write { data, .. } => data.len() as u64 <= SMALL_BYTES,
+                Work::Read { size_bytes, .. } => *size_bytes <= SMALL_BYTES,
                 Work::Pack { .. } => false,
                 Work::Run(batch) => {
-                    batch.insns.len() <= SMALL_INSNS
-                        && SMALL.check_steps(&batch.insns).is_ok()
-                        && SMALL.check_bytes(&self.info.config, &batch.insns).is_ok()
+                    let few = batch.insns.len() <= SMALL_INSNS;
+                    let traffic = few.then(|| Traffic::of(&batch.insns, &self.info.config));
+                    traffic
+                        .is_some_and(|t| t.steps() <= SMALL_STEPS && t.total_bytes() <= SMALL_BYTES)
                 }
             }
     }
@@ -190,6 +188,10 @@ impl Device for WorkerDevice {
         Ok(())
     }
 
+    fn in_place(&self, addr: PhysAddr) -> Option<InPlace> {
+        self.book().regions.in_place(addr.0)
+    }
+
     fn submit(&self, work: Work) -> Result<Box<dyn Ticket>, DriverError> {
         self.submit_on(Lane::Compute, work)
     }
@@ -197,9 +199,9 @@ impl Device for WorkerDevice {
     fn submit_on(&self, lane: Lane, work: Work) -> Result<Box<dyn Ticket>, DriverError> {
         let thread = match (lane, &work) {
             (Lane::Compute, _) | (_, Work::Run(_)) => &self.compute,
-            (Lane::Copy, _) => self.copy.get_or_init(|| {
-                LaneThread::start(&self.info.name, &self.lost, &self.packers, None)
-            }),
+            (Lane::Copy, _) => self
+                .copy
+                .get_or_init(|| LaneThread::new(&self.info.name, &self.lost, &self.packers, None)),
         };
         let spans = self.footprints.of(&work, &self.info.config);
         let regions = self.book().regions.touched(&spans);

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::{Device, DriverError, PAGE_BYTES, PhysAddr};
+use crate::{Device, DriverError, InPlace, PAGE_BYTES, PhysAddr};
 
 /// Allocations on one device, freed on drop: whatever fails half-way leaks nothing.
 ///
@@ -59,6 +59,15 @@ impl Allocations {
         let aligned = u64::from(start.0).next_multiple_of(align);
         Ok(PhysAddr(aligned as u32))
     }
+
+    /// The bytes of the allocation that an address is in, from there on, as [`Device::in_place`] gives them.
+    pub fn in_place(&self, addr: PhysAddr) -> Option<InPlace> {
+        let before = self.starts.iter().filter(|start| start.0 <= addr.0);
+        let start = before.max_by_key(|start| start.0)?;
+        self.device
+            .in_place(*start)?
+            .from((addr.0 - start.0) as usize)
+    }
 }
 
 impl Drop for Allocations {
@@ -110,7 +119,11 @@ mod tests {
                 size_bytes: size,
             };
             device.submit(work).unwrap().wait().unwrap();
+            let bytes = all.in_place(PhysAddr(addr as u32)).unwrap();
+            let from_page = bytes.first.addr().get() as u64 % PAGE_BYTES;
+            assert!(from_page == addr % PAGE_BYTES && bytes.len as u64 >= size.max(1));
         }
+        assert!(all.in_place(PhysAddr(0)).is_none() && all.in_place(PhysAddr(u32::MAX)).is_none());
         assert!(all.alloc(u64::MAX, 16384).is_err());
         drop(all);
         assert_eq!(device.free_bytes(), before);

@@ -1,6 +1,7 @@
 //! The host's bytes behind an allocation.
 
 use std::ops::{Deref, DerefMut};
+use std::ptr::NonNull;
 
 use memmap2::MmapMut;
 
@@ -15,7 +16,39 @@ pub(crate) enum HostBytes {
     Mapped(MmapMut),
 }
 
+/// The bytes of an allocation, where the device computes with them: see [`Device::in_place`](crate::Device::in_place).
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct InPlace {
+    /// Where they begin, on a page.
+    pub first: NonNull<u8>,
+    /// How many they are.
+    pub len: usize,
+}
+
+impl InPlace {
+    /// Those from one of them on; `None` if there are fewer.
+    pub(crate) fn from(self, at: usize) -> Option<Self> {
+        let len = self.len.checked_sub(at)?;
+        let first = NonNull::new(self.first.as_ptr().wrapping_add(at))?;
+        Some(Self { first, len })
+    }
+}
+
 impl HostBytes {
+    /// Where they are, from now on, at the beginning of a page; `None` when the host has no memory for them.
+    pub(crate) fn in_place(&mut self) -> Option<InPlace> {
+        if let Self::Small(bytes) = self {
+            let mut map = MmapMut::map_anon(bytes.len()).ok()?;
+            map.copy_from_slice(bytes);
+            *self = Self::Mapped(map);
+        }
+        Some(InPlace {
+            first: NonNull::new(self.as_mut_ptr())?,
+            len: self.len(),
+        })
+    }
+
     /// `None` when the host has no memory for them.
     pub(crate) fn zeroed(size_bytes: u64) -> Option<Self> {
         let len = usize::try_from(size_bytes).ok()?;

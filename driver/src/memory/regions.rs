@@ -12,7 +12,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use vta_isa::resolve::merge;
 use vta_isa::{Config, INSN_BYTES};
 
-use crate::memory::{self, HostBytes, next_layout};
+use crate::memory::{self, HostBytes, InPlace, next_layout};
 use crate::{Batch, DeviceMemory, PAGE_BYTES, Work};
 
 /// Batches whose footprint is kept: those of a recording that is replayed.
@@ -25,30 +25,42 @@ pub(crate) struct Allocation {
     addr: u32,
     /// Counts allocations: the order in which a lane takes them.
     serial: u64,
-    /// Missing while a lane has it.
-    contents: Mutex<Option<memory::Region>>,
+    contents: Mutex<Contents>,
     returned: Condvar,
 }
 
+struct Contents {
+    /// Missing while a lane has it.
+    region: Option<memory::Region>,
+    /// Who waits for it: to wake nobody is a call of the system.
+    waiting: usize,
+}
+
 impl Allocation {
-    fn contents(&self) -> MutexGuard<'_, Option<memory::Region>> {
+    fn contents(&self) -> MutexGuard<'_, Contents> {
         self.contents.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn take(&self) -> memory::Region {
         let mut contents = self.contents();
         loop {
-            if let Some(contents) = contents.take() {
-                return contents;
+            if let Some(mut region) = contents.region.take() {
+                region.begin();
+                return region;
             }
+            contents.waiting += 1;
             let woken = self.returned.wait(contents);
             contents = woken.unwrap_or_else(PoisonError::into_inner);
+            contents.waiting -= 1;
         }
     }
 
     fn give_back(&self, given: memory::Region) {
-        *self.contents() = Some(given);
-        self.returned.notify_one();
+        let mut contents = self.contents();
+        contents.region = Some(given);
+        if contents.waiting > 0 {
+            self.returned.notify_one();
+        }
     }
 }
 
@@ -65,11 +77,23 @@ impl Regions {
         let region = Allocation {
             addr,
             serial: self.next,
-            contents: Mutex::new(Some(memory::Region::new(addr, bytes))),
+            contents: Mutex::new(Contents {
+                region: Some(memory::Region::new(addr, bytes)),
+                waiting: 0,
+            }),
             returned: Condvar::new(),
         };
         self.next += 1;
         self.live.insert(addr, Arc::new(region));
+    }
+
+    /// Lets the host write to an allocation in place, once no lane has it.
+    pub(crate) fn in_place(&self, addr: u32) -> Option<InPlace> {
+        let allocation = self.live.get(&addr)?;
+        let mut region = allocation.take();
+        let bytes = region.in_place();
+        allocation.give_back(region);
+        bytes
     }
 
     /// Forgets an allocation; work that names it keeps it.
@@ -80,16 +104,22 @@ impl Regions {
     /// The allocations that the spans touch, in ascending order of their age. For a span that
     /// starts outside of all, the one below it is among them, since errors name it.
     pub(crate) fn touched(&self, spans: &[Range<u64>]) -> Vec<Arc<Allocation>> {
-        let mut found: BTreeMap<u64, &Arc<Allocation>> = BTreeMap::new();
+        let mut found: Vec<Arc<Allocation>> = Vec::new();
         for span in spans {
             let clamp = |at: u64| u32::try_from(at).unwrap_or(u32::MAX);
             let below = self.live.range(..=clamp(span.start)).next_back();
-            let inside = self.live.range(clamp(span.start)..clamp(span.end));
-            for (_, region) in below.into_iter().chain(inside) {
-                found.insert(region.serial, region);
-            }
+            let behind = clamp(span.start).saturating_add(1);
+            let inside = self.live.range(behind..clamp(span.end).max(behind));
+            found.extend(
+                below
+                    .into_iter()
+                    .chain(inside)
+                    .map(|(_, region)| Arc::clone(region)),
+            );
         }
-        found.into_values().map(Arc::clone).collect()
+        found.sort_unstable_by_key(|region| region.serial);
+        found.dedup_by_key(|region| region.serial);
+        found
     }
 }
 

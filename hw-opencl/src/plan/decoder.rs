@@ -1,13 +1,11 @@
 //! The first pass of planning for the throughput structure: notes what each checked instruction
 //! does and whose tiles it needs. The others follow in [`emit`](crate::plan::emit).
 
-use std::ops::Range;
-
+use vta_isa::MemType;
 use vta_isa::resolve::{
-    AffineTiles, AluAccess, GemmAccess, LoadAccess, Resolved, Rows, StoreAccess, Uops,
+    AffineTiles, AluAccess, GemmAccess, LoadAccess, Resolved, StoreAccess, Uops,
 };
 use vta_isa::tokens::At;
-use vta_isa::{MemType, Store};
 
 use crate::batch::Sink;
 use crate::error::EngineError;
@@ -107,27 +105,14 @@ impl Decoder {
         let mut rows = vec![access.clone()];
         if access.rows.overlap() {
             // Rows that overlap in DRAM are written in order.
-            let cols = usize::from(access.store.x_size);
-            let all = access.rows.iter().zip(access.tiles.clone().step_by(cols));
-            let row = |(bytes, first): (Range<u64>, usize)| StoreAccess {
-                store: Store {
-                    y_size: 1,
-                    ..access.store
-                },
-                tiles: first..first + cols,
-                operands: access.operands.clone(),
-                rows: Rows {
-                    first: bytes.start,
-                    rows: 1,
-                    ..access.rows
-                },
-            };
-            rows = all.map(row).collect();
+            rows = (0..access.store.y_size).map(|y| access.row(y)).collect();
         }
         for access in rows {
-            let tiles = narrow(&access.tiles);
-            self.versions
-                .join(Scratchpad::Acc, [tiles], self.steps.len());
+            // What is read beside the sums needn't lie where they lie.
+            for tiles in [&access.tiles].into_iter().chain(&access.operands) {
+                let step = self.steps.len();
+                self.versions.join(Scratchpad::Acc, [narrow(tiles)], step);
+            }
             self.steps.push(Step::Store(access));
         }
     }

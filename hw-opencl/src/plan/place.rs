@@ -2,8 +2,8 @@
 
 use std::ops::Range;
 
-use vta_isa::resolve::{AluAccess, LoadAccess, Rows, StoreAccess, Uops};
-use vta_isa::{Alu, Load, MemType, Uop};
+use vta_isa::resolve::{AluAccess, LoadAccess, Rows, StoreAccess, Uops, merge};
+use vta_isa::{Alu, Load, MemType, Requantize, Uop};
 
 use crate::error::EngineError;
 use crate::plan::chain::Chain;
@@ -75,9 +75,23 @@ impl Placer<'_> {
                 )))
             }
             Step::Store(access) => {
-                let tiles = narrow(&access.tiles);
-                let shift = self.places.shift(Scratchpad::Acc, tiles.start);
-                Chain::store(&moved(&tiles, shift), &self.in_buffer(access.rows)).into()
+                let place = |tiles: &Range<usize>| {
+                    let tiles = narrow(tiles);
+                    let shift = self.places.shift(Scratchpad::Acc, tiles.start);
+                    moved(&tiles, shift)
+                };
+                let (tiles, rows) = (place(&access.tiles), self.in_buffer(access.rows));
+                match &access.store.requantize {
+                    None => Chain::store(&tiles, &rows).into(),
+                    Some(how) => {
+                        let read = [tiles].into_iter().chain(access.operands.iter().map(place));
+                        Group::Op(Box::new(self.requantize(
+                            how,
+                            &rows,
+                            &read.collect::<Vec<_>>(),
+                        )))
+                    }
+                }
             }
             Step::Clear(runs) => {
                 self.places.write(Scratchpad::Acc, &runs, number);
@@ -100,6 +114,43 @@ impl Placer<'_> {
     fn chain(&self, chain: Chain) -> Group {
         let placed = chain.placed(|tiles| self.places.parts(Scratchpad::Acc, tiles));
         placed.into()
+    }
+
+    /// A STORE of sums with the tiles of a table and of residuals, if there are any, to rows that don't overlap.
+    fn requantize(&self, how: &Requantize, rows: &Rows, read: &[Range<usize>]) -> Op {
+        let [sums, table, residuals] = [0, 1, 2].map(|n| read.get(n).cloned().unwrap_or(0..0));
+        let (tiles, lanes) = (sums.len() as u32, self.target.lanes());
+        let entry = if how.by_row { how.entry_tiles() } else { 0 };
+        let args = vec![
+            sums.start as u32,
+            rows.first as u32,
+            rows.stride_bytes as u32,
+            tiles / u32::from(rows.rows),
+            table.start as u32,
+            entry as u32,
+            u32::from(!residuals.is_empty()),
+            residuals.start as u32,
+        ];
+        let mut writes_dram: Vec<_> = rows
+            .iter()
+            .map(|row| row.start as usize..row.end as usize)
+            .collect();
+        merge(&mut writes_dram);
+        let touches = Touches {
+            writes_dram,
+            ..Touches::default()
+        };
+        let read = [sums, table, residuals].into_iter();
+        let read = read.filter(|tiles| !tiles.is_empty());
+        Op {
+            kind: Kind::Requantize,
+            units: tiles * (lanes / self.target.shape.lanes),
+            args,
+            touches: read.fold(touches, |touches, tiles| {
+                touches.reading(Scratchpad::Acc, tiles)
+            }),
+            cost: u64::from(tiles) * u64::from(lanes) * 8,
+        }
     }
 
     fn load(&self, access: &LoadAccess, scratchpad: Scratchpad, to: Range<usize>) -> Op {

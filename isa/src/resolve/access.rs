@@ -6,7 +6,7 @@ use std::ops::Range;
 use thiserror::Error;
 
 use super::{AffineTiles, Rows, UopIndex};
-use crate::{Alu, Config, Gemm, Insn, Load, MemType, Store, Uop};
+use crate::{Alu, Config, Gemm, Insn, Load, MemType, Requantize, Store, Uop};
 
 /// The micro-ops of an instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -183,6 +183,40 @@ pub enum Fault {
         /// `uop_end`.
         end: u16,
     },
+}
+
+impl StoreAccess {
+    /// One of its rows, as another STORE would have it.
+    #[must_use]
+    pub fn row(&self, y: u16) -> Self {
+        let (cols, row) = (usize::from(self.store.x_size), usize::from(y));
+        let first = self.tiles.start + row * cols;
+        let of_row = |how: Requantize| Requantize {
+            table: how.entry(row) as u16,
+            by_row: false,
+            ..how
+        };
+        let store = Store {
+            sram_base: first as u16,
+            y_size: 1,
+            requantize: self.store.requantize.map(of_row),
+            ..self.store
+        };
+        let mut operands = [0..0, 0..0];
+        for (at, (_, span)) in operands.iter_mut().zip(store.operands()) {
+            *at = span.start as usize..span.end as usize;
+        }
+        Self {
+            store,
+            tiles: first..first + cols,
+            operands,
+            rows: Rows {
+                first: self.rows.first + u64::from(y) * self.rows.stride_bytes,
+                rows: 1,
+                ..self.rows
+            },
+        }
+    }
 }
 
 impl<'u> Resolved<'u> {

@@ -151,6 +151,7 @@ impl<'l> Expect<'l> {
                     let at = if spread { [o, 0, 0] } else { place };
                     terms.wanted.push(Term::copy(self.tile(input, at)));
                 }
+                terms.wanted.extend(self.entry(0, 1));
                 self.vectors(o, terms);
                 self.constants(place, terms);
             }
@@ -176,6 +177,14 @@ impl<'l> Expect<'l> {
     /// How many vectors there are.
     fn lists(&self) -> u64 {
         self.constant_tiles(Role::Vectors) / self.blocks().max(1)
+    }
+
+    /// The words of an output block by which STOREs round, of those of some blocks.
+    fn entry(&self, o: u32, blocks: u64) -> impl Iterator<Item = Term> + use<> {
+        let first = self.base(Role::Roundings, MemType::Acc).unwrap_or_default();
+        let words = self.constant_tiles(Role::Roundings) / blocks.max(1);
+        let first = first + u64::from(o) * words;
+        (first..first + words).map(Term::constant)
     }
 
     /// Accumulator tiles of a constant.
@@ -288,11 +297,7 @@ impl<'l> Expect<'l> {
                 _ => self.bias(conv, o, region, wanted),
             }
         }
-        if let Some(first) = self.base(Role::Roundings, MemType::Acc) {
-            let words = self.constant_tiles(Role::Roundings) / self.blocks().max(1);
-            let entry = first + u64::from(o) * words;
-            wanted.extend((entry..entry + words).map(Term::constant));
-        }
+        wanted.extend(self.entry(o, self.blocks()));
         let residual = || self.tile(self.input(1), [o, y, x]);
         match conv.residual {
             ResidualBy::None => {}

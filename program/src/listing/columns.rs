@@ -275,10 +275,14 @@ impl Walk<'_> {
                         }
                     }
                 }
+                let mut scratchpad = format!("acc {}..{}", access.tiles.start, access.tiles.end);
+                for (name, tiles) in access.store.operands() {
+                    scratchpad += &format!(", {name} {}..{}", tiles.start, tiles.end);
+                }
                 Columns {
                     operands: self.show(&hulls),
                     dram: dram(&access.rows),
-                    scratchpad: format!("acc {}..{}", access.tiles.start, access.tiles.end),
+                    scratchpad,
                 }
             }
             Resolved::Gemm(access) => self.gemm(access),

@@ -83,6 +83,11 @@ impl Bursts {
         Self::new(cuts, rows)
     }
 
+    /// Whether the next burst is the first of its row.
+    pub(super) const fn begins_row(&self) -> bool {
+        self.at == self.row
+    }
+
     pub(super) const fn is_empty(&self) -> bool {
         self.rows_left == 0
     }

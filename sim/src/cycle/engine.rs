@@ -259,7 +259,7 @@ impl<'a, L: Listener> Engine<'a, L> {
             },
             Insn::Store(store) => match store.dram_rows(self.config) {
                 Some(rows) => {
-                    self.writes.open(rows, start);
+                    self.writes.open(store, rows, start);
                     NEVER
                 }
                 None => now + SYNC,

@@ -1,7 +1,7 @@
 //! STORE: bursts written one after the other, each acknowledged before the next.
 
 use vta_isa::resolve::Rows;
-use vta_isa::{Config, MemType, Store};
+use vta_isa::{Config, MemType, Requantize, Store};
 
 use super::TimingConfig;
 use super::bursts::{Burst, Bursts, Cuts};
@@ -19,6 +19,38 @@ const FIRST_BEAT: u64 = 3;
 const NARROW_OVERHEAD: u64 = 3;
 /// The same for tiles no wider than the bus.
 const WIDE_OVERHEAD: u64 = 4;
+
+/// Stages between a sum and the byte of it, of a STORE that requantises: two for the product, one that adds and
+/// shifts, one that clamps.
+const STAGES: u64 = 4;
+/// The same with a residual, whose sum takes a product that is one stage, and one that adds, shifts and clamps.
+const RESIDUAL_STAGES: u64 = 6;
+
+/// What a STORE takes that requantises, in cycles beyond another's.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Extra {
+    /// Before the first command: the entry is read into registers, a tile a cycle, and the stages fill.
+    start: u64,
+    /// Before the first command of each other row: the next entry.
+    row: u64,
+    /// The accumulators' port reads residuals, too: this often beside each read of sums.
+    reads: u64,
+}
+
+impl Extra {
+    fn of(store: &Store) -> Self {
+        let of = |how: Requantize| {
+            let (entry, residual) = (how.entry_tiles() as u64, how.distance().is_some());
+            let stages = if residual { RESIDUAL_STAGES } else { STAGES };
+            Self {
+                start: entry + stages,
+                row: if how.by_row { entry } else { 0 },
+                reads: residual.into(),
+            }
+        };
+        store.requantize.map_or(Self::default(), of)
+    }
+}
 
 /// The burst that is being written.
 #[derive(Clone, Copy, Debug)]
@@ -43,6 +75,7 @@ pub(super) struct WritePort {
     bus_bytes: u64,
     /// Those of the STORE that have no command yet.
     bursts: Option<Bursts>,
+    extra: Extra,
     /// The newest burst with the cycle of its command and of its first beat, until it is reported.
     on_bus: Option<OnBus>,
     insn: u32,
@@ -52,10 +85,16 @@ pub(super) struct WritePort {
 
 /// Cycles that all bursts of a STORE take on an idle memory.
 pub(crate) fn store_cycles(timing: &TimingConfig, config: &Config, store: &Store) -> u64 {
-    let port = WritePort::new(timing, config);
-    let rows = store.dram_rows(config);
-    let bursts = rows.map(|rows| Bursts::new(port.cuts, rows));
-    bursts.into_iter().flatten().map(|b| port.cost(&b)).sum()
+    let Some(rows) = store.dram_rows(config) else {
+        return 0;
+    };
+    let extra = Extra::of(store);
+    let port = WritePort {
+        extra,
+        ..WritePort::new(timing, config)
+    };
+    let bursts = Bursts::new(port.cuts, rows).map(|burst| port.cost(&burst));
+    extra.start + bursts.sum::<u64>() + extra.row * u64::from(store.y_size - 1)
 }
 
 impl WritePort {
@@ -68,6 +107,7 @@ impl WritePort {
             tile_beats: (tile_bytes > bus_bytes).then(|| tile_bytes / bus_bytes),
             bus_bytes,
             bursts: None,
+            extra: Extra::default(),
             on_bus: None,
             insn: 0,
             wake: NEVER,
@@ -75,10 +115,11 @@ impl WritePort {
     }
 
     /// Takes on the rows of a STORE.
-    pub(super) fn open(&mut self, rows: Rows, start: Start) {
+    pub(super) fn open(&mut self, store: &Store, rows: Rows, start: Start) {
         self.insn = start.insn;
         self.bursts = Some(Bursts::new(self.cuts, rows));
-        self.wake = start.cycle + 1;
+        self.extra = Extra::of(store);
+        self.wake = start.cycle + 1 + self.extra.start;
     }
 
     /// Gives the command of cycle `now`; after the last one, the STORE's done cycle.
@@ -90,12 +131,18 @@ impl WritePort {
     ) -> Option<u64> {
         self.wake = NEVER;
         self.settle(u64::MAX, sink);
-        let burst = self.bursts.as_mut()?.next()?;
+        let bursts = self.bursts.as_mut()?;
+        let burst = bursts.next()?;
+        let entry = if bursts.begins_row() {
+            self.extra.row
+        } else {
+            0
+        };
         let extra = dram.access(burst.start, now);
         self.on_bus = Some(OnBus {
             burst,
             command: now,
-            first: now + extra + FIRST_BEAT,
+            first: now + extra + FIRST_BEAT + self.extra.reads,
             requested: false,
             reported: 0,
         });
@@ -103,15 +150,16 @@ impl WritePort {
         if burst.last {
             return Some(next - 1);
         }
-        self.wake = next;
+        self.wake = next + entry;
         None
     }
 
     /// Cycles from a burst's command to the next, on an idle memory.
     fn cost(&self, burst: &Burst) -> u64 {
+        let more = self.extra.reads;
         match self.tile_beats {
-            Some(_) => NARROW_OVERHEAD + burst.beats + burst.tiles(self.tile_bytes),
-            None => WIDE_OVERHEAD + burst.beats,
+            Some(_) => NARROW_OVERHEAD + burst.beats + burst.tiles(self.tile_bytes) * (1 + more),
+            None => WIDE_OVERHEAD + burst.beats * (1 + more),
         }
     }
 
@@ -141,7 +189,7 @@ impl WritePort {
             reason: StallReason::Dram,
             insn: Some(self.insn as usize),
             from: bus.command + 1,
-            to: (first - FIRST_BEAT + 1).min(end),
+            to: (first - self.extra.reads - FIRST_BEAT + 1).min(end),
         });
         sink.burst(&BurstEvent {
             client: Client::Out,
@@ -153,23 +201,28 @@ impl WritePort {
         });
     }
 
-    /// Beats in the first `cycles` of a long burst: after each tile the next is read for a cycle.
+    /// Beats that follow each other, and cycles between them and the next: after each tile the next is read for a cycle,
+    /// and its residual for another.
+    fn beats_and_gap(&self) -> (u64, u64) {
+        match self.tile_beats {
+            Some(tile_beats) => (tile_beats, 1 + self.extra.reads),
+            None => (1, self.extra.reads),
+        }
+    }
+
+    /// Beats in the first `cycles` of a long burst.
     fn beats_in(&self, burst: &Burst, cycles: u64) -> u64 {
-        let Some(tile_beats) = self.tile_beats else {
-            return cycles;
-        };
+        let (beats, gap) = self.beats_and_gap();
         let skipped = self.first_beat(burst);
         let cycles = cycles.saturating_add(skipped);
-        let period = tile_beats + 1;
-        (cycles / period) * tile_beats + (cycles % period).min(tile_beats) - skipped
+        let period = beats + gap;
+        (cycles / period) * beats + (cycles % period).min(beats) - skipped
     }
 
     /// The cycle of beat `beat`, counted from that of the first.
     fn beat_offset(&self, burst: &Burst, beat: u64) -> u64 {
-        match self.tile_beats {
-            Some(tile_beats) => beat + (self.first_beat(burst) + beat) / tile_beats,
-            None => beat,
-        }
+        let (beats, gap) = self.beats_and_gap();
+        beat + (self.first_beat(burst) + beat) / beats * gap
     }
 
     /// Which beat of its tile a burst begins with.

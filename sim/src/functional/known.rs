@@ -8,21 +8,27 @@ use super::background::Shared;
 use super::plan::Plan;
 use super::run::script::Script;
 
-/// Nanoseconds of an instruction, and of a step of a GEMM or of the ALU beside it.
+/// Nanoseconds of a batch, of an instruction, and of a step of a GEMM or of the ALU beside it.
 struct Cost {
+    batch: u64,
     insn: u64,
     step: u64,
 }
 
 /// Planning: rough, as no batch is like another.
 const PLAN: Cost = Cost {
+    batch: 50_000,
     insn: 3000,
     step: 1,
 };
 /// A run of one instruction at a time.
-const DIRECT: Cost = Cost { insn: 15, step: 4 };
+const DIRECT: Cost = Cost {
+    batch: 0,
+    insn: 15,
+    step: 4,
+};
 /// What planning a batch takes that waits for its plan.
-const MOST_PLANNED_AT_ONCE_NS: u64 = 200_000;
+const MOST_PLANNED_AT_ONCE_NS: u64 = 250_000;
 /// A batch that ran some times is expected to run so many times as often again.
 const EXPECTED_RUNS: u64 = 2;
 
@@ -40,13 +46,10 @@ pub(super) struct Outlook {
 
 impl Outlook {
     pub fn of(traffic: &Traffic) -> Self {
-        let steps = [traffic.reset_steps, traffic.alu_steps];
-        let steps = steps
-            .into_iter()
-            .fold(traffic.gemm_steps, u64::saturating_add);
         let [plan, direct] = [PLAN, DIRECT].map(|cost| {
             let insns = cost.insn.saturating_mul(traffic.insns);
-            insns.saturating_add(cost.step.saturating_mul(steps))
+            let steps = cost.step.saturating_mul(traffic.steps());
+            cost.batch.saturating_add(insns).saturating_add(steps)
         });
         Self {
             runs: plan.div_ceil(direct.saturating_mul(EXPECTED_RUNS).max(1)),
@@ -64,15 +67,27 @@ pub(super) struct Known {
     pub runs: u32,
     /// What its instructions do, once it ran [`RUNS_BEFORE_SCRIPT`] times.
     pub script: Option<Script>,
-    pub course: Course,
+    /// Once it began to run.
+    pub course: Option<Course>,
 }
 
 impl Known {
-    /// Memory of its plan, if it has one.
-    pub fn plan_bytes(&self) -> usize {
-        match &self.course {
-            Course::Planned(planned) => planned.plan.bytes,
-            Course::Seen { .. } | Course::Awaited(_) | Course::Direct => 0,
+    /// A batch that hasn't run.
+    pub fn new(batch: &Arc<Batch>, report: RunReport) -> Self {
+        Self {
+            batch: Arc::clone(batch),
+            report,
+            runs: 0,
+            script: None,
+            course: None,
+        }
+    }
+
+    /// Its plan, if it has one.
+    pub fn plan(&self) -> Option<&Arc<Plan>> {
+        match self.course.as_ref()? {
+            Course::Planned(planned) => Some(&planned.plan),
+            Course::Seen { .. } | Course::Awaited(_) | Course::Direct => None,
         }
     }
 }

@@ -20,6 +20,7 @@ mod planner;
 mod run;
 mod threads;
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -68,7 +69,7 @@ pub struct Functional {
     planning: Planning,
     direct: Direct,
     /// Most recently used last.
-    known: Vec<Known>,
+    known: VecDeque<Box<Known>>,
     /// The plan whose micro-ops and weights the scratchpads should hold but don't yet.
     pending: Option<Arc<Plan>>,
     /// Threads that a batch may use.
@@ -99,7 +100,7 @@ impl Functional {
                 plan_bytes: MOST_PLAN_BYTES,
             },
             planning: Planning::default(),
-            known: Vec::with_capacity(MOST_KNOWN),
+            known: VecDeque::with_capacity(MOST_KNOWN),
             pending: None,
             threads: 1,
             crew: None,
@@ -174,7 +175,8 @@ impl Functional {
     /// Memory of the plans that are kept, in bytes, without what several threads need beside. Those that executors
     /// share count for each of them.
     pub fn plan_bytes(&self) -> usize {
-        self.known.iter().map(Known::plan_bytes).sum()
+        let plans = self.known.iter().filter_map(|known| known.plan());
+        plans.map(|plan| plan.bytes).sum()
     }
 
     /// The kernel in use.
@@ -312,45 +314,49 @@ impl Executor for Functional {
         batch: &Arc<Batch>,
         memory: &mut DeviceMemory,
     ) -> Result<RunReport, SimError> {
-        let known = self.find(batch).map(|index| self.known.remove(index));
+        let found = self.find(batch).and_then(|index| self.known.remove(index));
         let Batch { insns, marks, .. } = &**batch;
-        let (report, runs, script, course) = match known {
-            Some(known) => (known.report, known.runs, known.script, Some(known.course)),
-            None => (RunReport::of(insns, marks, &self.config), 0, None, None),
-        };
-        let outlook = Outlook::of(&report.traffic);
-        let (course, plan) = self.next_course(course, batch, outlook, memory);
-        let mut script = script.filter(|script| plan.is_none() && script.holds(memory));
+        let mut known = found.unwrap_or_else(|| {
+            let report = RunReport::of(insns, marks, &self.config);
+            Box::new(Known::new(batch, report))
+        });
+        known.batch = Arc::clone(batch);
+        let outlook = Outlook::of(&known.report.traffic);
+        let (course, plan) = self.next_course(known.course.take(), batch, outlook, memory);
+        let course = known.course.insert(course);
+        let script = &mut known.script;
+        if script
+            .as_ref()
+            .is_some_and(|script| plan.is_some() || !script.holds(memory))
+        {
+            *script = None;
+        }
         let (parts, steps) = ((&insns[..], &marks[..]), self.limits.steps);
-        let ran = match (plan, &script) {
+        let report = || known.report.clone();
+        let ran = match (plan, &*script) {
             (Some(plan), _) => Ok(self.run_plan(plan, memory)),
             (None, Some(script)) => {
-                self.run_unplanned(parts, report.clone(), memory, |stage| script.run(stage))
+                self.run_unplanned(parts, report(), memory, |stage| script.run(stage))
             }
             (None, None) => {
                 let new = || Script::new(&self.config, insns.len(), memory);
-                let mut new = (runs >= RUNS_BEFORE_SCRIPT).then(new);
+                let mut new = (known.runs >= RUNS_BEFORE_SCRIPT).then(new);
                 let work = |stage: &mut Stage<'_>| stage.run(steps, new.as_mut());
-                let ran = self.run_unplanned(parts, report.clone(), memory, work);
-                script = new.filter(|_| ran.is_ok());
+                let ran = self.run_unplanned(parts, report(), memory, work);
+                *script = new.filter(|_| ran.is_ok());
                 ran
             }
         };
-        if let (Course::Awaited(shared), Ok(ran)) = (&course, &ran) {
+        if let (Course::Awaited(shared), Ok(ran)) = (course, &ran) {
             shared.allow(ran.wall);
         }
+        known.runs = known.runs.saturating_add(1);
         if self.known.len() == MOST_KNOWN {
-            self.known.remove(0);
+            self.known.pop_front();
         }
-        self.known.push(Known {
-            batch: Arc::clone(batch),
-            report,
-            runs: runs.saturating_add(1),
-            script,
-            course,
-        });
+        self.known.push_back(known);
         while self.known.len() > 1 && self.plan_bytes() > self.limits.plan_bytes {
-            self.known.remove(0);
+            self.known.pop_front();
         }
         ran
     }
@@ -359,13 +365,9 @@ impl Executor for Functional {
 impl Functional {
     /// Where a batch that came before is known, or one that is the same program.
     fn find(&self, batch: &Arc<Batch>) -> Option<usize> {
-        let same_one = |k: &Known| Arc::ptr_eq(&k.batch, batch);
-        let known = self.known.iter().rposition(same_one);
-        known.or_else(|| {
-            self.known
-                .iter()
-                .rposition(|k| background::same(&k.batch, batch))
-        })
+        let known = || self.known.iter();
+        let same_one = known().rposition(|k| Arc::ptr_eq(&k.batch, batch));
+        same_one.or_else(|| known().rposition(|k| background::same(&k.batch, batch)))
     }
 
     /// How a batch runs the next time, and the plan with which it runs now, if it does.

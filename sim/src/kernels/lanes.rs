@@ -3,8 +3,11 @@
 //! The code is plain Rust; the only unsafe thing is to call what was compiled for instructions
 //! that the CPU must have, which [`GemmKernel`]'s choice guarantees.
 
+mod pass;
+
 use vta_isa::{AluOp, for_alu_op};
 
+use self::pass::{Pass, factor};
 use super::requantize::{Requantizing, requantize_body};
 use super::{GemmKernel, Operand, Step};
 
@@ -142,10 +145,24 @@ versions!(
 #[inline(always)]
 fn chain_body(steps: &[Step], lanes: &mut [i32]) {
     for chunk in lanes.chunks_mut(CHUNK) {
-        for step in steps {
-            let Operand::Imm(y) = step.operand else {
+        let mut rest = steps;
+        while let [step, behind @ ..] = rest {
+            let (pass, count) = Pass::of(rest);
+            if count > 1 {
+                pass.run(chunk);
+                rest = &rest[count..];
+                continue;
+            }
+            rest = behind;
+            let Operand::Imm(mut y) = step.operand else {
                 continue;
             };
+            // One factor does what several do.
+            if step.op == AluOp::Mul {
+                while let Some((more, behind)) = factor(rest) {
+                    (y, rest) = (y.wrapping_mul(more), behind);
+                }
+            }
             for_alu_op!(step.op, OP => chunk.iter_mut().for_each(|x| *x = OP.apply(*x, y)));
         }
     }

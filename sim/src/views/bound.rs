@@ -22,7 +22,8 @@ pub struct Bound {
     /// one a cycle, and bytes that are read twice could have been kept.
     pub read_cycles: u64,
     /// Time of the STOREs' bursts on an idle bus: 3 cycles, one a beat and one a tile for each
-    /// burst where a tile is wider than the bus, else 4 cycles and one a beat.
+    /// burst where a tile is wider than the bus, else 4 cycles and one a beat; and what those that requantise take beyond
+    /// that.
     pub store_cycles: u64,
     /// Steps of the compute module, which does one thing at a time: GEMM with those that clear,
     /// ALU (two cycles with two operands), beats of accumulator loads. Another program may need

@@ -74,6 +74,8 @@ costs! {
     mov_lane_mm2: 60.8e-6,
     /// OVERWRITE, a sum: 32 gates of that library before its adder, 1.1 um2 each
     overwrite_sum_mm2: 35.2e-6,
+    /// REQUANT, a lane: 3/4 * 3495 + 6 * 282 + 12.5 * 137 um2, 224 flip-flops of 4.5
+    requant_lane_mm2: 7033.75e-6,
     /// a byte of a scratchpad: 8 cells of 0.38 um2 at 70 % array efficiency
     sram_byte_mm2: 4.4e-6,
     /// a byte of the bus's width: buffers for data and alignment, an assumption
@@ -140,7 +142,8 @@ impl Costs {
     }
 
     /// Square millimetres of the parts that a configuration and a board decide: the matrix unit has one MAC for each of
-    /// a step's, the ALU a lane for each element of a tile, and the output buffer a byte for each accumulator.
+    /// a step's, the ALU a lane for each element of a tile, and the output buffer a byte for each accumulator, or with
+    /// REQUANT all four.
     pub fn area_mm2(&self, config: &Config, timing: &TimingConfig) -> f64 {
         let bytes = |mem| (config.depth(mem) * config.elem_bytes(mem)) as f64;
         let scratchpads = [
@@ -150,22 +153,27 @@ impl Costs {
             MemType::Acc,
             MemType::Out,
         ];
+        let mirrored = match config.extensions().contains(Extension::Requant) {
+            true => 3.0 * bytes(MemType::Out),
+            false => 0.0,
+        };
         let added = config.extensions().iter().map(|e| self.lane_mm2(e));
         let lane = added.sum::<f64>() + self.alu_lane_mm2;
         config.macs_per_step() as f64 * self.mac_mm2
             + config.lanes() as f64 * lane
-            + scratchpads.map(bytes).iter().sum::<f64>() * self.sram_byte_mm2
+            + (scratchpads.map(bytes).iter().sum::<f64>() + mirrored) * self.sram_byte_mm2
             + f64::from(timing.bus_bytes) * self.bus_byte_mm2
     }
 
-    /// What an extension adds to each lane.
+    /// What an extension adds to each lane of a tile.
     const fn lane_mm2(&self, extension: Extension) -> f64 {
         match extension {
             // The lane has their parts.
-            Extension::Acc8 | Extension::Mul | Extension::Requant | Extension::Shl => 0.0,
+            Extension::Acc8 | Extension::Mul | Extension::Shl => 0.0,
             Extension::Mov => self.mov_lane_mm2,
             Extension::Overwrite => self.overwrite_sum_mm2,
             Extension::Clip => self.clip_lane_mm2,
+            Extension::Requant => self.requant_lane_mm2,
         }
     }
 }
@@ -175,7 +183,7 @@ impl Costs {
 pub struct Energy {
     /// The matrix unit's multiply-adds.
     pub matrix_pj: f64,
-    /// The ALU's lanes.
+    /// The ALU's lanes, and those of STOREs that requantise.
     pub alu_pj: f64,
     /// Reads and writes of all scratchpads.
     pub scratchpad_pj: f64,
@@ -206,7 +214,7 @@ impl Energy {
 pub struct Work {
     /// int8 multiply-adds, those of padded channels included.
     pub macs: u64,
-    /// int32 lanes of ALU operations but MUL.
+    /// int32 lanes of ALU operations but MUL, and what STOREs do that requantise.
     pub alu_ops: u64,
     /// int32 lanes of MUL.
     pub alu_muls: u64,
@@ -230,7 +238,21 @@ impl Work {
                     MemType::Acc | MemType::Acc8 | MemType::Out => *accs += tiles * acc,
                 }
             }
-            Insn::Store(store) => *accs += store.tiles() * acc,
+            Insn::Store(store) => {
+                let operands = store.operands().map(|(_, tiles)| tiles.end - tiles.start);
+                *accs += (store.tiles() + operands.sum::<u64>()) * acc;
+                if let Some(how) = &store.requantize {
+                    let lanes = store.tiles() * config.lanes() as u64;
+                    // A multiplication, an addition, a shift and two comparisons; then two multiplications of int8, which
+                    // count as one of int32, two additions, and the rest again.
+                    let (muls, ops) = match how.residual {
+                        0 => (1, 4),
+                        _ => (2, 9),
+                    };
+                    self.alu_muls += muls * lanes;
+                    self.alu_ops += ops * lanes;
+                }
+            }
             Insn::Gemm(gemm) => {
                 let steps = gemm.steps();
                 *uops += steps * UOP_BYTES as u64;

@@ -158,7 +158,10 @@ fn touched(resolved: Resolved<'_>) -> Touched {
                 all.written = TileSet::range(load.entries);
             }
         }
-        Resolved::Store(store) => all.operand = TileSet::range(store.tiles),
+        Resolved::Store(store) => {
+            let tiles = [store.tiles].into_iter().chain(store.operands);
+            all.operand = tiles.flatten().collect();
+        }
         Resolved::Gemm(gemm) => {
             all.written = gemm.dst.set();
             all.reads.push(uops(gemm.gemm.uop_bgn, gemm.gemm.uop_end));

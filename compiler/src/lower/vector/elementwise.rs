@@ -29,8 +29,8 @@ struct Elementwise<'a> {
     operands: Vec<Operand<'a>>,
     join: AluOp,
     epilogue: &'a [LaneOp],
-    /// Where STOREs make the sum: the words of their entry, as vectors.
-    entry: Vec<LaneOp>,
+    /// Where STOREs make the sum: the words of their entry.
+    entry: Vec<i32>,
     /// Every tile must meet the tile of its block. Otherwise channels and positions are one run of tiles.
     by_blocks: bool,
 }
@@ -77,8 +77,10 @@ impl<'a> Lowering<'a> {
         } else {
             (1, blocks * h * w)
         };
-        let all = layer.ops().chain(&layer.entry);
-        let mut constants = Constants::new(self, &node.name, all, chw);
+        let mut constants = match &layer.entry[..] {
+            [] => Constants::new(self, &node.name, layer.ops(), chw),
+            words => Constants::entry(self, &node.name, words, chw),
+        };
         let copies = self.multiplies(layer.ops());
         // Every operand has a place of its own, as large as the output, and one is for copies or constants.
         let places = layer.operands.len() + usize::from(copies || constants.has_planes());
@@ -132,22 +134,19 @@ impl<'a> Lowering<'a> {
         if !operands.iter().enumerate().all(fits) {
             return Err(self.inconsistent(id, "the operands have other shapes"));
         }
-        let channels = out[0];
         let entry = match &node.op {
             QOp::Add(QPair {
                 store: Some((factor, sum)),
                 ..
             }) => {
-                // What is stored is the first operand as it is, and the other added to it.
+                // The first operand is rounded to itself, and the other added to it.
                 let first = Rounding {
                     multiplier: 1,
                     low: -128,
                     high: 127,
                     ..Rounding::default()
                 };
-                let words = [&first.words()[..], &sum.words(), &[*factor as i32]].concat();
-                let vector = |word| LaneOp::new(AluOp::Mov, vec![word; channels]);
-                words.into_iter().map(vector).collect()
+                [&first.words()[..], &sum.words(), &[*factor as i32]].concat()
             }
             _ => Vec::new(),
         };

@@ -55,6 +55,8 @@ impl Piece {
 pub(in crate::lower) struct Constants {
     vectors: Option<BufferId>,
     count: usize,
+    /// Tiles from one vector to the next in memory.
+    pitch: usize,
     planes: Vec<Plane>,
     /// The first accumulator tile of the vectors.
     base: usize,
@@ -104,6 +106,7 @@ impl Constants {
         Self {
             vectors,
             count: lists.len(),
+            pitch: channels.div_ceil(config.block()),
             planes: ops.filter_map(LaneOp::plane).map(plane).collect(),
             base: 0,
             chw,
@@ -115,6 +118,23 @@ impl Constants {
     /// Whether some differ from position to position.
     pub const fn has_planes(&self) -> bool {
         !self.planes.is_empty()
+    }
+
+    /// The words of an entry that all STOREs have, as vectors.
+    pub fn entry(lowering: &mut Lowering<'_>, name: &str, words: &[i32], chw: [usize; 3]) -> Self {
+        let tile = |word: &i32| word.to_le_bytes().repeat(lowering.config.lanes());
+        let bytes: Vec<u8> = words.iter().flat_map(tile).collect();
+        let vectors = Some(lowering.constant(name, Role::Roundings, bytes));
+        Self {
+            vectors,
+            count: words.len(),
+            pitch: 1,
+            planes: Vec::new(),
+            base: 0,
+            chw,
+            loaded: (0..0, 0),
+            next: [0; 2],
+        }
     }
 
     /// The accumulator tile of the first vector.
@@ -162,13 +182,12 @@ impl Constants {
             return Ok(());
         };
         self.loaded = wanted;
-        let all = self.chw[0].div_ceil(e.lowering.config.block());
         let vectors = Transfer {
             base: constant.into(),
             sram: self.base,
             dram: blocks.start,
             size: [self.count, blocks.len()],
-            stride: all,
+            stride: self.pitch,
             step: 1,
         };
         e.load(MemType::Acc, vectors)

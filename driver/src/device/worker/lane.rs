@@ -2,7 +2,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::{Builder, JoinHandle};
 
 use crossbeam_channel::{Receiver, Sender, bounded};
@@ -29,25 +29,28 @@ struct Item {
     reply: Sender<Reply>,
 }
 
-/// A lane's thread. Dropping it finishes what is queued.
+/// A lane's thread, which starts with the first piece of work that is sent. Dropping it finishes what is queued.
 pub(super) struct LaneThread {
-    /// Missing while it is dropped.
-    sender: Option<Sender<Item>>,
-    thread: Option<JoinHandle<()>>,
+    /// Once it was needed; inside, `None` if the system gave none.
+    thread: OnceLock<Option<Running>>,
     server: Arc<Mutex<Server>>,
     /// Pieces of work that were sent and aren't done.
     queued: Arc<AtomicUsize>,
 }
 
+struct Running {
+    sender: Sender<Item>,
+    thread: JoinHandle<()>,
+}
+
 impl LaneThread {
-    /// Starts a thread, with the runner of the lane that runs batches.
-    pub(super) fn start(
+    /// One with the runner of the lane that runs batches.
+    pub(super) fn new(
         device: &str,
         lost: &Arc<AtomicBool>,
         packers: &Arc<OnceLock<Packers>>,
         runner: Option<Runner>,
     ) -> Self {
-        let (sender, receiver) = bounded::<Item>(QUEUE_DEPTH);
         let server = Arc::new(Mutex::new(Server {
             name: device.to_owned(),
             packers: Arc::clone(packers),
@@ -55,28 +58,39 @@ impl LaneThread {
             runner,
             layouts: Layouts::default(),
         }));
-        let queued = Arc::new(AtomicUsize::new(0));
-        let (own, count) = (Arc::clone(&server), Arc::clone(&queued));
+        Self {
+            thread: OnceLock::new(),
+            server,
+            queued: Arc::default(),
+        }
+    }
+
+    fn start(&self) -> Option<Running> {
+        let (sender, receiver) = bounded::<Item>(QUEUE_DEPTH);
+        let (own, count) = (Arc::clone(&self.server), Arc::clone(&self.queued));
         let work = move || {
             for item in receiver {
-                let answer = answer(&own, &item.work, item.regions);
+                let mut server = own.lock().unwrap_or_else(PoisonError::into_inner);
+                let answer = server.answer(&item.work, item.regions);
+                drop(server);
                 count.fetch_sub(1, Ordering::Release);
                 // Nobody waits for a dropped ticket's answer.
                 let _ = item.reply.send(answer);
             }
         };
-        // Without a thread the closure and its receiver are gone, so every send fails as lost.
         let thread = Builder::new().spawn(work);
         let thread = thread.inspect_err(|error| {
-            lost.store(true, Ordering::Release);
-            tracing::error!(device, %error, "starting a worker thread");
+            let server = self.server();
+            server.lost.store(true, Ordering::Release);
+            tracing::error!(device = server.name, %error, "starting a worker thread");
         });
-        Self {
-            sender: Some(sender),
-            thread: thread.ok(),
-            server,
-            queued,
-        }
+        let thread = thread.ok()?;
+        Some(Running { sender, thread })
+    }
+
+    fn server(&self) -> MutexGuard<'_, Server> {
+        // Panics of the runner are caught in `answer`.
+        self.server.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Sends a piece of work, and gives where its answer comes; `None` where the thread is gone.
@@ -91,9 +105,16 @@ impl LaneThread {
             regions,
             reply,
         };
+        let running = self.thread.get_or_init(|| self.start()).as_ref()?;
         self.queued.fetch_add(1, Ordering::Relaxed);
-        let sent = self.sender.as_ref()?.send(item);
+        let sent = running.sender.send(item);
         sent.is_ok().then_some(receiver)
+    }
+
+    /// Whether the thread was needed yet.
+    #[cfg(test)]
+    pub(super) fn started(&self) -> bool {
+        self.thread.get().is_some()
     }
 
     /// Whether all that was sent is done.
@@ -103,14 +124,14 @@ impl LaneThread {
 
     /// Does a piece of work on the caller's thread.
     pub(super) fn perform(&self, work: &Work, regions: Vec<Arc<Allocation>>) -> Reply {
-        answer(&self.server, work, regions)
+        self.server().answer(work, regions)
     }
 }
 
 impl Drop for LaneThread {
     fn drop(&mut self) {
-        self.sender = None;
-        if let Some(thread) = self.thread.take() {
+        if let Some(Some(Running { sender, thread })) = self.thread.take() {
+            drop(sender);
             // A panic of the runner was already answered through its tickets.
             let _ = thread.join();
         }
@@ -127,27 +148,26 @@ struct Server {
     layouts: Layouts,
 }
 
-/// Does a piece of work. After a panic, here or in the other lane, it only answers.
-fn answer(server: &Mutex<Server>, work: &Work, regions: Vec<Arc<Allocation>>) -> Reply {
-    // Panics of the runner are caught below.
-    let mut server = server.lock().unwrap_or_else(PoisonError::into_inner);
-    let server = &mut *server;
-    if server.lost.load(Ordering::Acquire) {
-        return Err(DriverError::lost(&server.name));
+impl Server {
+    /// Does a piece of work. After a panic, here or in the other lane, it only answers.
+    fn answer(&mut self, work: &Work, regions: Vec<Arc<Allocation>>) -> Reply {
+        if self.lost.load(Ordering::Acquire) {
+            return Err(DriverError::lost(&self.name));
+        }
+        let mut held = Held::take(regions, &mut self.layouts);
+        let work = || {
+            perform(
+                (&self.name, &self.packers),
+                work,
+                &mut held.memory,
+                self.runner.as_mut(),
+            )
+        };
+        catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| {
+            self.lost.store(true, Ordering::Release);
+            Err(DriverError::lost(&self.name))
+        })
     }
-    let mut held = Held::take(regions, &mut server.layouts);
-    let work = || {
-        perform(
-            (&server.name, &server.packers),
-            work,
-            &mut held.memory,
-            server.runner.as_mut(),
-        )
-    };
-    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| {
-        server.lost.store(true, Ordering::Release);
-        Err(DriverError::lost(&server.name))
-    })
 }
 
 fn perform(

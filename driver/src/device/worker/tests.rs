@@ -234,7 +234,7 @@ fn small_work_runs_on_the_callers_thread_unless_something_waits() {
     // A batch of many steps is another thread's, whose answer small ones behind it must wait for.
     let steps = Gemm {
         uop_end: 1,
-        iter_out: 1 << 11,
+        iter_out: 1 << 13,
         iter_in: 1,
         ..Gemm::default()
     };
@@ -279,14 +279,14 @@ fn small_is_what_takes_some_tens_of_microseconds() {
         batch(vec![store.into()])
     };
     let read = |size_bytes| Work::Read { addr, size_bytes };
-    let [few, many] = [1, 33].map(|count| batch(vec![vta_isa::Finish::default().into(); count]));
+    let [few, many] = [1, 65].map(|count| batch(vec![vta_isa::Finish::default().into(); count]));
     assert!(
-        [steps(1 << 10), store(1 << 12), read(1 << 16), few]
+        [steps(1 << 12), store(1 << 12), read(1 << 16), few]
             .iter()
             .all(|w| d.is_small(w))
     );
     let large = [
-        steps((1 << 10) + 1),
+        steps((1 << 12) + 1),
         store((1 << 12) + 1),
         read((1 << 16) + 1),
         many,
@@ -303,4 +303,48 @@ fn a_panic_on_the_callers_thread_loses_the_device() {
         let answer = d.submit(work).unwrap().wait();
         assert!(matches!(answer, Err(DriverError::Lost { .. })));
     }
+}
+
+#[test]
+fn what_the_host_writes_in_place_changes_with_each_piece_of_work() {
+    let (told, seen) = unbounded();
+    let d = device(Box::new(move |_, memory| {
+        let seen = (
+            memory.is_in_place(0),
+            memory.version(0),
+            memory.read(0x1000, 2).unwrap().to_vec(),
+        );
+        told.send(seen).unwrap();
+        Ok(RunReport::default())
+    }));
+    let addr = d.alloc(16).unwrap();
+    let run = || {
+        d.submit(store_at(addr)).unwrap().wait().unwrap();
+        seen.recv().unwrap()
+    };
+    d.submit(write(addr, 7)).unwrap().wait().unwrap();
+    let (before, again) = (run(), run());
+    assert_eq!(before, again);
+    assert_eq!((before.0, before.2), (false, vec![7, 0]));
+    let bytes = d.in_place(addr).unwrap();
+    assert!(bytes.len == 16 && bytes.first.addr().get().is_multiple_of(PAGE_BYTES as usize));
+    assert_eq!(d.in_place(addr).map(|again| again.first), Some(bytes.first));
+    let (first, second) = (run(), run());
+    assert_eq!((first.0, first.2), (true, vec![7, 0]));
+    assert_ne!(first.1, second.1);
+    assert!(d.in_place(PhysAddr(addr.0 + 1)).is_none());
+    d.free(addr).unwrap();
+    assert!(d.in_place(addr).is_none());
+}
+
+#[test]
+fn threads_start_when_they_are_needed() {
+    let (d, go, threads) = gated();
+    let addr = d.alloc(16).unwrap();
+    go.send(()).unwrap();
+    d.submit(store_at(addr)).unwrap().wait().unwrap();
+    d.submit(read(addr)).unwrap().wait().unwrap();
+    assert!(threads.try_recv().is_ok() && !d.compute.started() && d.copy.get().is_none());
+    d.submit_on(Lane::Copy, read(addr)).unwrap().wait().unwrap();
+    assert!(!d.compute.started() && d.copy.get().is_some_and(LaneThread::started));
 }

@@ -1,10 +1,11 @@
 //! What decoded instructions become.
 #![allow(clippy::single_range_in_vec_init, reason = "these are lists of ranges")]
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use vta_isa::resolve::Uops;
-use vta_isa::{Alu, AluOp, AluOperand, Config, Gemm, Insn, Load, Uop};
+use vta_isa::{Alu, AluOp, AluOperand, Config, Gemm, Insn, Load, Store, Uop};
 
 use super::*;
 use crate::plan::ops::Kind;

@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use vta_isa::tokens::{pops, pushes, stray_flag};
-use vta_isa::{Alu, AluOp, AluOperand, Config, Deps, Gemm, Insn, Load, MemType, Store};
+use vta_isa::{Alu, AluOp, AluOperand, Config, Deps, Gemm, Insn, Load, MemType, Requantize, Store};
 
 use super::super::engine::Engine;
 use super::super::*;
@@ -36,12 +36,22 @@ fn any_insn() -> impl Strategy<Value = Insn> {
         0u16..5,
         prop_oneof![4 => 0u16..9, 1 => 0u16..70],
         0u16..90,
+        prop::option::of((any::<bool>(), 0u8..2)),
     )
-        .prop_map(|(dram_base, y, x, stride)| {
+        .prop_map(|(dram_base, y, x, stride, how)| {
             let Insn::Store(shape) = store(y, x, stride) else {
                 unreachable!()
             };
-            Insn::from(Store { dram_base, ..shape })
+            let requantize = how.map(|(by_row, residual)| Requantize {
+                table: 0,
+                by_row,
+                residual,
+            });
+            Insn::from(Store {
+                dram_base,
+                requantize,
+                ..shape
+            })
         });
     let gemm = (any::<bool>(), 0u16..6, 0u16..5, 0u16..6).prop_map(|(reset, end, out, inner)| {
         Insn::from(Gemm {

@@ -108,7 +108,9 @@ impl Constant {
             let region = spans[0].region;
             let bytes = memory.region(region);
             let copy = |s: &Span| Some((*s, bytes.get(s.start..s.start + s.len)?.into()));
-            let copies = (size <= room).then(|| spans.iter().map(copy).collect());
+            // What the host writes in place is told by its content alone.
+            let copied = size <= room || memory.is_in_place(region);
+            let copies = copied.then(|| spans.iter().map(copy).collect());
             room = room.saturating_sub(size);
             let copies = copies.flatten();
             let spans = spans.into();

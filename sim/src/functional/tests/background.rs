@@ -34,10 +34,7 @@ fn memories() -> [DeviceMemory; 2] {
 }
 
 fn plan(executor: &Functional) -> Option<&Arc<Plan>> {
-    match &executor.known.last()?.course {
-        Course::Planned(planned) => Some(&planned.plan),
-        Course::Seen { .. } | Course::Awaited(_) | Course::Direct => None,
-    }
+    executor.known.back()?.plan()
 }
 
 /// Runs on both and compares.

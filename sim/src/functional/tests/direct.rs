@@ -294,7 +294,7 @@ fn compare_runs(
             let wanted_end = report(oracle.run_batch(&batch, &mut wanted));
             let known = ours
                 .known
-                .last()
+                .back()
                 .is_some_and(|known| known.script.is_some());
             prop_assert!(found_end.is_err() || known == (run > 1));
             prop_assert_eq!(found_end, wanted_end, "{:?}, run {}", kernel, run);

@@ -279,13 +279,7 @@ fn run_all(mut executor: Functional, config: &Config, batches: &[Arc<Batch>]) ->
             reports.push((report.traffic, marks.collect(), report.leftover_tokens));
         }
     }
-    let plans = executor
-        .known
-        .iter()
-        .filter_map(|known| match &known.course {
-            Course::Planned(planned) => Some(&planned.plan),
-            Course::Seen { .. } | Course::Awaited(_) | Course::Direct => None,
-        });
+    let plans = executor.known.iter().filter_map(|known| known.plan());
     let schedules = plans.filter_map(|plan| plan.schedule.get()?.as_ref());
     let tasks = schedules.map(|s| s.tasks.len()).sum();
     executor.settle();
@@ -456,9 +450,7 @@ fn tasks_that_write_what_others_read_keep_their_order() {
         let found = memory.read(DATA as u64, DATA_BYTES as u64).unwrap();
         assert!(found == expected, "round {round}");
     }
-    let Course::Planned(Planned { plan, .. }) = &executor.known[0].course else {
-        panic!("not planned");
-    };
+    let plan = executor.known[0].plan().unwrap();
     let schedule = plan.schedule.get().unwrap();
     assert!(schedule.as_ref().is_some_and(|s| s.tasks.len() > 30));
 }

@@ -40,6 +40,24 @@ fn stores_cost_what_the_rtl_takes_but_their_start() {
         ("store y_size=1 x_size=16 x_stride=16", 51, 54),
         ("store y_size=1 x_size=128 x_stride=128", 387, 432),
         ("store y_size=16 x_size=16 x_stride=56", 816 + 3, 864),
+        // A table's three tiles and four stages.
+        (
+            "store requantize y_size=1 x_size=16 x_stride=16",
+            51 + 7,
+            54 + 7,
+        ),
+        // Seven tiles, six stages, and a residual for each tile.
+        (
+            "store requantize residual=1 y_size=1 x_size=16 x_stride=16",
+            51 + 13 + 16,
+            54 + 13 + 16,
+        ),
+        // An entry for each other row.
+        (
+            "store requantize by_row y_size=16 x_size=16 x_stride=56",
+            819 + 7 + 45,
+            864 + 7 + 45,
+        ),
     ] {
         let found = [TimingConfig::pynq(), TimingConfig::de10()];
         let found = found.map(|timing| bound(text, &timing).store_cycles);

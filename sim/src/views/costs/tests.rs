@@ -27,12 +27,33 @@ fn every_access_is_counted_with_its_bytes() {
         ),
         ("load.acc8 y_size=1 x_size=2 x_stride=2", [0, 0, 0, 128]),
         ("store y_size=2 x_size=2 x_stride=2", [0, 0, 0, 256]),
+        ("store requantize y_size=2 x_size=2", [0, 0, 0, 448]),
+        (
+            "store requantize by_row residual=1 y_size=2 x_size=2",
+            [0, 0, 0, 1408],
+        ),
     ] {
         let mut work = Work::default();
         for insn in asm::parse(text).unwrap() {
             work.count(&insn, &Config::default());
         }
         assert_eq!(work.scratchpad_bytes, expected, "{text}");
+    }
+}
+
+#[test]
+fn a_store_that_requantises_multiplies() {
+    for (text, expected) in [
+        ("store y_size=2 x_size=2", (0, 0)),
+        ("store requantize y_size=2 x_size=2", (64, 256)),
+        ("store requantize residual=1 y_size=2 x_size=2", (128, 576)),
+        ("store requantize y_size=0 x_size=2", (0, 0)),
+    ] {
+        let mut work = Work::default();
+        for insn in asm::parse(text).unwrap() {
+            work.count(&insn, &Config::default());
+        }
+        assert_eq!((work.alu_muls, work.alu_ops), expected, "{text}");
     }
 }
 
@@ -117,4 +138,13 @@ fn every_part_grows_with_what_it_is_for() {
             "{name}"
         );
     }
+    let requant = |depth| {
+        let of = |more: &str| {
+            format!(r#"{{"EXTENSIONS": ["MUL"{more}], "LOG_ACC_BUFF_SIZE": {depth}}}"#)
+        };
+        area(&of(r#", "REQUANT""#), "") - area(&of(""), "")
+    };
+    let mirror = f64::from(3 * 32 * 1024) * costs.sram_byte_mm2;
+    assert!((requant(17) - mirror - 16.0 * costs.requant_lane_mm2).abs() < 1e-12);
+    assert!((requant(17) - requant(16) - mirror / 2.0).abs() < 1e-12);
 }

@@ -22,6 +22,7 @@ proptest! {
             window: Window::whole(kernel),
             alu_steps: 0,
             vectors: 0,
+            entry: 0,
             residual: ResidualBy::None,
             bias: 0,
             pool: None,

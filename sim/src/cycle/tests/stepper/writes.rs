@@ -15,6 +15,7 @@ pub(super) enum Write {
     Dram,
     Address,
     Read,
+    Stage,
     Data,
     Ack,
 }
@@ -31,20 +32,56 @@ impl Stepper<'_> {
         };
         // The start cycle itself.
         self.writing.push_back(Write::Start);
-        for burst in Bursts::new(Cuts::new(self.timing), rows) {
-            let front = [Write::Command(burst), Write::Address, Write::Read];
-            self.writing.extend(front);
-            for beat in 0..burst.beats {
-                let at = burst.start / bus + beat;
-                if beat > 0 && tile > bus && at.is_multiple_of(tile / bus) {
-                    self.writing.push_back(Write::Read);
+        for row in 0..rows.rows {
+            let row_of = Rows {
+                first: rows.first + u64::from(row) * rows.stride_bytes,
+                rows: 1,
+                ..rows
+            };
+            self.begin_row(store, row);
+            for burst in Bursts::new(Cuts::new(self.timing), row_of) {
+                self.writing.extend([Write::Command(burst), Write::Address]);
+                self.read_tile(store);
+                for beat in 0..burst.beats {
+                    let at = burst.start / bus + beat;
+                    if beat > 0 && tile > bus && at.is_multiple_of(tile / bus) {
+                        self.read_tile(store);
+                    } else if beat > 0 && tile <= bus && self.has_residual(store) {
+                        self.writing.push_back(Write::Read);
+                    }
+                    self.writing.push_back(Write::Data);
                 }
-                self.writing.push_back(Write::Data);
+                self.writing.push_back(Write::Ack);
             }
-            self.writing.push_back(Write::Ack);
         }
         // The STORE is done in the cycle before the one in which the next could give a command.
         self.writing.pop_back();
+    }
+
+    fn has_residual(&self, store: &Store) -> bool {
+        store.requantize.is_some_and(|how| how.residual > 0)
+    }
+
+    /// Sums, and then what is added to them.
+    fn read_tile(&mut self, store: &Store) {
+        self.writing.push_back(Write::Read);
+        if self.has_residual(store) {
+            self.writing.push_back(Write::Read);
+        }
+    }
+
+    /// Constants are read when a STORE starts or each row has its own; at its start the stages are empty.
+    fn begin_row(&mut self, store: &Store, row: u16) {
+        let Some(how) = store.requantize else {
+            return;
+        };
+        let (tiles, stages) = if how.residual > 0 { (7, 6) } else { (3, 4) };
+        if row == 0 || how.by_row {
+            self.writing.extend([Write::Read; 7].iter().take(tiles));
+        }
+        if row == 0 {
+            self.writing.extend([Write::Stage; 6].iter().take(stages));
+        }
     }
 
     /// The write side of the memory in this cycle.

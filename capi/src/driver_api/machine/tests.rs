@@ -1,0 +1,151 @@
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+use std::sync::Arc;
+
+use vta_driver::{DeviceInfo, DriverError, Ticket};
+use vta_isa::{Alu, AluOp, AluOperand, Finish, Uop};
+use vta_sim::{Functional, Oracle, Planning, SimDevice};
+
+use super::*;
+
+/// A device that keeps its memory to itself.
+struct Apart(Arc<dyn Device>);
+
+impl Device for Apart {
+    fn info(&self) -> &DeviceInfo {
+        self.0.info()
+    }
+
+    fn fetches(&self) -> bool {
+        self.0.fetches()
+    }
+
+    fn alloc(&self, size_bytes: u64) -> Result<PhysAddr, DriverError> {
+        self.0.alloc(size_bytes)
+    }
+
+    fn alloc_at(&self, addr: PhysAddr, size_bytes: u64) -> Result<(), DriverError> {
+        self.0.alloc_at(addr, size_bytes)
+    }
+
+    fn free(&self, addr: PhysAddr) -> Result<(), DriverError> {
+        self.0.free(addr)
+    }
+
+    fn submit(&self, work: Work) -> Result<Box<dyn Ticket>, DriverError> {
+        self.0.submit(work)
+    }
+}
+
+fn devices() -> [Arc<dyn Device>; 5] {
+    let functional = |planning| -> Arc<dyn Device> {
+        let config = Config::default();
+        let executor = Functional::new(config.clone()).with_planning(planning);
+        Arc::new(SimDevice::with_executor("sim", config, executor))
+    };
+    let oracle = Oracle::new(Config::default());
+    [
+        functional(Planning::AtOnce),
+        functional(Planning::Again),
+        functional(Planning::Never),
+        Arc::new(SimDevice::with_executor(
+            "oracle",
+            Config::default(),
+            oracle,
+        )),
+        Arc::new(Apart(functional(Planning::AtOnce))),
+    ]
+}
+
+/// Adds two tiles of a buffer each, of which a micro-op says which, and stores the sum.
+fn sum([uops, first, second, out]: [u32; 4]) -> Vec<Insn> {
+    let load = |mem, sram_base, dram_base| Load {
+        mem,
+        sram_base,
+        dram_base,
+        y_size: 1,
+        x_size: 1,
+        ..Load::default()
+    };
+    let flags = |pop_prev, pop_next, push_prev, push_next| Deps {
+        pop_prev,
+        pop_next,
+        push_prev,
+        push_next,
+    };
+    let alu = Alu {
+        deps: flags(false, false, false, true),
+        op: AluOp::Add,
+        operand: AluOperand::Acc,
+        uop_end: 1,
+        iter_out: 1,
+        iter_in: 1,
+        ..Alu::default()
+    };
+    let store = Store {
+        deps: flags(true, false, true, false),
+        dram_base: out / 16,
+        y_size: 1,
+        x_size: 1,
+        ..Store::default()
+    };
+    let finish = Finish {
+        deps: flags(false, true, false, false),
+    };
+    vec![
+        load(MemType::Uop, 0, uops / 4).into(),
+        load(MemType::Acc, 0, first / 64).into(),
+        load(MemType::Acc, 1, second / 64).into(),
+        alu.into(),
+        store.into(),
+        finish.into(),
+    ]
+}
+
+#[test]
+fn runs_see_what_the_host_wrote_since_the_last_and_nothing_else() {
+    for (which, device) in devices().into_iter().enumerate() {
+        let apart = which == 4;
+        let mut machine = Machine::new(device);
+        let buffers = [(); 5].map(|()| machine.alloc(100).unwrap().addr());
+        let [uops, first, second, out, words] = buffers;
+        let phys = buffers.map(|at| machine.memory.phys(at).unwrap());
+        let insns = sum([phys[0], phys[1], phys[2], phys[3]]);
+        let encoded = insns.iter().flat_map(|i| i.encode().unwrap().to_le_bytes());
+        machine
+            .memory
+            .write(words, &encoded.collect::<Vec<_>>())
+            .unwrap();
+        assert_eq!(machine.memory.copies(), apart);
+        let tile = |value: i32| [value; 16].map(i32::to_le_bytes).concat();
+        let (mut values, mut src) = ([1, 2], 1);
+        for round in 0..90 {
+            // Each stays for some runs, so that it may be taken for a constant, and changes.
+            match round % 9 {
+                0 => values[0] = round % 31,
+                3 => values[1] = round % 37 + 5,
+                6 => src = 1 - src,
+                _ => {}
+            }
+            let uop = Uop {
+                dst: 0,
+                src,
+                wgt: 0,
+            }
+            .encode()
+            .unwrap();
+            machine.memory.write(uops, &uop.to_le_bytes()).unwrap();
+            machine.memory.write(first, &tile(values[0])).unwrap();
+            machine.memory.write(second, &tile(values[1])).unwrap();
+            // What the run doesn't store is the host's.
+            machine.memory.write(out, &[round as u8; 100]).unwrap();
+            machine.run(phys[4], insns.len() as u32).unwrap();
+            let mut expected = [round as u8; 100];
+            expected[..16].fill((values[0] + values[usize::from(src)]) as u8);
+            let found = machine.memory.bytes(out, 100).unwrap();
+            assert_eq!(found, expected, "device {which}, round {round}");
+        }
+        machine.memory.free(first).unwrap();
+        assert!(machine.run(phys[4], insns.len() as u32).is_err());
+    }
+}
