@@ -312,7 +312,7 @@ fn an_exploration_prints_machines_and_what_each_waits_for() {
     let svg = std::fs::read_to_string(&picture).unwrap();
     assert!(svg.contains("<title>vta explore of conv:1,16,7,7,32,3,1,1</title>"));
     let (text, _) = succeeds(&[&walk[..], &["--json", "--threads", "1"]].concat());
-    let json: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let json: Value = serde_json::from_str(&text).unwrap();
     assert_eq!(
         (&json["computed"], &json["resumed"]),
         (&0.into(), &40.into())
@@ -367,8 +367,7 @@ fn costs_are_printed_and_replaced() {
             "-o",
             &output,
         ];
-        let json: serde_json::Value =
-            serde_json::from_str(&succeeds(&[&start, more].concat()).0).unwrap();
+        let json: Value = serde_json::from_str(&succeeds(&[&start, more].concat()).0).unwrap();
         json["pareto"][0]["area_mm2"].as_f64().unwrap()
     };
     let (one, two) = (sweep("one.csv", &[]), sweep("two.csv", &["--costs", &file]));

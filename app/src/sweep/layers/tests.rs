@@ -9,9 +9,7 @@ fn grid() -> Grid {
         &Config::default(),
         &TimingConfig::pynq(),
     );
-    grid.unwrap()
-        .of_layers("layer", ["a", "b"].into_iter())
-        .unwrap()
+    grid.unwrap().of_layers("layer", ["a", "b"].into_iter())
 }
 
 fn row(layer: &str, tags: &str, cycles: Option<u64>) -> Row {

@@ -1,5 +1,7 @@
 use super::*;
 
+const AXES: [Objective; 2] = [Objective::Area, Objective::Cycles];
+
 fn row(area_mm2: f64, cycles: u64, images: u64) -> Row {
     Row {
         values: vec!["<8>".to_owned()],
@@ -19,13 +21,7 @@ fn the_picture_is_escaped_and_has_every_point() {
         vec![row(1.0, 5, 1)],
         vec![row(1.0, 5, 1), row(2.0, 9, 1)],
     ] {
-        let text = pareto(
-            "vta",
-            "a<b",
-            &["tags"],
-            &rows,
-            [Objective::Area, Objective::Cycles],
-        );
+        let text = pareto("vta", "a<b", &["tags"], &rows, AXES);
         assert_eq!(text.matches("<circle").count(), rows.len());
         assert!(text.contains("a&lt;b") && !text.contains("<8>"));
         assert!(!text.contains("NaN") && !text.contains("inf"), "{text}");
@@ -53,7 +49,7 @@ fn what_the_best_have_in_common_is_told_once_and_lines_end_in_the_picture() {
     };
     let long = "x".repeat(WIDE - 4);
     let rows = [best(&long, 1.0, 9), best("b", 2.0, 5)];
-    let text = pareto("m", &["k", "same"], &rows);
+    let text = pareto("vta", "m", &["k", "same"], &rows, AXES);
     assert_eq!(text.matches(">same 7<").count(), 1, "{text}");
     assert!(text.contains("all of these") && text.contains(">k b<"));
     let words = [long, "short".to_owned(), "one".to_owned()];
@@ -62,7 +58,7 @@ fn what_the_best_have_in_common_is_told_once_and_lines_end_in_the_picture() {
         [format!("{},", words[0]), "short, one".to_owned()]
     );
     // One alone is told whole.
-    let text = pareto("m", &["k", "same"], &rows[1..]);
+    let text = pareto("vta", "m", &["k", "same"], &rows[1..], AXES);
     assert!(
         text.contains(">k b, same 7<") && !text.contains("all of these"),
         "{text}"
