@@ -30,7 +30,7 @@ pub(crate) const MOST_TILES: usize = Requantize {
 
 /// The words of a lane: those of sums of some size, those of int8, and the factor of a residual.
 fn words(next: &mut impl FnMut() -> u64) -> [i32; MOST_TILES] {
-    if next() % 8 == 0 {
+    if next().is_multiple_of(8) {
         return [(); MOST_TILES].map(|()| next() as i32);
     }
     let bits = 4 + next() % 29;

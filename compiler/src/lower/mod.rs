@@ -16,7 +16,6 @@ mod conv;
 mod emit;
 mod error;
 mod geometry;
-mod groups;
 mod lowering;
 mod places;
 mod readers;
@@ -39,11 +38,10 @@ use crate::qgraph::{HostNeeds, NodeId, QGraph, QOp};
 use crate::semantics;
 
 pub use error::{Fault, LowerError};
-pub use groups::Groups;
 use lowering::Lowering;
 pub use lowering::{LowerOptions, Tiles};
 use readers::Readers;
-pub use tile::{ConvShape, ConvTile, LoopOrder, candidates};
+pub use tile::{ConvShape, ConvTile, Groups, LoopOrder, candidates};
 
 /// Lowers a network. The same graph, configuration and options give the same program.
 ///

@@ -14,13 +14,16 @@
 //! - total: the largest of the three, plus the first chunk's load and the last tile's store,
 //!   which nothing overlaps (without halves: the sum of the three).
 
+mod groups;
+
 use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 use vta_isa::{Config, Gemm, Load, MemType, Requantize};
 use vta_program::listing::ResidualBy;
 
-use super::groups::Groups;
+pub use groups::Groups;
+
 use super::transfer::strides;
 use crate::qgraph::window::Window;
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use vta_driver::{DeviceInfo, DriverError, Ticket};
-use vta_isa::{Alu, AluOp, AluOperand, Finish, Uop};
+use vta_isa::{Uop, asm};
 use vta_sim::{Functional, Oracle, Planning, SimDevice};
 
 use super::*;
@@ -59,47 +59,19 @@ fn devices() -> [Arc<dyn Device>; 5] {
 
 /// Adds two tiles of a buffer each, of which a micro-op says which, and stores the sum.
 fn sum([uops, first, second, out]: [u32; 4]) -> Vec<Insn> {
-    let load = |mem, sram_base, dram_base| Load {
-        mem,
-        sram_base,
-        dram_base,
-        y_size: 1,
-        x_size: 1,
-        ..Load::default()
-    };
-    let flags = |pop_prev, pop_next, push_prev, push_next| Deps {
-        pop_prev,
-        pop_next,
-        push_prev,
-        push_next,
-    };
-    let alu = Alu {
-        deps: flags(false, false, false, true),
-        op: AluOp::Add,
-        operand: AluOperand::Acc,
-        uop_end: 1,
-        iter_out: 1,
-        iter_in: 1,
-        ..Alu::default()
-    };
-    let store = Store {
-        deps: flags(true, false, true, false),
-        dram_base: out / 16,
-        y_size: 1,
-        x_size: 1,
-        ..Store::default()
-    };
-    let finish = Finish {
-        deps: flags(false, true, false, false),
-    };
-    vec![
-        load(MemType::Uop, 0, uops / 4).into(),
-        load(MemType::Acc, 0, first / 64).into(),
-        load(MemType::Acc, 1, second / 64).into(),
-        alu.into(),
-        store.into(),
-        finish.into(),
-    ]
+    let text = format!(
+        "load.uop dram_base={} y_size=1 x_size=1
+         load.acc dram_base={} y_size=1 x_size=1
+         load.acc sram_base=1 dram_base={} y_size=1 x_size=1
+         alu.add uop_end=1 iter_out=1 iter_in=1 push_next
+         store dram_base={} y_size=1 x_size=1 pop_prev push_prev
+         finish pop_next",
+        uops / 4,
+        first / 64,
+        second / 64,
+        out / 16
+    );
+    asm::parse(&text).unwrap()
 }
 
 #[test]

@@ -5,8 +5,7 @@ use vta_program::listing::ResidualBy;
 use vta_program::{GemmSteps, Packing};
 
 use super::super::emit::count_vectors;
-use super::super::groups::Groups;
-use super::super::tile::{self, ConvShape, ConvTile};
+use super::super::tile::{self, ConvShape, ConvTile, Groups};
 use super::super::{Fault, LowerError, Lowering};
 use super::division::{self, Division, When};
 use super::pack::Digits;

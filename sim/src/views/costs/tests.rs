@@ -42,7 +42,7 @@ fn every_access_is_counted_with_its_bytes() {
 }
 
 #[test]
-fn a_store_that_requantizes_multiplies() {
+fn a_store_that_rounds_multiplies() {
     for (text, expected) in [
         ("store y_size=2 x_size=2", (0, 0)),
         ("store requantize y_size=2 x_size=2", (64, 256)),

@@ -1,6 +1,6 @@
 use proptest::prelude::*;
 
-use super::super::super::groups::Groups;
+use super::super::super::tile::Groups;
 use super::*;
 use crate::qgraph::window::Window;
 use vta_program::listing::ResidualBy;

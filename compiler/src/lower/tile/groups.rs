@@ -25,7 +25,7 @@ pub struct Groups {
 impl Groups {
     /// The groups of a convolution in blocks of `block` channels; `None` for one group, where
     /// every output block reads every input block.
-    pub(super) fn new(group: usize, [co, ci]: [usize; 2], block: usize) -> Option<Self> {
+    pub(in crate::lower) fn new(group: usize, [co, ci]: [usize; 2], block: usize) -> Option<Self> {
         (group > 1).then_some(Self {
             inputs: ci / group,
             outputs: co / group,
@@ -35,7 +35,7 @@ impl Groups {
     }
 
     /// Input blocks whose channels an output block's groups touch.
-    pub(super) fn touched(&self, co: usize) -> Range<usize> {
+    pub(in crate::lower) fn touched(&self, co: usize) -> Range<usize> {
         let channels = self.outputs * self.count;
         let last = ((co + 1) * self.block).min(channels).max(1) - 1;
         let first = (co * self.block).min(last) / self.outputs;
@@ -44,7 +44,7 @@ impl Groups {
     }
 
     /// The most input blocks that an output block reads.
-    pub(super) fn span(&self) -> usize {
+    pub(in crate::lower) fn span(&self) -> usize {
         let blocks = (self.outputs * self.count).div_ceil(self.block);
         let spans = (0..blocks).map(|co| self.touched(co).len());
         spans.max().unwrap_or(1)
@@ -52,7 +52,7 @@ impl Groups {
 
     /// The first of the `span` input blocks that an output block has weight tiles for. It never
     /// decreases from block to block.
-    pub(super) fn first(&self, co: usize, span: usize) -> usize {
+    pub(in crate::lower) fn first(&self, co: usize, span: usize) -> usize {
         let blocks = (self.inputs * self.count).div_ceil(self.block);
         self.touched(co).start.min(blocks.saturating_sub(span))
     }
