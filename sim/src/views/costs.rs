@@ -74,8 +74,10 @@ costs! {
     mov_lane_mm2: 60.8e-6,
     /// OVERWRITE, a sum: 32 gates of that library before its adder, 1.1 um2 each
     overwrite_sum_mm2: 35.2e-6,
-    /// REQUANT, a lane: 3/4 * 3495 + 6 * 282 + 12.5 * 137 um2, 224 flip-flops of 4.5
-    requant_lane_mm2: 7033.75e-6,
+    /// REQUANT, a lane of a tile: 224 flip-flops for its entry, 4.5 um2 each
+    requant_lane_mm2: 1008e-6,
+    /// REQUANT, a byte of the bus's width, which is a lane of its arithmetic: 3/4 * 3495 + 6 * 282 + 12.5 * 137 um2
+    requant_byte_mm2: 6025.75e-6,
     /// a byte of a scratchpad: 8 cells of 0.38 um2 at 70 % array efficiency
     sram_byte_mm2: 4.4e-6,
     /// a byte of the bus's width: buffers for data and alignment, an assumption
@@ -143,7 +145,7 @@ impl Costs {
 
     /// Square millimetres of the parts that a configuration and a board decide: the matrix unit has one MAC for each of
     /// a step's, the ALU a lane for each element of a tile, and the output buffer a byte for each accumulator, or with
-    /// REQUANT all four.
+    /// REQUANT all four, behind which a lane of arithmetic for each byte of the bus is enough.
     pub fn area_mm2(&self, config: &Config, timing: &TimingConfig) -> f64 {
         let bytes = |mem| (config.depth(mem) * config.elem_bytes(mem)) as f64;
         let scratchpads = [
@@ -153,16 +155,17 @@ impl Costs {
             MemType::Acc,
             MemType::Out,
         ];
-        let mirrored = match config.extensions().contains(Extension::Requant) {
-            true => 3.0 * bytes(MemType::Out),
-            false => 0.0,
+        let requantizes = config.extensions().contains(Extension::Requant);
+        let (mirrored, rounding) = match requantizes {
+            true => (3.0 * bytes(MemType::Out), self.requant_byte_mm2),
+            false => (0.0, 0.0),
         };
         let added = config.extensions().iter().map(|e| self.lane_mm2(e));
         let lane = added.sum::<f64>() + self.alu_lane_mm2;
         config.macs_per_step() as f64 * self.mac_mm2
             + config.lanes() as f64 * lane
             + (scratchpads.map(bytes).iter().sum::<f64>() + mirrored) * self.sram_byte_mm2
-            + f64::from(timing.bus_bytes) * self.bus_byte_mm2
+            + f64::from(timing.bus_bytes) * (self.bus_byte_mm2 + rounding)
     }
 
     /// What an extension adds to each lane of a tile.
