@@ -76,7 +76,7 @@ costs! {
     overwrite_sum_mm2: 35.2e-6,
     /// REQUANT, a lane of a tile: 224 flip-flops for its entry, 4.5 um2 each
     requant_lane_mm2: 1008e-6,
-    /// REQUANT, a byte of the bus's width, which is a lane of its arithmetic: 3/4 * 3495 + 6 * 282 + 12.5 * 137 um2
+    /// REQUANT, a byte of the bus: 3/4 * 3495 + 6 * 282 + 12.5 * 137 um2
     requant_byte_mm2: 6025.75e-6,
     /// a byte of a scratchpad: 8 cells of 0.38 um2 at 70 % array efficiency
     sram_byte_mm2: 4.4e-6,
