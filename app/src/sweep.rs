@@ -79,7 +79,7 @@ pub struct Swept {
 ///
 /// # Errors
 /// A grid, model or file that can't be read, a table or picture that can't be written,
-/// [`Error::Cancelled`] when `watch` says so: what the table has then is found again.
+/// [`Error::Cancelled`](crate::Error::Cancelled) when `watch` says so: what the table has then is found again.
 pub fn sweep(args: &SweepOptions, watch: &dyn Watch) -> Result<Swept> {
     let shard = args.shard.as_deref().map(str::parse::<Shard>).transpose()?;
     ensure!(
