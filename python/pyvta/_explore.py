@@ -144,4 +144,7 @@ def explore(
             explorer.tell(at, json.dumps(lost if isinstance(result, BaseException) else result))
     rows = [best.pop("point") | best for best in explorer.best()]
     keys = explorer.keys()
-    return pandas.DataFrame(rows, columns=[*keys, *Sweeper.figures(), "gain", "limited_by", "why"])
+    frame: pd.DataFrame = pandas.DataFrame(
+        rows, columns=[*keys, *Sweeper.figures(), "gain", "limited_by", "why"]
+    )
+    return frame

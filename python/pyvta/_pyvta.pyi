@@ -13,6 +13,7 @@ from pyvta._results import Check, Compiled, NodeArg, QuantizedModel, RunReport, 
 __all__ = [
     "Buffer",
     "Device",
+    "Explorer",
     "InferenceSession",
     "InsnTimes",
     "Measured",
