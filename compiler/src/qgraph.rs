@@ -160,10 +160,7 @@ pub struct QStore {
 impl QStore {
     /// Accumulator tiles of an output block's entry.
     pub const fn entry_tiles(&self) -> usize {
-        match self.residual {
-            None => Rounding::WORDS,
-            Some(_) => 2 * Rounding::WORDS + 1,
-        }
+        Rounding::entry_words(self.residual.is_some())
     }
 }
 

@@ -122,10 +122,6 @@ static int vta_mov(int x, int y)
     return y;
 }
 
-/* Words of a rounding, and those of an entry with a residual: each is a tile. */
-#define VTA_ROUNDING 3u
-#define VTA_ENTRY (2u * VTA_ROUNDING + 1u)
-
 /* The constants of a row's channels, in registers. */
 static void vta_entry(int *entry, ulong2 w, uint row, VTA_PAD const int *acc)
 {

@@ -91,6 +91,8 @@
 #define VTA_REQUANTIZE_BY_ROW(w) ((uint)((w).s1 >> 48) & 0x1u)
 #define VTA_REQUANTIZE_TABLE(w) ((uint)((w).s1 >> 49) & 0x7fffu)
 #define VTA_RESIDUAL_TILES 32u
+#define VTA_ROUNDING 3u
+#define VTA_ENTRY 7u
 
 /* Fields of a micro-op. */
 #define VTA_UOP_DST(w) (((w) >> 0) & 0x7ffu)

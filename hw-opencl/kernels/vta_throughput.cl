@@ -839,9 +839,6 @@ static void vta_chain(__global const uint *a, uint unit, vta_memory m VTA_VIEW_P
     }
 }
 
-/* Tiles of the words of a rounding. */
-#define VTA_ROUNDING 3u
-
 static vta_longs vta_factor(vta_ints word)
 {
     return VTA_TO(long)(word & 0xffffff);

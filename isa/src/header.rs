@@ -7,7 +7,7 @@
 
 use std::fmt::Write;
 
-use crate::{AluOp, Field, MemType, Notation, Opcode, Requantize, Uop};
+use crate::{AluOp, Field, MemType, Notation, Opcode, Requantize, Rounding, Uop};
 
 /// Grows when a field of a kind is added or moves, or a code changes its meaning.
 const REVISION: u32 = 3;
@@ -56,8 +56,13 @@ pub fn opencl_header() -> String {
     }
     let requantizes = "a STORE that requantises";
     insn(&mut text, requantizes, "REQUANTIZE", Requantize::LIST);
-    let residual_tiles = Requantize::RESIDUAL_TILES as u32;
-    define(&mut text, "VTA_RESIDUAL_TILES", residual_tiles);
+    for (name, tiles) in [
+        ("VTA_RESIDUAL_TILES", Requantize::RESIDUAL_TILES),
+        ("VTA_ROUNDING", Rounding::entry_words(false)),
+        ("VTA_ENTRY", Rounding::entry_words(true)),
+    ] {
+        define(&mut text, name, tiles as u32);
+    }
     text.push_str("\n/* Fields of a micro-op. */\n");
     for field in Uop::LIST {
         let name = field.name.to_ascii_uppercase();

@@ -79,6 +79,26 @@ pub fn config(value: &Bound<'_, PyAny>) -> PyResult<ConfigSource> {
     Ok(ConfigSource::Keys(keys))
 }
 
+/// A machine whose points are measured, on so many threads.
+///
+/// # Errors
+/// As for [`config`].
+pub fn machine(
+    given: Option<&Bound<'_, PyAny>>,
+    [board, timing]: [Option<String>; 2],
+    costs: Option<PathBuf>,
+    threads: usize,
+) -> PyResult<Target> {
+    Ok(Target {
+        threads: Some(threads),
+        config: given.map(config).transpose()?,
+        board,
+        timing,
+        costs,
+        ..Target::default()
+    })
+}
+
 /// `{"input": (1, 3, 224, 224)}`, or the dimensions alone of the only input.
 pub fn shapes(value: &Bound<'_, PyAny>) -> PyResult<BTreeMap<String, Vec<usize>>> {
     let shape = |name: String, shape: &Bound<'_, PyAny>| {

@@ -8,13 +8,12 @@ use std::path::PathBuf;
 
 use pyo3::prelude::*;
 use pyo3::types::{IntoPyDict, PyDict};
-use serde_json::{Value, json};
-use vta_app::Target;
+use serde_json::Value;
 use vta_app::sweep::{Measured, Sweeper as Points};
 
 use crate::error::raise;
-use crate::options::config;
-use crate::results::to_python;
+use crate::options::machine;
+use crate::results::{measured, to_python};
 use crate::sweep::layers::{Layer, workload};
 use crate::watch::aside;
 
@@ -48,14 +47,7 @@ impl Sweeper {
             Work::Model(name) => vec![name].into(),
             Work::Layers(layers) => workload(layers).map_err(raise)?,
         };
-        let target = Target {
-            threads: Some(threads),
-            config: config.map(self::config).transpose()?,
-            board,
-            timing,
-            costs,
-            ..Target::default()
-        };
+        let target = machine(config, [board, timing], costs, threads)?;
         let sweeper = aside(py, None, |watch| Points::open(&work, &vary, &target, watch))?;
         Ok(Self(sweeper))
     }
@@ -77,11 +69,6 @@ impl Sweeper {
 
     /// Measures a point: its figures, or `error` alone.
     fn measure<'py>(&self, py: Python<'py>, index: usize) -> PyResult<Bound<'py, PyAny>> {
-        let row = py.detach(|| self.0.measure(index)).map_err(raise)?;
-        let row = match row.outcome {
-            Ok(measured) => measured.figures().into(),
-            Err(error) => json!({ "error": error }),
-        };
-        to_python(py, &row)
+        measured(py, &self.0, index)
     }
 }

@@ -157,6 +157,17 @@ impl Grid {
         self.axes.iter().map(|a| a.values.len()).product()
     }
 
+    /// The points of a machine, by its number: one for each layer.
+    pub fn points_of(&self, machine: usize) -> impl Iterator<Item = usize> + use<> {
+        let machines = self.size() / self.layers();
+        (0..self.layers()).map(move |layer| layer * machines + machine)
+    }
+
+    /// The number of a point's machine.
+    pub fn machine_of(&self, point: usize) -> usize {
+        point % (self.size() / self.layers())
+    }
+
     /// The axes' keys.
     pub fn keys(&self) -> impl Iterator<Item = &str> {
         self.axes.iter().map(|a| a.key.as_str())

@@ -3,8 +3,44 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use vta_app::Target;
 
 use super::device::TimingArgs;
+
+/// What isn't varied of the machines, what they cost, and where results go.
+#[derive(Args)]
+pub struct TableArgs {
+    #[command(flatten)]
+    pub timing: TimingArgs,
+    /// Prices of operations and parts, in TOML, as `vta costs` prints them
+    #[arg(long, value_name = "FILE")]
+    pub costs: Option<PathBuf>,
+    /// Table to write; its rows are not computed again
+    #[arg(long, short, value_name = "OUT.csv")]
+    pub output: PathBuf,
+}
+
+impl TableArgs {
+    /// The machine that isn't varied.
+    pub fn target(&self, config: Option<&PathBuf>, points: &PointsArgs) -> Target {
+        Target {
+            threads: points.threads,
+            costs: self.costs.clone(),
+            ..self.timing.target(config)
+        }
+    }
+}
+
+/// How points are computed and shown.
+#[derive(Args)]
+pub struct PointsArgs {
+    /// Points to compute side by side (default: one for each core)
+    #[arg(long, value_name = "N")]
+    pub threads: Option<usize>,
+    /// Print one JSON object
+    #[arg(long)]
+    pub json: bool,
+}
 
 #[derive(Args)]
 pub struct SweepArgs {
@@ -24,25 +60,15 @@ pub struct SweepArgs {
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
     #[command(flatten)]
-    pub timing: TimingArgs,
-    /// Prices of operations and parts, in TOML, as `vta costs` prints them
-    #[arg(long, value_name = "FILE")]
-    pub costs: Option<PathBuf>,
-    /// Table to write; its rows are not computed again
-    #[arg(long, short, value_name = "OUT.csv")]
-    pub output: PathBuf,
+    pub table: TableArgs,
     /// Compute one of N parts of the points, I from 1 to N; `vta merge` joins their tables
     #[arg(long, value_name = "I/N")]
     pub shard: Option<String>,
     /// Picture of cycles against area, with the Pareto front
     #[arg(long, value_name = "OUT.svg")]
     pub picture: Option<PathBuf>,
-    /// Points to compute side by side (default: one for each core)
-    #[arg(long, value_name = "N")]
-    pub threads: Option<usize>,
-    /// Print one JSON object
-    #[arg(long)]
-    pub json: bool,
+    #[command(flatten)]
+    pub how: PointsArgs,
 }
 
 #[derive(Args)]
@@ -79,25 +105,15 @@ pub struct ExploreArgs {
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
     #[command(flatten)]
-    pub timing: TimingArgs,
-    /// Prices of operations and parts, in TOML, as `vta costs` prints them
-    #[arg(long, value_name = "FILE")]
-    pub costs: Option<PathBuf>,
-    /// Table to write; its rows are not computed again
-    #[arg(long, short, value_name = "OUT.csv")]
-    pub output: PathBuf,
+    pub table: TableArgs,
     /// Do one of N parts of the searches, I from 1 to N; `vta merge` joins their tables
     #[arg(long, value_name = "I/N")]
     pub shard: Option<String>,
     /// Picture of the first two objectives, or of the only one against area, with the Pareto front
     #[arg(long, value_name = "OUT.svg")]
     pub picture: Option<PathBuf>,
-    /// Points to compute side by side (default: one for each core)
-    #[arg(long, value_name = "N")]
-    pub threads: Option<usize>,
-    /// Print one JSON object
-    #[arg(long)]
-    pub json: bool,
+    #[command(flatten)]
+    pub how: PointsArgs,
 }
 
 #[derive(Args)]

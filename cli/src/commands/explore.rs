@@ -2,8 +2,8 @@
 
 use anyhow::Result;
 use serde_json::{Value, json};
+use vta_app::Watch;
 use vta_app::sweep::{self, Best, ExploreOptions, Explored, Objective, Walk};
-use vta_app::{Target, Watch};
 use vta_isa::{Extension, MemType};
 
 use crate::args::ExploreArgs;
@@ -16,16 +16,12 @@ const LISTED: usize = 40;
 
 /// Runs the exploration; whether there is a machine that runs the model.
 pub fn explore(args: &ExploreArgs) -> Result<bool> {
-    let bar = Bar::new("points", 2, args.json);
+    let bar = Bar::new("points", 2, args.how.json);
     let objectives = args.objective.iter().map(|name| name.parse::<Objective>());
     let options = ExploreOptions {
         work: args.model.clone().into(),
         vary: args.vary.clone(),
-        target: Target {
-            threads: args.threads,
-            costs: args.costs.clone(),
-            ..args.timing.target(args.config.as_ref())
-        },
+        target: args.table.target(args.config.as_ref(), &args.how),
         walk: Walk {
             area_mm2: args.area,
             objectives: objectives.collect::<vta_app::Result<_>>()?,
@@ -34,13 +30,13 @@ pub fn explore(args: &ExploreArgs) -> Result<bool> {
             shard: args.shard.clone(),
             seed: args.seed,
         },
-        output: args.output.clone(),
+        output: args.table.output.clone(),
         picture: args.picture.clone(),
     };
     let explored = sweep::explore(&options, &bar)?;
     bar.clear();
     let name = &options.work.name;
-    if args.json {
+    if args.how.json {
         print_json(&json(name, &explored))?;
     } else {
         let failed = failed(&explored);
@@ -53,7 +49,7 @@ pub fn explore(args: &ExploreArgs) -> Result<bool> {
             explored.rows.len(),
             explored.computed,
             explored.resumed,
-            args.output.display()
+            args.table.output.display()
         ))?;
         print_text(&front(&explored, &options.walk.objectives))?;
         if let Some(picture) = &args.picture {

@@ -2,8 +2,8 @@
 
 use anyhow::Result;
 use serde_json::json;
+use vta_app::Watch;
 use vta_app::sweep::{self, Row, SweepOptions, Swept, Workload, merge as merge_tables};
-use vta_app::{Target, Watch};
 
 use crate::args::{MergeArgs, SweepArgs};
 use crate::bar::Bar;
@@ -12,7 +12,7 @@ use crate::terminal::{print_json, print_text};
 
 /// Runs the sweep; whether every point of the grid has a result.
 pub fn sweep(args: &SweepArgs) -> Result<bool> {
-    let bar = Bar::new("points", 2, args.json);
+    let bar = Bar::new("points", 2, args.how.json);
     let work = match &args.layers {
         Some(path) => Workload::read(path)?,
         // Arguments have one of both.
@@ -21,13 +21,9 @@ pub fn sweep(args: &SweepArgs) -> Result<bool> {
     let options = SweepOptions {
         work,
         vary: args.vary.clone(),
-        target: Target {
-            threads: args.threads,
-            costs: args.costs.clone(),
-            ..args.timing.target(args.config.as_ref())
-        },
+        target: args.table.target(args.config.as_ref(), &args.how),
         shard: args.shard.clone(),
-        output: args.output.clone(),
+        output: args.table.output.clone(),
         picture: args.picture.clone(),
     };
     let swept = sweep::sweep(&options, &bar)?;
@@ -100,7 +96,7 @@ fn summary(args: &SweepArgs, name: &str, swept: &Swept) -> Result<bool> {
     } = swept;
     let of_machine = &keys[usize::from(*has_layers)..];
     let failed = rows.iter().filter(|r| r.outcome.is_err()).count();
-    if args.json {
+    if args.how.json {
         let point = |row: &Row| {
             let measured = row.outcome.as_ref().ok();
             json!({
@@ -119,7 +115,7 @@ fn summary(args: &SweepArgs, name: &str, swept: &Swept) -> Result<bool> {
     print_text(&format!(
         "{name}: {} points, {computed} computed, {resumed} found in {}",
         rows.len(),
-        args.output.display()
+        args.table.output.display()
     ))?;
     if *has_layers && keys.len() == 1 {
         print_text(&layers(rows))?;

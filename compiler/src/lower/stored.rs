@@ -67,6 +67,10 @@ fn of_pair(pair: &QPair, tensors: &[QTensor]) -> Option<(u32, Rounding)> {
 /// A sum that alone reads a convolution is made where that is stored, if its other operand is there by then.
 pub(super) fn join_sums(graph: &mut QGraph) {
     let readers = Readers::of(graph);
+    let mut writers = vec![None; graph.tensors.len()];
+    for (id, node) in graph.ids() {
+        writers[node.output.0] = Some(id.0);
+    }
     let mut joined = Vec::new();
     for (id, sum) in graph.ids() {
         let QOp::Add(QPair {
@@ -78,7 +82,7 @@ pub(super) fn join_sums(graph: &mut QGraph) {
         else {
             continue;
         };
-        let writer = |id: TensorId| graph.nodes.iter().position(|node| node.output == id);
+        let writer = |id: TensorId| writers[id.0];
         let swapped = Rounding {
             multiplier: *factor,
             ..*rounding
@@ -102,11 +106,13 @@ pub(super) fn join_sums(graph: &mut QGraph) {
             }
         }
     }
-    for (id, at, residual) in joined.into_iter().rev() {
-        let sum = graph.nodes.remove(id.0);
+    let mut gone = vec![false; graph.nodes.len()];
+    for (id, at, residual) in joined {
+        gone[id.0] = true;
+        let (output, name) = (graph.nodes[id.0].output, graph.nodes[id.0].name.clone());
         let node = &mut graph.nodes[at];
-        node.output = sum.output;
-        node.name = format!("{}+{}", node.name, sum.name);
+        node.output = output;
+        node.name = format!("{}+{name}", node.name);
         if let QOp::Conv(QConv {
             store: Some(store), ..
         }) = &mut node.op
@@ -114,4 +120,6 @@ pub(super) fn join_sums(graph: &mut QGraph) {
             store.residual = Some(residual);
         }
     }
+    let mut gone = gone.into_iter();
+    graph.nodes.retain(|_| gone.next() == Some(false));
 }

@@ -24,12 +24,9 @@ impl Requantize {
     /// What [`Self::residual`] counts.
     pub const RESIDUAL_TILES: usize = 32;
 
-    /// Accumulator tiles of an entry: those of a [`Rounding`], and with a residual those of another and the factor.
+    /// Accumulator tiles of an entry.
     pub const fn entry_tiles(&self) -> usize {
-        match self.residual {
-            0 => Rounding::WORDS,
-            _ => 2 * Rounding::WORDS + 1,
-        }
+        Rounding::entry_words(self.residual != 0)
     }
 
     /// From a sum to its residual.
@@ -107,6 +104,25 @@ impl Rounding {
             bounds | (offset >> 32) as u16 as i32,
             ((shift & Self::MAX_SHIFT) as i32) << 24 | (multiplier & Self::MAX_MULTIPLIER) as i32,
         ]
+    }
+
+    /// Words of a lane's entry, each in a tile of its own: those of a rounding, and with a residual those of another and
+    /// the factor.
+    pub const fn entry_words(has_residual: bool) -> usize {
+        match has_residual {
+            false => Self::WORDS,
+            true => 2 * Self::WORDS + 1,
+        }
+    }
+
+    /// A lane's entry. A residual has a factor, and its sum another rounding.
+    pub fn entry(&self, residual: Option<(u32, Self)>) -> Vec<i32> {
+        let mut words = self.words().to_vec();
+        if let Some((factor, sum)) = residual {
+            words.extend(sum.words());
+            words.push(factor as i32);
+        }
+        words
     }
 
     /// Rounds a sum.

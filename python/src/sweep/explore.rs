@@ -4,13 +4,13 @@ use std::path::PathBuf;
 
 use pyo3::prelude::*;
 use pyo3::types::IntoPyDict;
-use serde_json::{Value, json};
+use serde_json::Value;
+use vta_app::Error;
 use vta_app::sweep::{Explorer as Chosen, Measured, Objective, Walk};
-use vta_app::{Error, Target};
 
 use crate::error::raise;
-use crate::options::config;
-use crate::results::to_python;
+use crate::options::machine;
+use crate::results::{measured, to_python};
 use crate::watch::aside;
 
 /// Networks on machines that a search chooses; `pyvta.explore` is made of it.
@@ -47,14 +47,7 @@ impl Explorer {
             shard: None,
             seed,
         };
-        let target = Target {
-            threads: Some(threads),
-            config: config.map(self::config).transpose()?,
-            board,
-            timing,
-            costs,
-            ..Target::default()
-        };
+        let target = machine(config, [board, timing], costs, threads)?;
         let work = models.into();
         let chosen = aside(py, None, |watch| {
             Chosen::open(&work, &vary, &target, &walk, watch)
@@ -85,14 +78,7 @@ impl Explorer {
 
     /// Measures a point: its figures, or `error` alone.
     fn measure<'py>(&self, py: Python<'py>, index: usize) -> PyResult<Bound<'py, PyAny>> {
-        let row = py
-            .detach(|| self.0.sweeper().measure(index))
-            .map_err(raise)?;
-        to_python(
-            py,
-            &row.outcome
-                .map_or_else(|error| json!({ "error": error }), |m| m.figures().into()),
-        )
+        measured(py, self.0.sweeper(), index)
     }
 
     /// Takes a point's figures, as JSON has them, or `error` alone.

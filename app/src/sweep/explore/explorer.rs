@@ -181,7 +181,6 @@ impl Explorer {
     /// The points that are wanted next, as indices into the sweeper's grid, in its order; none when it is over.
     pub fn next_points(&mut self) -> Vec<usize> {
         let grid = self.sweeper.grid();
-        let (layers, machines) = (grid.layers(), grid.size() / grid.layers());
         let area = |index| area_mm2(&self.sweeper, index);
         let excess = space::excess(&area, grid, self.most_mm2);
         let mut missing = BTreeSet::new();
@@ -190,10 +189,10 @@ impl Explorer {
                 if walker.wanted.is_empty() {
                     let asked = walker.search.ask(&*excess).iter();
                     walker.wanted = asked.map(|genome| space::index(grid, genome)).collect();
-                    self.asked.0 += walker.wanted.len() * layers;
+                    self.asked.0 += walker.wanted.len() * grid.layers();
                 }
-                let of_machine = |&at: &usize| (0..layers).map(move |layer| layer * machines + at);
-                let mut points: Vec<usize> = walker.wanted.iter().flat_map(of_machine).collect();
+                let wanted = walker.wanted.iter();
+                let mut points: Vec<usize> = wanted.flat_map(|at| grid.points_of(*at)).collect();
                 points.retain(|point| !self.found.contains_key(point));
                 if walker.wanted.is_empty() || !points.is_empty() {
                     missing.extend(points);
@@ -224,8 +223,8 @@ impl Explorer {
     /// are left out.
     pub fn machines(&self) -> Vec<(usize, Row)> {
         let grid = self.sweeper.grid();
-        let machines = grid.size() / grid.layers();
-        let known: BTreeSet<usize> = self.found.keys().map(|point| point % machines).collect();
+        let points = self.found.keys();
+        let known: BTreeSet<usize> = points.map(|point| grid.machine_of(*point)).collect();
         let rows = known
             .into_iter()
             .filter_map(|at| Some((at, machine(grid, &self.found, at)?)));
@@ -281,11 +280,9 @@ impl Explorer {
 
     /// What a machine waits for, with all networks together.
     fn verdict(&self, at: usize) -> Result<Verdict> {
-        let grid = self.sweeper.grid();
-        let machines = grid.size() / grid.layers();
         let mut total = LayerCycles::default();
-        for layer in 0..grid.layers() {
-            total.add(&self.sweeper.total(layer * machines + at)?);
+        for point in self.sweeper.grid().points_of(at) {
+            total.add(&self.sweeper.total(point)?);
         }
         Ok(Verdict::of(&total))
     }
@@ -343,14 +340,12 @@ fn machine(
     found: &HashMap<usize, Result<Measured, String>>,
     at: usize,
 ) -> Option<Row> {
-    let (layers, machines) = (grid.layers(), grid.size() / grid.layers());
-    let row = |layer: usize| {
-        let index = layer * machines + at;
+    let row = |index: usize| {
         let values = grid.point(index).ok()?.values;
         let outcome = found.get(&index)?.clone();
         Some(Row { values, outcome })
     };
-    let mut rows: Vec<Row> = (0..layers).map(row).collect::<Option<_>>()?;
+    let mut rows: Vec<Row> = grid.points_of(at).map(row).collect::<Option<_>>()?;
     if grid.has_layers() {
         return Some(together(&rows.iter().collect::<Vec<_>>()));
     }

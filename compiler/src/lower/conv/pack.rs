@@ -1,7 +1,6 @@
 //! Constants of a convolution as the device reads them.
 
 use rayon::prelude::*;
-use vta_isa::Rounding;
 
 use super::super::tile::ConvShape;
 use crate::qgraph::QStore;
@@ -121,14 +120,8 @@ pub(super) fn roundings(store: &QStore, co: usize, batch: usize, block: usize) -
         let words = |lane: usize| {
             // Lanes beyond the channels give 0.
             let own = store.rounding.get(group * block + lane);
-            let mut words = own.map_or([0; Rounding::WORDS], Rounding::words).to_vec();
-            if let Some((_, factor, sum)) = &store.residual {
-                let joined = own.map(|_| (sum.words(), *factor));
-                let (sum, factor) = joined.unwrap_or_default();
-                words.extend(sum);
-                words.push(factor as i32);
-            }
-            words
+            let residual = store.residual.map(|(_, factor, sum)| (factor, sum));
+            own.map_or_else(|| vec![0; store.entry_tiles()], |own| own.entry(residual))
         };
         let lanes: Vec<Vec<i32>> = (0..block).map(words).collect();
         for word in 0..lanes.first().map_or(0, Vec::len) {

@@ -146,7 +146,7 @@ impl<'a> Lowering<'a> {
                     high: 127,
                     ..Rounding::default()
                 };
-                [&first.words()[..], &sum.words(), &[*factor as i32]].concat()
+                first.entry(Some((*factor, *sum)))
             }
             _ => Vec::new(),
         };

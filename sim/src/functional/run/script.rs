@@ -145,9 +145,9 @@ impl Script {
                     span,
                 })
             }
-            Insn::Store(store) if store.requantize.is_some() => None,
             Insn::Store(store) => {
-                let rows = store.dram_rows(config);
+                let plain = store.requantize.is_none();
+                let rows = store.dram_rows(config).filter(|_| plain);
                 let span = span(direct, (MemType::Out, rows), memory);
                 span.map(|span| What::Store {
                     first: store.sram_base,
