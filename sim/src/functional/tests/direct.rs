@@ -395,6 +395,20 @@ proptest! {
     }
 }
 
+/// What is stored is inside, and in one piece, so that a known batch has a step of its own for it.
+#[test]
+fn a_known_batch_rounds_what_it_stores() {
+    let config = Config::from_json(CONFIGS[0]).unwrap();
+    for how in ["", "requantize table=1"] {
+        let text = format!(
+            "load.acc dram_base=16 y_size=1 x_size=4 push_next
+             store {how} dram_base=128 y_size=1 x_size=1 pop_prev"
+        );
+        let insns = vta_isa::asm::parse(&text).unwrap();
+        compare_runs(&config, &[Uop::default()], &insns, 0x9e37_79b9).unwrap();
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(3000))]
 
