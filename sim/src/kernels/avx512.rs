@@ -115,6 +115,7 @@ mod direct;
 mod madd;
 mod peak;
 mod staging;
+mod table;
 pub(super) use amx::{
     pack, peak as peak_amx, peak_with_loads as peak_amx_with_loads, permitted as amx_permitted,
     run as run_amx,
@@ -124,6 +125,7 @@ pub(super) use direct::{add, add_plain, lay_out};
 pub(super) use madd::run as run_madd;
 pub(super) use peak::{peak, peak_madd};
 pub(super) use staging::copy_biased;
+pub(super) use table::look_up;
 
 blocks!(
     dispatch,

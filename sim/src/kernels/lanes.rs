@@ -3,10 +3,13 @@
 //! The code is plain Rust; the only unsafe thing is to call what was compiled for instructions
 //! that the CPU must have, which [`GemmKernel`]'s choice guarantees.
 
+mod map;
 mod pass;
 
 use vta_isa::{AluOp, for_alu_op};
 
+use self::map::map_body;
+pub(crate) use self::map::{Map, With};
 use self::pass::{Pass, factor};
 use super::requantize::{Requantizing, requantize_body};
 use super::{GemmKernel, Operand, Step};
@@ -135,6 +138,11 @@ versions!(
     /// Rounds the sums from int32 `from` on, as many as there are bytes.
     requantize, requantize_body, requantize_avx2, requantize_avx512,
     (how: Requantizing, from: usize, acc: &[i32], to: &mut [u8])
+);
+
+versions!(
+    /// [`Map::run`] without a table.
+    map, map_body, map_avx2, map_avx512, (map: &Map, from: [&[u8]; 2], to: &mut [u8])
 );
 
 versions!(

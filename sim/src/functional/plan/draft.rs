@@ -8,7 +8,7 @@ use vta_driver::Span;
 use vta_isa::AluOp;
 use vta_isa::resolve::{Interval, TileSet};
 
-use super::super::run::ops::{LoadOp, StoreOp};
+use super::super::run::ops::{LoadOp, MapOp, StoreOp};
 use super::origin::Origin;
 use super::places::Places;
 use crate::kernels::PADDING;
@@ -37,12 +37,20 @@ impl Draft {
         self.reads.meets(tiles) || self.writes.meets(tiles)
     }
 
+    /// From the accumulator tiles that are read behind it to those that are read before it is done.
+    pub fn read_before(&self, live: &mut TileSet) {
+        // What it also reads is added back.
+        live.remove(&self.writes);
+        live.add(&self.reads);
+    }
+
     /// DRAM that it reads, from the first byte to the last.
     pub fn dram_reads(&self) -> impl Iterator<Item = Span> {
         let spans = match &self.kind {
             Kind::Load(op) => [Some(op.span), None],
             Kind::Matmul(op) => op.dram_reads(),
             Kind::Scaled(op) => [Some(op.read), None],
+            Kind::Map(op) => [Some(op.from), op.with],
             Kind::Mark(_) | Kind::Store(_) | Kind::Zero | Kind::Alu(_) => [None, None],
         };
         spans.into_iter().flatten()
@@ -52,6 +60,7 @@ impl Draft {
     pub fn dram_write(&self) -> Option<Span> {
         match &self.kind {
             Kind::Store(op) => Some(op.span),
+            Kind::Map(op) => Some(op.out),
             Kind::Matmul(op) => op.stored.as_ref().map(|s| s.span),
             Kind::Mark(_) | Kind::Load(_) | Kind::Zero | Kind::Alu(_) | Kind::Scaled(_) => None,
         }
@@ -67,6 +76,7 @@ pub(crate) enum Kind {
     Alu(AluDraft),
     Matmul(Box<Matmul>),
     Scaled(Box<Scaled>),
+    Map(Box<MapOp>),
 }
 
 /// The tiles of an ALU instruction, or of many that go over the same.

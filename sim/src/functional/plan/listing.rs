@@ -6,7 +6,7 @@ use std::fmt::{self, Write};
 use vta_driver::{LayerMark, Span};
 use vta_isa::Insn;
 
-use super::super::run::ops::{Columns, LoadOp, Op, ProductOp};
+use super::super::run::ops::{Columns, LoadOp, MapOp, Op, ProductOp};
 use super::super::run::scratchpads::Scratchpads;
 use super::Plan;
 use super::origin::Origin;
@@ -186,6 +186,7 @@ impl Describe<'_> {
                 let lists: Vec<String> = table.runs.iter().map(each).collect();
                 format!("{} of lists: {}", op.name(), lists.join(", "))
             }
+            Op::Map(op) => map(op),
             Op::Product(op) => self.product(op),
         }
     }
@@ -272,6 +273,16 @@ fn load(op: &LoadOp) -> String {
     text
 }
 
+fn map(op: &MapOp) -> String {
+    let mut text = format!("map of {} bytes: {}", op.out.len, list(&op.map.first));
+    if let Some(with) = &op.map.with {
+        let name = with.op.name();
+        let first = list(&with.first);
+        let _ = write!(text, ", {name} bytes {first} each for {} tiles", with.tiles);
+    }
+    text + ", then " + &list(&op.map.after)
+}
+
 fn places(op: &Op) -> String {
     let place = |what: &str, span: Option<Span>| {
         let text = |s: Span| format!("; {what} {}:{:#x}+{}", s.region, s.start, s.len);
@@ -280,6 +291,10 @@ fn places(op: &Op) -> String {
     match op {
         Op::Load(op) => place("reads", Some(op.span)),
         Op::Store(op) => place("stores", Some(op.span)),
+        Op::Map(op) => {
+            let read = place("reads", Some(op.from));
+            read + &place("bytes", op.with) + &place("stores", Some(op.out))
+        }
         Op::Product(op) => {
             let read = place("reads", op.read);
             read + &place("bytes", op.residual) + &place("stores", op.out)

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use vta_driver::DeviceMemory;
 
-use self::ops::{Columns, Copied, LoadOp, Op, ProductOp, StoreOp};
+use self::ops::{Columns, Copied, LoadOp, MapOp, Op, ProductOp, StoreOp};
 use self::scratchpads::Scratchpads;
 use self::shape::Shape;
 use super::plan::Plan;
@@ -35,6 +35,7 @@ pub(crate) fn run(plan: &Plan, pads: &mut Scratchpads, memory: &mut DeviceMemory
                 load(op, pads, bytes);
             }
             Op::Store(op) => store(op, pads, memory),
+            Op::Map(op) => map(op, pads, memory),
             Op::Product(op) => product(op, pads, memory),
             Op::Zero(_) | Op::Chain { .. } | Op::Zip { .. } | Op::Gather { .. } => {
                 lane_wise(op, pads);
@@ -47,7 +48,7 @@ pub(crate) fn run(plan: &Plan, pads: &mut Scratchpads, memory: &mut DeviceMemory
 /// Runs an operation that touches nothing but accumulators.
 pub(crate) fn lane_wise(op: &Op, pads: &mut Scratchpads) {
     match op {
-        Op::Mark(_) | Op::Load(_) | Op::Store(_) | Op::Product(_) => {}
+        Op::Mark(_) | Op::Load(_) | Op::Store(_) | Op::Map(_) | Op::Product(_) => {}
         Op::Zero(runs) => {
             for &(first, len) in runs {
                 pads.acc[first as usize..(first + len) as usize].fill(0);
@@ -111,6 +112,12 @@ pub(crate) fn store_part(part: &Copied, pads: &Scratchpads, to: &mut [u8]) {
         None => lanes::narrow(pads.kernel, &pads.acc[part.from..part.from + to.len()], to),
         Some(how) => lanes::requantize(pads.kernel, how, part.from, &pads.acc, to),
     }
+}
+
+fn map(op: &MapOp, pads: &Scratchpads, memory: &mut DeviceMemory) {
+    let (others, out) = memory.split(Some(op.out));
+    let with = op.with.map_or(&[][..], |with| others.span(&with));
+    op.map.run(pads.kernel, [others.span(&op.from), with], out);
 }
 
 fn product(op: &ProductOp, pads: &mut Scratchpads, memory: &mut DeviceMemory) {

@@ -8,7 +8,7 @@ use vta_isa::resolve::{self, Interval};
 use vta_isa::{Load, MemType, Requantize, Store};
 
 use super::shape::Shape;
-use crate::kernels::lanes::{Gather, TileRun};
+use crate::kernels::lanes::{Gather, Map, TileRun};
 use crate::kernels::requantize::Requantizing;
 use crate::kernels::{Bases, COLUMN, Inputs, Panel, Rows, Start, Step, Steps, Way};
 
@@ -35,6 +35,7 @@ pub(crate) enum Op {
         op: vta_isa::AluOp,
         table: Box<Gather>,
     },
+    Map(Box<MapOp>),
     Product(Box<ProductOp>),
 }
 
@@ -47,6 +48,7 @@ impl Op {
             Self::Chain { steps, runs } => size_of_val(&steps[..]) + size_of_val(&**runs),
             Self::Zip { runs, .. } => size_of_val(&**runs),
             Self::Gather { table, .. } => table.bytes(),
+            Self::Map(op) => size_of_val(&**op) + op.map.bytes(),
             Self::Product(product) => {
                 let sums = |columns: &Columns| size_of_val(&*columns.first);
                 size_of_val(&**product)
@@ -84,6 +86,17 @@ pub(crate) struct StoreOp {
     pub requantize: Option<Requantize>,
     /// int32 of a tile.
     pub lanes: usize,
+}
+
+/// Bytes of DRAM computed of others, lane by lane; no accumulator is touched.
+#[derive(Clone, Debug)]
+pub(crate) struct MapOp {
+    pub map: Map,
+    pub from: Span,
+    /// The bytes of second operands.
+    pub with: Option<Span>,
+    /// As many as those of `from`; they overlap neither.
+    pub out: Span,
 }
 
 /// Consecutive elements that go to neighbouring bytes of DRAM: int32 of the accumulators, or bytes of a stage.

@@ -319,3 +319,17 @@ fn changing_input(text: &str) {
         }
     }
 }
+
+#[test]
+fn an_element_wise_layer_is_one_map() {
+    let text = "
+        load.uop sram_base=0 dram_base=0x400 y_size=1 x_size=1 x_stride=1
+        load.acc8 sram_base=0 dram_base=0x400 y_size=1 x_size=4 x_stride=4
+        alu.mul uop_bgn=0 uop_end=1 iter_out=1 iter_in=4 dst_factor_in=1 imm=5
+        alu.shr uop_bgn=0 uop_end=1 iter_out=1 iter_in=4 dst_factor_in=1 imm=3 push_next
+        store sram_base=0 dram_base=0x800 y_size=1 x_size=4 x_stride=4 pop_prev push_prev
+        gemm reset uop_bgn=0 uop_end=1 iter_out=1 iter_in=4 dst_factor_in=1 pop_next
+        finish";
+    let ops = ops(text).unwrap();
+    assert!(matches!(ops[..], [Op::Map(_), Op::Zero(_)]), "{}", ops.len());
+}

@@ -93,6 +93,7 @@ impl Dims {
                 lanes(runs.iter().map(|r| u64::from(r.tiles)).sum::<u64>() * self.lanes as u64)
             }
             Op::Gather { table, .. } => self.gather_ns(table),
+            Op::Map(op) => lanes((op.out.len * (3 + op.map.steps().count()) / 4) as u64),
             Op::Product(op) => op.groups.iter().map(|g| self.product_ns(op, g)).sum(),
         }
     }

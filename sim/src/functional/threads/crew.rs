@@ -121,7 +121,7 @@ impl Worker {
             self.pads.copy_tiles(job.pads, &task.before);
             for work in job.schedule.works(task) {
                 match work {
-                    Work::Op(index) => self.op(&job.plan.ops[*index], &grant),
+                    Work::Op(index) => self.op(&job.plan.ops[*index], &mut grant),
                     Work::Gather(op) => run::lane_wise(op, &mut self.pads),
                     Work::Store(list) => self.store(list, &mut grant),
                     Work::Product(piece) => self.product(job.plan, piece, &mut grant),
@@ -138,9 +138,16 @@ impl Worker {
         }
     }
 
-    fn op(&mut self, op: &Op, grant: &Grant<'_>) {
+    fn op(&mut self, op: &Op, grant: &mut Grant<'_>) {
         match op {
             Op::Load(op) => run::load(op, &mut self.pads, grant.read(op.span)),
+            Op::Map(op) => {
+                let staged = &mut self.stage[..op.out.len];
+                let with = op.with.map_or(&[][..], |with| grant.read(with));
+                op.map
+                    .run(self.pads.kernel, [grant.read(op.from), with], staged);
+                grant.write(op.out).copy_from_slice(staged);
+            }
             // Marks belong to tasks, and the others that aren't lane-wise are work of their own.
             _ => run::lane_wise(op, &mut self.pads),
         }

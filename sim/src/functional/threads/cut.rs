@@ -43,7 +43,8 @@ impl Cutter {
         units: &mut Vec<Unit>,
     ) {
         let dims = self.dims;
-        let (mut reads, mut writes, mut dram_reads) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut reads, mut writes) = (Vec::new(), Vec::new());
+        let (mut dram_reads, mut dram_writes) = (Vec::new(), Vec::new());
         match op {
             Op::Mark(_) => return,
             Op::Product(op) => return self.product(index, op, units),
@@ -58,6 +59,10 @@ impl Cutter {
             Op::Load(op) => {
                 writes.push(dims.loaded(op));
                 dram_reads.push(op.span);
+            }
+            Op::Map(op) => {
+                dram_reads.extend([op.from].into_iter().chain(op.with));
+                dram_writes.push(op.out);
             }
             Op::Zero(runs) => {
                 let run = |&(first, len): &(u32, u32)| dims.acc(first as usize, len as usize);
@@ -78,6 +83,7 @@ impl Cutter {
         }
         units.push(Unit {
             dram_reads,
+            dram_writes,
             cost_ns: dims.cost_ns(op),
             ..Unit::new(index, Work::Op(index), reads, writes)
         });

@@ -124,7 +124,11 @@ impl Schedule {
         let written: BTreeSet<usize> = written.map(|span| span.region).collect();
         let staged = |work: &Work| match work {
             Work::Product(piece) => piece.staged_bytes,
-            Work::Op(_) | Work::Store(_) | Work::Gather(..) => 0,
+            Work::Op(index) => match &ops[*index] {
+                Op::Map(op) => op.out.len,
+                _ => 0,
+            },
+            Work::Store(_) | Work::Gather(..) => 0,
         };
         let works: Vec<Work> = units.into_iter().map(|unit| unit.work).collect();
         Self {

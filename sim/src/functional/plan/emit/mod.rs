@@ -120,6 +120,7 @@ pub(super) fn emit(
             Kind::Mark(mark) => out.push(Op::Mark(mark), origin),
             Kind::Load(op) => out.push(Op::Load(op), origin),
             Kind::Store(op) => out.push(Op::Store(op), origin),
+            Kind::Map(op) => out.push(Op::Map(op), origin),
             Kind::Zero => out.push(Op::Zero(runs(&writes, lanes)), origin),
             Kind::Alu(alu) => match alu.imm {
                 Some(imm) => out.immediates(&alu, imm, &writes, &origin),

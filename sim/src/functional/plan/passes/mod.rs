@@ -12,12 +12,12 @@ mod diagonals;
 mod ends;
 mod interior;
 mod list;
+mod maps;
 mod operand;
 mod rectangles;
 mod resets;
 mod residuals;
 mod split;
-mod sums;
 mod taps;
 mod unread;
 
@@ -25,7 +25,7 @@ use list::Pass;
 pub(super) use list::{Context, List};
 
 /// All passes, in the order in which they run.
-pub(super) const PASSES: [Pass; 14] = [
+pub(super) const PASSES: [Pass; 15] = [
     diagonals::PASS,
     taps::PASS,
     // Behind the taps: it is whole products that are constant.
@@ -41,8 +41,10 @@ pub(super) const PASSES: [Pass; 14] = [
     ends::PASS,
     diagonals::REST,
     // What is left is what will be read.
-    sums::PASS,
+    unread::SUMS,
     interior::PASS,
-    unread::PASS,
+    unread::INPUTS,
     columns::PASS,
+    // What no product took.
+    maps::PASS,
 ];

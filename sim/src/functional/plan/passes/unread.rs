@@ -1,42 +1,55 @@
-//! Inputs that nobody reads from the scratchpad aren't loaded.
+//! What nobody reads in a scratchpad isn't written there.
 //!
-//! Pattern: a LOAD INP whose tiles are loaded again before a product reads them there.
+//! Pattern: a product whose tiles are overwritten before anything reads them; a LOAD INP whose tiles are loaded again
+//! before a product reads them there.
 //!
-//! Condition: no product reads any of its tiles from the scratchpad; most read the bytes where they
-//! lie in DRAM. The end of the batch counts as a reader of all tiles.
+//! Condition: none of the tiles is read later in the scratchpad, the end of the batch counting as a reader of all. Most
+//! products read inputs where they lie in DRAM.
 //!
-//! Proof: the list is followed backwards with the set of input tiles that will be read.
+//! Proof: the list is followed backwards with the set of tiles that will be read. Every kind of
+//! operation overwrites the tiles that it writes whole.
 
 use vta_isa::MemType;
 use vta_isa::resolve::TileSet;
 
 use super::super::draft::Kind;
-use super::list::{Pass, Slot};
+use super::list::Pass;
 
-pub(super) const PASS: Pass = Pass {
-    name: "unread",
-    run: |list, context| drop_unread(&mut list.slots, context.config.lanes()),
+pub(super) const SUMS: Pass = Pass {
+    name: "sums",
+    run: |list, _| {
+        let mut live = TileSet::ALL;
+        for draft in list.slots.iter_mut().flatten().rev() {
+            if let Kind::Matmul(matmul) = &mut draft.kind {
+                matmul.write_acc = draft.writes.meets(&live);
+            }
+            draft.read_before(&mut live);
+        }
+    },
 };
 
-/// Drops loads of inputs that nothing reads from the scratchpad, neither in this batch nor after.
-fn drop_unread(slots: &mut [Slot], lanes: usize) {
-    let mut live = TileSet::ALL;
-    for slot in slots.iter_mut().rev() {
-        match slot.as_ref().map(|draft| &draft.kind) {
-            Some(Kind::Load(op)) if op.mem == MemType::Inp => {
-                let tiles = TileSet::range(op.entries.clone());
-                let read = tiles.meets(&live);
-                live.remove(&tiles);
-                if !read {
-                    *slot = None;
+pub(super) const INPUTS: Pass = Pass {
+    name: "unread",
+    run: |list, context| {
+        let lanes = context.config.lanes();
+        let mut live = TileSet::ALL;
+        for slot in list.slots.iter_mut().rev() {
+            match slot.as_ref().map(|draft| &draft.kind) {
+                Some(Kind::Load(op)) if op.mem == MemType::Inp => {
+                    let tiles = TileSet::range(op.entries.clone());
+                    let read = tiles.meets(&live);
+                    live.remove(&tiles);
+                    if !read {
+                        *slot = None;
+                    }
                 }
+                Some(Kind::Matmul(matmul)) if matmul.read.is_none() => {
+                    let groups = matmul.groups.iter();
+                    let inputs = groups.flat_map(|group| group.inputs(&matmul.inputs));
+                    live.extend(inputs.map(|byte| byte as usize / lanes));
+                }
+                _ => {}
             }
-            Some(Kind::Matmul(matmul)) if matmul.read.is_none() => {
-                let groups = matmul.groups.iter();
-                let inputs = groups.flat_map(|group| group.inputs(&matmul.inputs));
-                live.extend(inputs.map(|byte| byte as usize / lanes));
-            }
-            _ => {}
         }
-    }
-}
+    },
+};
