@@ -34,7 +34,7 @@ pub fn classify(model: &str, picture: &Path) -> Result<(String, bool), Error> {
     let picture = images::open(picture)?;
     let feed = Feed {
         name: &input.name,
-        values: Values::Real(recipe.apply(&picture, input.chw)?.into()),
+        values: Values::Real(recipe.apply(picture, input.chw)?.into()),
     };
 
     let found = session.run(&[feed], &())?;

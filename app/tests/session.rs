@@ -98,7 +98,7 @@ fn a_session_gives_what_a_run_of_its_images_gives() {
     let recipe = Model::open("demo").unwrap().preprocess().unwrap().unwrap();
     let input = session.inputs()[0].clone();
     let steps = |picture| {
-        let real = recipe.apply(&picture, [3, 32, 32]).unwrap();
+        let real = recipe.apply(picture, [3, 32, 32]).unwrap();
         vta_app::open::to_int8(&real, input.scale.unwrap(), 0)
     };
     let pictures = vta_app::images::default_images("demo", [3, 32, 32]).unwrap();

@@ -48,7 +48,7 @@ impl Picture {
 ///
 /// # Errors
 /// Another number of channels, ready values of another size.
-pub fn fit(picture: &Picture, [c, h, w]: [usize; 3]) -> Result<Vec<f32>> {
+pub fn fit(picture: Picture, [c, h, w]: [usize; 3]) -> Result<Vec<f32>> {
     let [pc, ph, pw] = picture.chw;
     ensure!(
         pc == c,
@@ -56,7 +56,7 @@ pub fn fit(picture: &Picture, [c, h, w]: [usize; 3]) -> Result<Vec<f32>> {
         picture.name
     );
     let (area, from, to) = (ph * pw, [ph, pw], [h, w]);
-    Ok(match &picture.pixels {
+    Ok(match picture.pixels {
         Pixels::Interleaved(bytes) => scale(c, from, to, |c, at| f32::from(bytes[at * pc + c])),
         Pixels::Planar(bytes) => scale(c, from, to, |c, at| f32::from(bytes[c * area + at])),
         Pixels::Ready(values) => {
@@ -65,7 +65,7 @@ pub fn fit(picture: &Picture, [c, h, w]: [usize; 3]) -> Result<Vec<f32>> {
                 "{}: {ph}x{pw} values, but the network takes {h}x{w}",
                 picture.name
             );
-            values.clone()
+            values
         }
     })
 }
@@ -123,12 +123,12 @@ mod tests {
                 label: None,
             };
             // Columns 1 and 2 of four remain.
-            assert_eq!(fit(&picture, [3, 2, 2]).unwrap()[..4], [1.0, 2.0, 1.0, 2.0]);
+            assert_eq!(fit(picture.clone(), [3, 2, 2]).unwrap()[..4], [1.0, 2.0, 1.0, 2.0]);
             // Twice the size: half-pixel centres, edges clamped.
-            let row = &fit(&picture, [3, 4, 4]).unwrap()[..4];
+            let row = &fit(picture.clone(), [3, 4, 4]).unwrap()[..4];
             assert_eq!(row, [0.75, 1.25, 1.75, 2.25]);
-            assert_eq!(fit(&picture, [3, 2, 4]).unwrap()[3..6], [3.0, 0.0, 1.0]);
-            assert!(fit(&picture, [1, 2, 2]).is_err());
+            assert_eq!(fit(picture.clone(), [3, 2, 4]).unwrap()[3..6], [3.0, 0.0, 1.0]);
+            assert!(fit(picture, [1, 2, 2]).is_err());
         }
     }
 
@@ -140,8 +140,8 @@ mod tests {
             pixels: Pixels::Ready(vec![-1.5, 2.0]),
             label: None,
         };
-        assert_eq!(fit(&picture, [1, 1, 2]).unwrap(), [-1.5, 2.0]);
-        let error = fit(&picture, [1, 2, 2]).unwrap_err().to_string();
+        assert_eq!(fit(picture.clone(), [1, 1, 2]).unwrap(), [-1.5, 2.0]);
+        let error = fit(picture, [1, 2, 2]).unwrap_err().to_string();
         assert_eq!(error, "x: 1x2 values, but the network takes 2x2");
     }
 }

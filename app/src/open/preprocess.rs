@@ -124,7 +124,7 @@ impl Preprocess {
     ///
     /// # Errors
     /// As for [`Self::apply`].
-    pub fn shaped(&self, picture: &Picture, input: &Tensor) -> Result<Vec<f32>> {
+    pub fn shaped(&self, picture: Picture, input: &Tensor) -> Result<Vec<f32>> {
         let channels = picture.chw[0];
         match input.shape[..] {
             [h, w, c] if c == channels && h != channels && !picture.is_ready() => {
@@ -137,9 +137,10 @@ impl Preprocess {
     }
 
     /// The real input of a network that takes `chw`.
-    pub fn apply(&self, picture: &Picture, chw: [usize; 3]) -> Result<Vec<f32>> {
+    pub fn apply(&self, picture: Picture, chw: [usize; 3]) -> Result<Vec<f32>> {
+        let is_ready = picture.is_ready();
         let mut values = fit(picture, chw)?;
-        if picture.is_ready() {
+        if is_ready {
             return Ok(values);
         }
         let [c, h, w] = chw;

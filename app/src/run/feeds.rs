@@ -91,7 +91,7 @@ pub fn image_values(
     let mut reader = source.reader();
     while let Some(item) = reader.next_item()? {
         let data = if input.scale.is_some() {
-            Data::F32(recipe.apply(&item.decode()?, input.chw)?)
+            Data::F32(recipe.apply(item.decode()?, input.chw)?)
         } else {
             hosted(item, input, &recipe)?
         };
@@ -110,7 +110,7 @@ pub fn image_values(
 /// Values of an image as the host takes them.
 fn hosted(item: Item, input: &Tensor, recipe: &Preprocess) -> Result<Data> {
     match input.element {
-        Element::F32 => Ok(Data::F32(recipe.shaped(&item.decode()?, input)?)),
+        Element::F32 => Ok(Data::F32(recipe.shaped(item.decode()?, input)?)),
         element => item.integers(element, input.len()),
     }
 }
@@ -219,7 +219,7 @@ impl<'a> Feeds<'a> {
         }
         let mut all = Vec::new();
         for (item, input) in items.into_iter().zip(self.inputs) {
-            let values = self.preprocess.apply(&item.decode()?, input.chw)?;
+            let values = self.preprocess.apply(item.decode()?, input.chw)?;
             all.extend(to_int8(&values, input.scale.unwrap_or(1.0), input.zero));
         }
         Ok(all)

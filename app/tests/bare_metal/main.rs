@@ -42,7 +42,7 @@ impl Sample {
         let recipe = Preprocess::choose(&Preprocess::default(), stated, &()).unwrap();
         let pictures = images::default_images(name, chw).unwrap();
         let pictures = pictures.iter().map(|picture| {
-            let real = recipe.apply(picture, chw).unwrap();
+            let real = recipe.apply(picture.clone(), chw).unwrap();
             let values = open::to_int8(&real, input.scale, input.zero);
             let output = session.run(&[&values]).unwrap().outputs.remove(0).remove(0);
             (values, output, picture.label)

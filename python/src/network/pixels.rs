@@ -50,7 +50,7 @@ pub fn prepared<'py>(
             }
             let name = format!("picture {index}");
             let picture = Picture::planar(name, [c, h, w], picture.to_vec());
-            values.extend(how.apply(&picture, chw)?);
+            values.extend(how.apply(picture, chw)?);
         }
         Ok(values)
     })?;

@@ -161,7 +161,7 @@ fn picture() -> Done {
     let file = demo("cat.png");
     path("decode an image", || -> Done {
         let picture = images::open(&file)?;
-        black_box(images::fit(&picture, [3, 32, 32])?);
+        black_box(images::fit(picture, [3, 32, 32])?);
         Ok(())
     })
 }
