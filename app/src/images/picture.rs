@@ -123,11 +123,17 @@ mod tests {
                 label: None,
             };
             // Columns 1 and 2 of four remain.
-            assert_eq!(fit(picture.clone(), [3, 2, 2]).unwrap()[..4], [1.0, 2.0, 1.0, 2.0]);
+            assert_eq!(
+                fit(picture.clone(), [3, 2, 2]).unwrap()[..4],
+                [1.0, 2.0, 1.0, 2.0]
+            );
             // Twice the size: half-pixel centres, edges clamped.
             let row = &fit(picture.clone(), [3, 4, 4]).unwrap()[..4];
             assert_eq!(row, [0.75, 1.25, 1.75, 2.25]);
-            assert_eq!(fit(picture.clone(), [3, 2, 4]).unwrap()[3..6], [3.0, 0.0, 1.0]);
+            assert_eq!(
+                fit(picture.clone(), [3, 2, 4]).unwrap()[3..6],
+                [3.0, 0.0, 1.0]
+            );
             assert!(fit(picture, [1, 2, 2]).is_err());
         }
     }

@@ -331,5 +331,9 @@ fn an_element_wise_layer_is_one_map() {
         gemm reset uop_bgn=0 uop_end=1 iter_out=1 iter_in=4 dst_factor_in=1 pop_next
         finish";
     let ops = ops(text).unwrap();
-    assert!(matches!(ops[..], [Op::Map(_), Op::Zero(_)]), "{}", ops.len());
+    assert!(
+        matches!(ops[..], [Op::Map(_), Op::Zero(_)]),
+        "{}",
+        ops.len()
+    );
 }

@@ -2,6 +2,7 @@
 
 use vta_isa::{AluOp, for_alu_op};
 
+use super::pass::{Pass, product};
 use super::{CHUNK, chain_body, narrow_body, widen_body};
 #[cfg(target_arch = "x86_64")]
 use crate::kernels::avx512;
@@ -80,6 +81,9 @@ pub(super) fn map_body(map: &Map, [from, with]: [&[u8]; 2], to: &mut [u8]) {
         }
         return;
     };
+    if let Some(sum) = Sum::of(&map.first, second, &map.after) {
+        return sum.run([from, with], to);
+    }
     let (lanes, shared) = (second.lanes, second.tiles > 1);
     let chunk = CHUNK / lanes * lanes;
     let run = if shared { lanes * second.tiles } else { chunk };
@@ -105,6 +109,36 @@ pub(super) fn map_body(map: &Map, [from, with]: [&[u8]; 2], to: &mut [u8]) {
     }
 }
 
+/// A sum of two tensors, each byte of which is read and written once.
+struct Sum {
+    factors: [i32; 2],
+    after: Pass,
+}
+
+impl Sum {
+    /// A map with second operands, if it is one.
+    #[inline(always)]
+    fn of(first: &[Step], second: &With, after: &[Step]) -> Option<Self> {
+        let (pass, count) = Pass::of(after);
+        let sums = second.op == AluOp::Add && second.tiles == 1 && count == after.len();
+        let factors = [product(first)?, product(&second.first)?];
+        sums.then_some(Self {
+            factors,
+            after: pass,
+        })
+    }
+
+    #[inline(always)]
+    fn run(&self, [from, with]: [&[u8]; 2], to: &mut [u8]) {
+        let [f, g] = self.factors;
+        for ((x, y), to) in from.iter().zip(with).zip(to) {
+            let [x, y] = [*x, *y].map(|byte| i32::from(byte as i8));
+            let sum = x.wrapping_mul(f).wrapping_add(y.wrapping_mul(g));
+            *to = self.after.of_lane(sum) as u8;
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -118,6 +152,27 @@ mod tests {
         prop::collection::vec(step, 0..5)
     }
 
+    /// Those of a sum of two tensors, some of them or not.
+    fn sums() -> impl Strategy<Value = [Vec<Step>; 3]> {
+        let factors = || {
+            prop::collection::vec(
+                (-300i32..300).prop_map(|y| Step::immediate(AluOp::Mul, y)),
+                0..3,
+            )
+        };
+        let usual = [AluOp::Shr, AluOp::Add, AluOp::Shr, AluOp::Min, AluOp::Max];
+        let after = prop::collection::vec(0i32..40, usual.len());
+        let after = after.prop_map(move |ys| {
+            usual
+                .into_iter()
+                .zip(ys)
+                .map(|(op, y)| Step::immediate(op, y))
+                .collect::<Vec<_>>()
+        });
+        let after = after.prop_flat_map(|all| prop::sample::subsequence(all, 0..=5));
+        (factors(), factors(), after).prop_map(|(f, g, after)| [f, g, after])
+    }
+
     fn applied(steps: &[Step], x: i32) -> i32 {
         steps.iter().fold(x, |x, step| match step.operand {
             Operand::Imm(y) => step.op.apply(x, y),
@@ -128,8 +183,8 @@ mod tests {
     proptest! {
         #[test]
         fn maps_do_their_steps_byte_by_byte(
-            [first, of_second, after] in [steps(), steps(), steps()],
-            op in prop::sample::select(AluOp::ALL.to_vec()),
+            [first, of_second, after] in prop_oneof![sums(), [steps(), steps(), steps()]],
+            op in prop_oneof![Just(AluOp::Add), prop::sample::select(AluOp::ALL.to_vec())],
             lanes in prop::sample::select(vec![1usize, 4, 16, 24, 64, 1024]),
             tiles in prop_oneof![Just(1usize), 2usize..90],
             runs in 1usize..5,

@@ -19,6 +19,16 @@ pub(super) fn factor(steps: &[Step]) -> Option<(i32, &[Step])> {
     }
 }
 
+/// The factor that all of the steps are, if they multiply alone.
+#[inline(always)]
+pub(super) fn product(mut steps: &[Step]) -> Option<i32> {
+    let mut all = 1i32;
+    while let Some((one, behind)) = factor(steps) {
+        (all, steps) = (all.wrapping_mul(one), behind);
+    }
+    steps.is_empty().then_some(all)
+}
+
 /// Steps that lanes are read and written once for: two sums, each with a shift behind it, and two bounds, as requantising
 /// takes. What isn't among the steps changes nothing.
 pub(super) struct Pass {
@@ -77,13 +87,14 @@ impl Pass {
 
     #[inline(always)]
     pub fn run(&self, lanes: &mut [i32]) {
-        let [(first, by), (second, more)] = [0, 1].map(|at| (self.sums[at], self.shifts[at]));
-        let (most, least) = (self.most, self.least);
-        lanes.iter_mut().for_each(|x| {
-            let sum = x.wrapping_add(first).wrapping_shr(by);
-            let sum = sum.wrapping_add(second).wrapping_shr(more);
-            *x = sum.min(most).max(least);
-        });
+        lanes.iter_mut().for_each(|x| *x = self.of_lane(*x));
+    }
+
+    #[inline(always)]
+    pub fn of_lane(&self, x: i32) -> i32 {
+        let sum = x.wrapping_add(self.sums[0]).wrapping_shr(self.shifts[0]);
+        let sum = sum.wrapping_add(self.sums[1]).wrapping_shr(self.shifts[1]);
+        sum.min(self.most).max(self.least)
     }
 }
 

@@ -12,8 +12,8 @@
 //! nobody sees that the accumulators hold something else.
 
 use vta_driver::Span;
-use vta_isa::resolve::{Interval, TileSet};
 use vta_isa::MemType;
+use vta_isa::resolve::{Interval, TileSet};
 
 use super::super::super::run::ops::{LoadOp, MapOp};
 use super::super::draft::{AluDraft, Draft, Kind};
