@@ -155,14 +155,14 @@ fn is_plain(load: &LoadOp) -> bool {
     load.mem == MemType::Acc8 && load.shape.is_dense() && load.padding == [0; 4]
 }
 
-/// How many tiles that follow each other each operand tile is for, if these follow each other, too, and are others.
+/// How many tiles that follow each other each operand tile is for, if these follow each other, too, and are others. A load
+/// writes neither tiles apart.
 fn shared_by(alu: &AluDraft, [tiles, sources]: [&TileSet; 2]) -> Option<usize> {
-    let mut runs = [tiles.runs(), sources.runs()];
-    let [dst, src] = runs.each_mut().map(Iterator::next);
+    let [dst, src] = [tiles, sources].map(|set| set.runs().next());
     let (dst, src) = (dst?, src?);
-    let alone = runs.iter_mut().all(|runs| runs.next().is_none()) && !tiles.meets(sources);
     let shared = dst.len().checked_div(src.len()).filter(|&n| n > 0)?;
     let pairs = alu.steps.pairs.iter();
     let mut pairs = pairs.map(|&(to, from)| [usize::from(to) - dst.start, usize::from(from)]);
-    (alone && pairs.all(|[to, from]| from == src.start + to / shared)).then_some(shared)
+    let in_turn = pairs.all(|[to, from]| from == src.start + to / shared);
+    (in_turn && !tiles.meets(sources)).then_some(shared)
 }
