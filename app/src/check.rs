@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use vta_driver::{Command, Program, QueueLimits, Symbol};
 use vta_isa::check::Finding;
+use vta_isa::original::Layout;
 use vta_isa::tokens::At;
 use vta_isa::{Config, Extensions, Finish, Insn, Uop, check as isa_check};
 use vta_replay::Case;
@@ -17,7 +18,7 @@ use vta_sim::hazards::{self, DeviationAt, Hazard, HazardError, Report, UopSource
 
 use crate::compile::{self, Compiled};
 use crate::device::machine::Machine;
-use crate::error::{Context, Result, ensure};
+use crate::error::{Context, Error, Result, ensure};
 use crate::files::{decode, is, read_words};
 use crate::open::{Model, Source, model, source};
 use crate::options::Target;
@@ -69,6 +70,8 @@ pub struct Also {
     pub strict: bool,
     /// Hazards.
     pub hazards: bool,
+    /// The file has raw instructions, in the original's layout of the configuration.
+    pub original: bool,
 }
 
 /// Checks a file: raw instructions, assembly text, a bundle, a recorded case or a network to compile; or a
@@ -79,6 +82,7 @@ pub struct Also {
 pub fn check(file: &Path, onnx: Option<&[u8]>, target: &Target, also: Also) -> Result<Found> {
     let machine = Machine::read(target)?;
     let subject = match onnx {
+        None if also.original => original(file, &machine.config)?,
         None => load(file, target, &machine)?,
         Some(_) => network(file, onnx, target, &machine)?,
     };
@@ -230,7 +234,23 @@ fn load(file: &Path, target: &Target, machine: &Machine) -> Result<Subject> {
         });
     }
     // Raw instructions have no mark of their own: they are what nothing else claims.
-    let words = read_words(file)?;
+    raw(file, config, None)
+}
+
+/// Raw instructions in the original's layout.
+fn original(file: &Path, config: &Config) -> Result<Subject> {
+    let name = file.display();
+    ensure!(
+        !model::is_bundle(file) && !is(file, &["onnx"]) && !source::is_assembly(file),
+        "--layout original: {name} isn't raw instructions"
+    );
+    let layout = Layout::of(config).map_err(Error::input);
+    let layout = layout.context("--layout original")?;
+    raw(file, config.clone(), Some(&layout))
+}
+
+fn raw(file: &Path, config: Config, layout: Option<&Layout>) -> Result<Subject> {
+    let words = read_words(file, layout)?;
     let insns = decode(file, &words)?;
     Ok(Subject::Insns {
         config,

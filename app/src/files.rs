@@ -5,6 +5,7 @@ use std::io::{self, Read};
 use std::path::Path;
 
 use vta_files::open_input;
+use vta_isa::original::Layout;
 use vta_isa::{INSN_BYTES, Insn};
 
 use crate::error::{Context, Result, ensure_input as ensure};
@@ -58,8 +59,8 @@ pub(crate) fn open_regular(path: &Path) -> Result<File> {
     Ok(file)
 }
 
-/// Raw words of a file.
-pub fn read_words(path: &Path) -> Result<Vec<u128>> {
+/// Raw words of a file, in this project's layout or the original's.
+pub fn read_words(path: &Path, layout: Option<&Layout>) -> Result<Vec<u128>> {
     let bytes = read_file(path)?;
     let (len, name) = (bytes.len(), path.display());
     ensure!(
@@ -67,7 +68,9 @@ pub fn read_words(path: &Path) -> Result<Vec<u128>> {
         "{name}: {len} bytes, not a multiple of the {INSN_BYTES} bytes of an instruction"
     );
     let words = bytes.as_chunks::<INSN_BYTES>().0.iter();
-    Ok(words.map(|word| u128::from_le_bytes(*word)).collect())
+    let words = words.map(|word| u128::from_le_bytes(*word));
+    let ours = |word| layout.map_or(word, |layout| layout.to_ours(word));
+    Ok(words.map(ours).collect())
 }
 
 /// The instructions of raw words; errors name the file.

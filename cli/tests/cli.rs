@@ -110,6 +110,14 @@ fn assembly_has_the_layout_of_the_original_if_asked() {
         assert!(words.split(' ').all(|word| line.contains(word)), "{line}");
     }
     assert_ne!(vta(&["disasm", &binary]).1, there);
+    // Checks find in the words what they find in the text.
+    let faulty = b"gemm uop_end=9 iter_out=2 iter_in=3 dst_factor_in=5 pop_prev\nfinish\n";
+    let faulty = file(&folder, "f.asm", faulty);
+    let words = folder.path().join("f.bin").display().to_string();
+    succeeds(&[&["asm", &faulty, "-o", &words][..], &layout].concat());
+    let (status, found, _) = vta(&[&["check", &words][..], &layout].concat());
+    let (_, expected, _) = vta(&["check", &faulty, "--config", &config]);
+    assert_eq!((status, found.replace(&words, &faulty)), (1, expected));
     let wide = file(&folder, "b.asm", b"finish\ngemm uop_bgn=256\n");
     let tile = file(&folder, "d.json", br#"{"LOG_WGT_BUFF_SIZE": 8}"#);
     let bundle = folder.path().join("demo.vta").display().to_string();
@@ -128,6 +136,10 @@ fn assembly_has_the_layout_of_the_original_if_asked() {
             "--layout original",
         ),
         ([&["disasm", &bundle][..], &layout].concat(), "is a bundle"),
+        (
+            [&["check", &bundle][..], &layout].concat(),
+            "isn't raw instructions",
+        ),
     ] {
         let (status, _, error) = vta(&args);
         assert!(status == 2 && error.contains(expected), "{args:?}: {error}");

@@ -367,7 +367,14 @@ pub fn isa_check_program(
     hazards: bool,
 ) -> PyResult<Vec<(&'static str, String)>> {
     let machine = machine(config, board)?;
-    let (py, also) = (insns.py(), Also { strict, hazards });
+    let (py, also) = (
+        insns.py(),
+        Also {
+            strict,
+            hazards,
+            ..Also::default()
+        },
+    );
     let (insns, words) = program(insns)?;
     let found = py.detach(|| check_insns(&machine, insns, words, also));
     let found = found.map_err(raise)?;

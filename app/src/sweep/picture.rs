@@ -128,7 +128,8 @@ fn numbered(points: &[(f64, f64)]) -> Vec<Option<(f64, f64)>> {
     let place = |&(x, y): &(f64, f64)| {
         // No point is smaller and faster than one of the front: there is room for its number.
         let place = (x - 6.0, y + 15.0);
-        let free = |(a, b): (f64, f64)| place.0 - a > APART.0 || (place.1 - b).abs() > APART.1;
+        let free =
+            |(a, b): (f64, f64)| (place.0 - a).abs() > APART.0 || (place.1 - b).abs() > APART.1;
         let free = last.is_none_or(free);
         last = if free { Some(place) } else { last };
         free.then_some(place)
@@ -185,7 +186,9 @@ pub fn pareto(
         let up = BOTTOM - ys.place(y.of(m)) * (BOTTOM - TOP);
         (across, up)
     };
-    let front = front(rows, &figures);
+    let mut front = front(rows, &figures);
+    // The least of what is upwards has number 1, as in tables by the first objective.
+    front.reverse();
     let best = front.iter().map(|&i| &rows[i]);
     let best: Vec<(&Row, &Measured)> = best
         .filter_map(|row| Some((row, row.outcome.as_ref().ok()?)))

@@ -79,6 +79,10 @@ pub struct CheckArgs {
     /// VTA configuration, a vta_config.json (default: 1x16x16)
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
+    /// Layout of raw instructions: this project's for all configurations, or the original's for
+    /// --config
+    #[arg(long, value_enum, default_value_t, conflicts_with_all = ["strict", "coverage"])]
+    pub layout: Packing,
     #[command(flatten)]
     pub board: BoardArgs,
     /// Report garbage in bits that no field covers, too

@@ -8,7 +8,7 @@ use vta_app::check::{self, Also, Found};
 use vta_sim::hazards::{Access, Hazard, MAX_HAZARDS, SharedMemory};
 
 use super::coverage;
-use crate::args::CheckArgs;
+use crate::args::{CheckArgs, Packing};
 use crate::terminal::{print_json, print_line, print_text};
 use crate::verdicts;
 
@@ -20,6 +20,7 @@ pub fn check(args: &CheckArgs) -> Result<bool> {
     let also = Also {
         strict: args.strict,
         hazards: args.hazards,
+        original: args.layout == Packing::Original,
     };
     let found = check::check(&args.file, None, &args.target(), also)?;
     print(args, &found)?;

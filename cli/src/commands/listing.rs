@@ -44,12 +44,7 @@ pub fn disasm(args: &DisasmArgs) -> Result<bool> {
         );
         list_program(&*open::bundle_program(&args.file)?, &mut text);
     } else {
-        let mut words = read_words(&args.file)?;
-        if let Some(layout) = layout {
-            words
-                .iter_mut()
-                .for_each(|word| *word = layout.to_ours(*word));
-        }
+        let words = read_words(&args.file, layout.as_ref())?;
         for (i, insn) in decode(&args.file, &words)?.iter().enumerate() {
             text.push_str(&format!("{insn}  # {i}\n"));
         }
