@@ -41,6 +41,20 @@
 
 #define VTA_SINGLE __attribute__((reqd_work_group_size(1, 1, 1)))
 
+/* What a LOAD loads: the order of the stream is right whichever module fills accumulators. */
+static uint vta_mem(ulong2 w)
+{
+    const uint mem = VTA_LOAD_MEMORY_TYPE(w);
+    switch (mem) {
+    case VTA_MEM_PRELOAD_ACC:
+        return VTA_MEM_ACC;
+    case VTA_MEM_PRELOAD_ACC8:
+        return VTA_MEM_ACC8;
+    default:
+        return mem;
+    }
+}
+
 /* The scratchpads on chip, of zeros. */
 #define VTA_SCRATCHPADS                                                                          \
     uint uop[VTA_UOP_DEPTH];                                                                     \
@@ -264,7 +278,7 @@ static void vta_load(ulong2 w, ulong dram_base, __global const uchar *restrict d
                      VTA_PAD uint *restrict uop, VTA_PAD char *restrict inp,
                      VTA_PAD char *restrict wgt, VTA_PAD int *restrict acc)
 {
-    const uint mem = VTA_LOAD_MEMORY_TYPE(w);
+    const uint mem = vta_mem(w);
     const uint y_size = VTA_LOAD_Y_SIZE(w), x_size = VTA_LOAD_X_SIZE(w);
     const uint y_pad_0 = VTA_LOAD_Y_PAD_0(w), x_pad_0 = VTA_LOAD_X_PAD_0(w);
     const uint rows = y_pad_0 + y_size + VTA_LOAD_Y_PAD_1(w);
@@ -412,7 +426,7 @@ VTA_SINGLE __kernel void vta_load(uint count, ulong dram_base,
         if (VTA_INSN_OPCODE(w) != VTA_OPCODE_LOAD)
             continue;
         const uint y_size = VTA_LOAD_Y_SIZE(w), x_size = VTA_LOAD_X_SIZE(w);
-        const uint elem = vta_elem_bytes(VTA_LOAD_MEMORY_TYPE(w));
+        const uint elem = vta_elem_bytes(vta_mem(w));
         if (x_size == 0 || y_size == 0)
             continue;
         while (done < fences[i]) {
@@ -458,7 +472,7 @@ VTA_SINGLE __kernel void vta_compute(uint count, __global const ulong2 *restrict
         } else if (opcode == VTA_OPCODE_ALU) {
             vta_alu(w, uop, acc);
         } else if (opcode == VTA_OPCODE_LOAD) {
-            const uint mem = VTA_LOAD_MEMORY_TYPE(w);
+            const uint mem = vta_mem(w);
             const uint y_size = VTA_LOAD_Y_SIZE(w), x_size = VTA_LOAD_X_SIZE(w);
             const uint y_pad_0 = VTA_LOAD_Y_PAD_0(w), x_pad_0 = VTA_LOAD_X_PAD_0(w);
             const uint rows = y_pad_0 + y_size + VTA_LOAD_Y_PAD_1(w);

@@ -3,7 +3,7 @@
 #ifndef VTA_ISA_H
 #define VTA_ISA_H
 
-#define VTA_ENCODING_VERSION 50660872u
+#define VTA_ENCODING_VERSION 67438088u
 
 /* Opcodes. */
 #define VTA_OPCODE_LOAD 0u
@@ -23,6 +23,8 @@
 #define VTA_MEM_OUT 4u
 #define VTA_MEM_ACC8 5u
 #define VTA_EACH_MEM(X) X(UOP, uop) X(WGT, wgt) X(INP, inp) X(ACC, acc) X(OUT, out) X(ACC8, acc8)
+#define VTA_MEM_PRELOAD_ACC 6u
+#define VTA_MEM_PRELOAD_ACC8 7u
 
 /* ALU operations. */
 #define VTA_ALU_MIN 0u

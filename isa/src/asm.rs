@@ -12,7 +12,7 @@
 //! Mnemonics are the names of [`Opcode`], `load` with a [`MemType`] behind it (but `out`) and
 //! `alu` with an [`AluOp`]. Fields that are left out are 0; an ALU instruction with `imm=` takes the immediate
 //! and without it `acc[src]`. Flags: `pop_prev`, `pop_next`, `push_prev`, `push_next`, for
-//! GEMM `reset` and `overwrite`, for STORE `requantize`, which has fields of its own. Numbers are decimal or, after `0x`, hexadecimal. Printing leaves out zeros, so
+//! LOAD of accumulators `preload`, for GEMM `reset` and `overwrite`, for STORE `requantize`, which has fields of its own. Numbers are decimal or, after `0x`, hexadecimal. Printing leaves out zeros, so
 //! `parse(print(x)) == x`.
 
 use std::fmt;
@@ -265,7 +265,10 @@ fn parse_insn(mnemonic: &str, w: &mut Words) -> Result<Option<Insn>, Fault> {
             let Some(mem) = loaded().find(|m| Some(m.name()) == suffix) else {
                 return Ok(None);
             };
-            Load::build(w.deps()?, mem, |field| w.field(field))?.into()
+            let deps = w.deps()?;
+            let preload = MemType::PRELOADED.iter().any(|(known, ..)| *known == mem)
+                && w.take(Load::PRELOAD, Flag::Yes).is_some();
+            Load::build(deps, mem, preload, |field| w.field(field))?.into()
         }
         Opcode::Store => {
             let deps = w.deps()?;
@@ -317,6 +320,9 @@ impl fmt::Display for Insn {
         match self {
             Self::Load(x) => {
                 write!(f, ".{}", x.mem)?;
+                if x.preload {
+                    write!(f, " {}", Load::PRELOAD)?;
+                }
                 print(f, x.values())
             }
             Self::Store(x) => {

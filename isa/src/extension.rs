@@ -40,6 +40,7 @@ extensions! {
     Mov = "MOV", false, "ALU MOV: a tile becomes a copy of another, which alone is read.";
     Mul = "MUL", true, "ALU MUL. The code is a left shift on the original RTL.";
     Overwrite = "OVERWRITE", false, "GEMM `overwrite`: products replace what the accumulators hold.";
+    Preload = "PRELOAD", false, "LOAD `preload` of memory types ACC and ACC8: the load module fills accumulators.";
     Requant = "REQUANT", false, "STORE `requantize`: sums are rounded and clamped on their way to DRAM, with a residual or without.";
     Shl = "SHL", true, "ALU SHL. SHR by a negative immediate shifts left on every machine.";
 }
@@ -95,6 +96,19 @@ impl Extensions {
     #[must_use]
     pub const fn with(self, extension: Extension) -> Self {
         Self(self.0 | extension.bit())
+    }
+
+    /// The first in the set that another set lacks.
+    pub const fn beyond(self, other: Self) -> Option<Extension> {
+        let left = Self(self.0 & !other.0);
+        let mut at = 0;
+        while at < Extension::ALL.len() {
+            if left.contains(Extension::ALL[at]) {
+                return Some(Extension::ALL[at]);
+            }
+            at += 1;
+        }
+        None
     }
 
     /// Whether one is in the set.
@@ -158,6 +172,8 @@ mod tests {
             ("load.acc8 y_size=1 x_size=1", Some("ACC8")),
             ("load.acc8", Some("ACC8")),
             ("load.acc y_size=1 x_size=1", None),
+            ("load.acc preload y_size=1 x_size=1", Some("PRELOAD")),
+            ("load.acc8 preload", Some("ACC8")),
             ("alu.mul imm=3", Some("MUL")),
             ("alu.shl imm=3", Some("SHL")),
             ("alu.shr imm=-3", None),

@@ -10,7 +10,7 @@ use std::fmt::Write;
 use crate::{AluOp, Field, MemType, Notation, Opcode, Requantize, Rounding, Uop};
 
 /// Grows when a field of a kind is added or moves, or a code changes its meaning.
-const REVISION: u32 = 3;
+const REVISION: u32 = 4;
 
 /// Says of a header, and of a bitstream built with it, which encoding it decodes: from the upper
 /// byte down the revision of the encoding and how many opcodes, memory types and ALU operations
@@ -47,6 +47,10 @@ pub fn opencl_header() -> String {
     define(&mut text, "VTA_OPCODE_REQUANTIZING", requantizing);
     let mems = MemType::ALL.map(|c| (c.name(), u32::from(c.code())));
     codes(&mut text, "Memory types", "MEM", &mems);
+    for (mem, code, _) in MemType::PRELOADED {
+        let name = mem.name().to_ascii_uppercase();
+        define(&mut text, &format!("VTA_MEM_PRELOAD_{name}"), code.into());
+    }
     let ops = AluOp::ALL.map(|c| (c.name(), u32::from(c.code())));
     codes(&mut text, "ALU operations", "ALU", &ops);
     insn(&mut text, "any instruction", "INSN", &[Opcode::FIELD]);

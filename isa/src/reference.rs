@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use crate::{AluOp, Deps, Extension, Field, MemType, Notation, Opcode, Requantize, Uop};
+use crate::{AluOp, Deps, Extension, Field, Load, MemType, Notation, Opcode, Requantize, Uop};
 
 /// Markdown: the fields of instructions and micro-ops, the memory types and the ALU operations.
 ///
@@ -44,6 +44,10 @@ pub fn tables() -> String {
     codes(&mut text, "opcode", &opcodes);
     let mems = MemType::ALL.map(|c| (c.name(), c.code(), c.extension(), c.meaning()));
     codes(&mut text, "memory_type", &mems);
+    for (mem, value, meaning) in MemType::PRELOADED {
+        let name = format!("{mem} {}", Load::PRELOAD);
+        code(&mut text, (&name, value, Some(Extension::Preload), meaning));
+    }
     let ops = AluOp::ALL.map(|c| (c.name(), c.code(), c.extension(), c.meaning()));
     codes(&mut text, "alu_opcode", &ops);
     text
@@ -73,8 +77,11 @@ fn row(text: &mut String, field: &Field, place: &str) {
 fn codes(text: &mut String, field: &str, codes: &[(&str, u8, Option<Extension>, &str)]) {
     let head = format!("| `{field}` | value | extension | meaning |");
     let _ = writeln!(text, "\n{head}\n|---|---|---|---|");
-    for (name, code, extension, meaning) in codes {
-        let extension = extension.map_or("", Extension::name);
-        let _ = writeln!(text, "| `{name}` | {code} | {extension} | {meaning} |");
-    }
+    codes.iter().for_each(|row| code(text, *row));
+}
+
+fn code(text: &mut String, (name, value, extension, meaning): (&str, u8, Option<Extension>, &str)) {
+    let extension = extension.map_or("", Extension::name);
+    // Writing to a string never fails.
+    let _ = writeln!(text, "| `{name}` | {value} | {extension} | {meaning} |");
 }

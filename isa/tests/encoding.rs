@@ -78,7 +78,7 @@ proptest! {
     #[test]
     fn what_fits_can_be_encoded(insn in insn(), pad in any::<u8>()) {
         let insn = match insn {
-            Insn::Load(load) => Load { x_pad_0: pad, ..load }.into(),
+            Insn::Load(load) => Load { x_pad_0: pad, preload: pad % 3 == 0, ..load }.into(),
             other => other,
         };
         prop_assert_eq!(insn.fits(), insn.encode().is_ok());
@@ -157,6 +157,10 @@ fn faults_name_line_column_and_what_was_expected() {
         (
             "alu.add imm=0x8000",
             "line 1, column 9: '0x8000' is no number from -32768 to 32767",
+        ),
+        (
+            "load.inp preload",
+            "line 1, column 10: load.inp has no field or flag 'preload'",
         ),
         (
             "load.inp y_pad_0=",

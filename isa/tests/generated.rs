@@ -66,8 +66,13 @@ fn the_bits_of_the_bare_metal_runtime_are_fresh() {
         let numbers = [("insn_bytes", INSN_BYTES)].into_iter().chain(opcodes);
         let requantizing = ("requantizing", Opcode::REQUANTIZING.into());
         let numbers = numbers.chain([overwriting, requantizing]);
-        for (name, number) in numbers.chain(mems) {
-            let name = name.to_ascii_uppercase();
+        let numbers = numbers.chain(mems);
+        let numbers = numbers.map(|(name, number)| (name.to_ascii_uppercase(), number));
+        let preloaded = MemType::PRELOADED.map(|(mem, code, _)| {
+            let name = format!("preload_{}", mem.name());
+            (name.to_ascii_uppercase(), code.into())
+        });
+        for (name, number) in numbers.chain(preloaded) {
             writeln!(text, "pub(crate) const {name}: u32 = {number};").unwrap();
         }
         for field in fields {

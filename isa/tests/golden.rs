@@ -4,7 +4,7 @@
 
 use std::collections::BTreeSet;
 
-use vta_isa::{AluOp, Deps, MemType, Notation, Opcode, Uop, asm};
+use vta_isa::{AluOp, Deps, Insn, Load, MemType, Notation, Opcode, Uop, asm};
 
 /// Assembly text and its word.
 #[rustfmt::skip]
@@ -14,6 +14,8 @@ const CASES: &[(&str, u128)] = &[
     ("load.inp", 0x00000000000000000000000000000100),
     ("load.acc", 0x00000000000000000000000000000180),
     ("load.acc8", 0x00000000000000000000000000000280),
+    ("load.acc preload", 0x00000000000000000000000000000300),
+    ("load.acc8 preload", 0x00000000000000000000000000000380),
     ("load.inp sram_base=65535", 0x00000000000000000000000003fffd00),
     ("load.inp dram_base=4294967295", 0x000000000000000003fffffffc000100),
     ("load.inp y_size=65535", 0x000000000000ffff0000000000000100),
@@ -91,7 +93,9 @@ const CASES: &[(&str, u128)] = &[
 #[test]
 fn every_field_and_code_is_where_the_original_has_it() {
     for (text, word) in CASES {
-        assert_eq!(asm::parse(text).unwrap()[0].encode(), Ok(*word), "{text}");
+        let insn = asm::parse(text).unwrap()[0];
+        assert_eq!(insn.encode(), Ok(*word), "{text}");
+        assert_eq!(Insn::decode(*word), Ok(insn), "{text}");
     }
 }
 
@@ -118,6 +122,10 @@ fn every_field_and_code_of_every_kind_has_its_word() {
     let loads = loaded.map(|m| format!("load.{m}"));
     for mnemonic in loads.chain(AluOp::NAMES.iter().map(|op| format!("alu.{op}"))) {
         assert!(texts.iter().any(|text| text[0] == mnemonic), "{mnemonic}");
+    }
+    for (mem, ..) in MemType::PRELOADED {
+        let words = [format!("load.{mem}"), Load::PRELOAD.to_owned()];
+        assert!(texts.iter().any(|text| *text == words), "{words:?}");
     }
 }
 

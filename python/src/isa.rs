@@ -10,7 +10,7 @@ use vta_app::Target;
 use vta_app::check::{Also, check_insns};
 use vta_app::device::Machine;
 use vta_isa::{
-    AluOp, AluOperand, Config, Deps, Field, FieldError, INSN_BYTES, Insn, MemType, Notation,
+    AluOp, AluOperand, Config, Deps, Field, FieldError, INSN_BYTES, Insn, Load, MemType, Notation,
     Opcode, Requantize, Uop, asm, check as isa_check,
 };
 
@@ -163,10 +163,7 @@ fn word(value: &Bound<'_, PyAny>) -> PyResult<u128> {
     for field in fields_of(opcode) {
         let bits = match (field.name, opcode) {
             ("memory_type", Opcode::Store) => MemType::Out.code().into(),
-            ("memory_type", _) => {
-                let loaded = MemType::ALL.into_iter().filter(|mem| *mem != MemType::Out);
-                code(value, "mem", loaded.map(|mem| (mem.name(), mem.code())))?
-            }
+            ("memory_type", _) => memory_type(value)?,
             ("alu_opcode", _) => code(value, "op", AluOp::ALL.map(|op| (op.name(), op.code())))?,
             ("use_imm", _) => (!value.getattr("imm")?.is_none()).into(),
             ("imm", _) if value.getattr("imm")?.is_none() => 0,
@@ -184,6 +181,19 @@ fn word(value: &Bound<'_, PyAny>) -> PyResult<u128> {
         return Err(input(format!("{name} means nothing without {flag}")));
     }
     Ok(word)
+}
+
+/// The code of what a LOAD loads, and of the module that does.
+fn memory_type(value: &Bound<'_, PyAny>) -> PyResult<u64> {
+    let loaded = MemType::ALL.into_iter().filter(|mem| *mem != MemType::Out);
+    let plain = code(value, "mem", loaded.map(|mem| (mem.name(), mem.code())))?;
+    if !value.getattr(Load::PRELOAD)?.extract::<bool>()? {
+        return Ok(plain);
+    }
+    let codes = MemType::PRELOADED.into_iter();
+    let mut preloaded = codes.filter(|(mem, ..)| u64::from(mem.code()) == plain);
+    let preloaded = preloaded.next().map(|(_, code, _)| code.into());
+    preloaded.ok_or_else(|| input(format!("{} is for accumulators alone", Load::PRELOAD)))
 }
 
 /// The fields of a dataclass, beside what says its kind.
@@ -252,7 +262,10 @@ fn object<'py>(classes: &Bound<'py, PyModule>, insn: &Insn) -> PyResult<Bound<'p
         }
     }
     match insn {
-        Insn::Load(load) => fields.set_item("mem", load.mem.name())?,
+        Insn::Load(load) => {
+            fields.set_item("mem", load.mem.name())?;
+            fields.set_item(Load::PRELOAD, load.preload)?;
+        }
         Insn::Alu(alu) => {
             fields.set_item("op", alu.op.name())?;
             if let AluOperand::Imm(imm) = alu.operand {

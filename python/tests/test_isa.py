@@ -26,6 +26,10 @@ def random_insn(kind, rng):
         if field.name in CODES:
             values[field.name] = rng.choice(CODES[field.name])
             continue
+        if field.name == "preload":
+            # A code of the memory type.
+            values["preload"] = values["mem"] in ("acc", "acc8") and rng.random() < 0.5
+            continue
         low, high = ranges[field.name]
         value = rng.choice([low, high, rng.randint(low, high)])
         values[field.name] = bool(value) if field.type == "bool" else value
@@ -39,10 +43,13 @@ def random_insn(kind, rng):
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_fields_are_those_of_rust(kind):
     known = {NAMES.get(field.name, field.name) for field in isa.fields(kind)} - {None}
+    flags = {field.name for field in isa.fields(kind) if field.unit == "flag"} - {"use_imm"}
     if kind is isa.Store:
         known.discard("mem")
+    if kind is isa.Load:
+        known.add("preload")
+        flags.add("preload")
     assert {field.name for field in dataclasses.fields(kind)} == known
-    flags = {field.name for field in isa.fields(kind) if field.unit == "flag"} - {"use_imm"}
     assert {field.name for field in dataclasses.fields(kind) if field.type == "bool"} == flags
 
 
@@ -59,7 +66,7 @@ def test_every_value_survives_words_and_text(kind):
     assert isa.decode(words) == program
     assert isa.decode(words.tobytes()) == isa.decode(words[::-1])[::-1] == program
     text = isa.disassemble(words)
-    everything = {"EXTENSIONS": ["ACC8", "CLIP", "MOV", "MUL", "OVERWRITE", "REQUANT", "SHL"]}
+    everything = {"EXTENSIONS": ["ACC8", "CLIP", "MOV", "MUL", "OVERWRITE", "PRELOAD", "REQUANT", "SHL"]}
     assert isa.assemble(text, everything) == program and text == "\n".join(str(insn) for insn in program)
     np.testing.assert_array_equal(isa.encode(text), words)
 
@@ -108,6 +115,7 @@ def test_instructions_are_values():
     "program, error, text",
     [
         ([isa.Load("out")], pyvta.InputError, "instruction 0: mem is 'out', but it must be one of uop, wgt"),
+        ([isa.Load("inp", preload=True)], pyvta.InputError, "instruction 0: preload is for accumulators alone"),
         ([isa.Store(residual=3)], pyvta.InputError, "instruction 0: residual means nothing without requantize"),
         ([isa.Finish(), isa.Alu("div")], pyvta.InputError, "instruction 1: op is 'div'"),
         ([isa.Gemm(uop_end=1.5)], TypeError, "instruction 0: uop_end is a whole number, not float"),
@@ -149,6 +157,13 @@ def test_words_are_checked_strictly_and_for_hazards_when_asked():
     assert isa.check(race) == []
     assert {f.kind for f in isa.check(race, hazards=True)} <= {"hazard", "note"}
     assert isa.check(race, hazards=True)
+
+
+def test_accumulators_alone_are_preloaded():
+    for mem, code in [("acc", 6), ("acc8", 7)]:
+        insn = isa.Load(mem, preload=True, push_next=True)
+        word = int.from_bytes(isa.encode([insn])[0].tobytes(), "little")
+        assert str(insn).startswith(f"load.{mem} preload") and word >> 7 & 7 == code
 
 
 def test_a_machine_without_an_extension_refuses_it():

@@ -2,7 +2,8 @@
 
 use crate::isa::{
     ACC, ACC8, ALU, DRAM_BASE, FINISH, Field, GEMM, INP, LOAD, MEMORY_TYPE, OPCODE, OUT,
-    OVERWRITING, REQUANTIZING, STORE, UOP, WGT, X_SIZE, X_STRIDE, Y_SIZE,
+    OVERWRITING, PRELOAD_ACC, PRELOAD_ACC8, REQUANTIZING, STORE, UOP, WGT, X_SIZE, X_STRIDE,
+    Y_SIZE,
 };
 
 /// Where instructions find the network's buffers.
@@ -61,8 +62,8 @@ impl Insn {
         match self.get(MEMORY_TYPE) {
             UOP => Some(2),
             WGT => Some(2 * regions.log_block),
-            INP | OUT | ACC8 => Some(tile),
-            ACC => Some(tile + 2),
+            INP | OUT | ACC8 | PRELOAD_ACC8 => Some(tile),
+            ACC | PRELOAD_ACC => Some(tile + 2),
             _ => None,
         }
     }

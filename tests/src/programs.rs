@@ -3,7 +3,8 @@
 //! A program is a number of rounds. In round `r` the load module fills one half of the input
 //! and weight scratchpads, the compute module works on one half of the accumulators, the store
 //! module writes them out; a half is used again when the tokens of two rounds ago are back. So
-//! any order that the tokens allow gives the same memory.
+//! any order that the tokens allow gives the same memory. Where the load module fills accumulators, it does so with the
+//! upper part of the round's half, while compute works on the lower one.
 
 use std::ops::Range;
 
@@ -85,6 +86,8 @@ pub(crate) struct Generator<'a> {
     uop_bytes: Vec<u8>,
     /// The entries that were loaded last: their tiles, and how many an entry has.
     table: (Range<usize>, usize),
+    /// The part of the accumulators that compute may touch yet; else the round's half.
+    part: Option<Range<usize>>,
 }
 
 /// A random legal program for a configuration, the same for the same seed.
@@ -126,6 +129,7 @@ impl<'a> Generator<'a> {
             insns: Vec::new(),
             uop_bytes: Vec::new(),
             table: (0..0, 1),
+            part: None,
         }
     }
 
@@ -174,8 +178,11 @@ impl Generator<'_> {
         range.start + self.below(range.len())
     }
 
-    /// One half of a scratchpad.
+    /// One half of a scratchpad, or what compute may touch of it.
     fn half(&self, mem: MemType, round: usize) -> Range<usize> {
+        if let Some(part) = self.part.clone().filter(|_| mem == MemType::Acc) {
+            return part;
+        }
         let half = self.config.depth(mem) / 2;
         let start = round % 2 * half;
         start..start + half
@@ -190,34 +197,24 @@ impl Generator<'_> {
             }
         }
         let last = self.insns.len() - 1;
-        self.insns[first].deps_mut().pop_next = round >= 2;
+        let preloads = self.config.extensions().contains(Extension::Preload);
+        self.insns[first].deps_mut().pop_next = round >= 2 && !preloads;
         self.insns[last].deps_mut().push_next = true;
         let first = self.insns.len();
         let acc = self.half(MemType::Acc, round);
-        self.load(MemType::Acc, acc.clone());
+        if preloads {
+            self.preload(round);
+        } else {
+            self.load(MemType::Acc, acc.clone());
+        }
         for _ in 0..=self.below(5) {
-            match self.below(6) {
-                0 => {
-                    let mem = if self.below(2) == 0 {
-                        MemType::Acc
-                    } else {
-                        MemType::Acc8
-                    };
-                    self.load(mem, acc.clone());
-                }
-                1 | 2 => self.gemm(round),
-                3 => self.burst(round),
-                _ => self.alu(round),
-            }
-            if self.requantizes() && self.below(2) == 0 {
-                self.load_table(acc.clone());
-            }
+            self.step(round);
         }
         let last = self.insns.len() - 1;
         let deps = self.insns[first].deps_mut();
         (deps.pop_prev, deps.pop_next) = (true, round >= 2);
         let deps = self.insns[last].deps_mut();
-        (deps.push_prev, deps.push_next) = (round + 2 < rounds, true);
+        (deps.push_prev, deps.push_next) = (round + 2 < rounds && !preloads, true);
         let first = self.insns.len();
         for _ in 0..=self.below(2) {
             self.store(acc.clone());
@@ -225,6 +222,67 @@ impl Generator<'_> {
         let last = self.insns.len() - 1;
         self.insns[first].deps_mut().pop_prev = true;
         self.insns[last].deps_mut().push_prev = true;
+    }
+
+    /// Something that compute does with a round's accumulators.
+    fn step(&mut self, round: usize) {
+        let acc = self.half(MemType::Acc, round);
+        match self.below(6) {
+            0 => {
+                let mem = self.sums();
+                self.load(mem, acc.clone());
+            }
+            1 | 2 => self.gemm(round),
+            3 => self.burst(round),
+            _ => self.alu(round),
+        }
+        if self.requantizes() && acc.len() >= MOST_TILES && self.below(2) == 0 {
+            self.load_table(acc);
+        }
+    }
+
+    /// A type of accumulators in DRAM.
+    fn sums(&mut self) -> MemType {
+        [MemType::Acc, MemType::Acc8][self.below(2)]
+    }
+
+    /// The load module fills a part of the round's accumulators, while compute works on the other. Compute's first
+    /// instruction follows the stores of two rounds ago and all of the last round, so that its token is for the next
+    /// round's inputs, too.
+    fn preload(&mut self, round: usize) {
+        let acc = self.half(MemType::Acc, round);
+        let middle = acc.start + acc.len() / 4 + self.below(acc.len() / 2);
+        self.load(MemType::Acc, acc.start..middle);
+        let last = self.insns.len() - 1;
+        self.insns[last].deps_mut().push_prev = true;
+        let first = self.insns.len();
+        for _ in 0..=self.below(3) {
+            let upper = middle..acc.end;
+            if self.requantizes() && upper.len() >= MOST_TILES && self.below(2) == 0 {
+                self.load_table(upper);
+            } else {
+                let mem = self.sums();
+                self.load(mem, upper);
+            }
+            if let Some(Insn::Load(load)) = self.insns.last_mut() {
+                load.preload = true;
+            }
+        }
+        let last = self.insns.len() - 1;
+        self.insns[first].deps_mut().pop_next = true;
+        self.insns[last].deps_mut().push_next = true;
+        let table = std::mem::replace(&mut self.table, (0..0, 1));
+        self.part = Some(acc.start..middle);
+        for _ in 0..self.below(3) {
+            self.step(round);
+        }
+        self.part = None;
+        if self.table.0.is_empty() {
+            self.table = table;
+        }
+        let first = self.insns.len();
+        self.step(round);
+        self.insns[first].deps_mut().pop_prev = true;
     }
 
     /// Rows of a shape that fit `room` scratchpad tiles and the DRAM region.
@@ -269,6 +327,7 @@ impl Generator<'_> {
         let load = Load {
             deps: Deps::NONE,
             mem,
+            preload: false,
             sram_base: sram_base as u16,
             dram_base: (base + offset) as u32,
             y_size: y as u16,

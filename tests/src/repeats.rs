@@ -197,6 +197,14 @@ impl Generator<'_> {
             self.compute(loops);
         }
         self.load_tables();
+        if self.insns.last().map(Insn::module) == Some(Module::Load) {
+            // Compute hands on what the load module has done.
+            let nothing = Load {
+                mem: MemType::Acc,
+                ..Load::default()
+            };
+            self.insns.push(nothing.into());
+        }
         for _ in 0..1 + self.below(3) {
             self.store();
         }
@@ -347,9 +355,14 @@ impl Generator<'_> {
             MemType::Uop => 0,
             _ => self.below(TILES - tiles + 1),
         };
+        let preload = match mem {
+            MemType::Acc | MemType::Acc8 => self.preloads(),
+            MemType::Uop | MemType::Inp | MemType::Wgt | MemType::Out => false,
+        };
         let load = Load {
             deps: Deps::NONE,
             mem,
+            preload,
             sram_base,
             dram_base: addr / self.config.elem_bytes(mem) as u32 + u32::from(first),
             y_size: rows,
@@ -383,6 +396,11 @@ impl Generator<'_> {
         self.insns.push(store.into());
     }
 
+    /// Whether the load module fills accumulators.
+    fn preloads(&mut self) -> bool {
+        self.config.extensions().contains(Extension::Preload) && self.one_in(2)
+    }
+
     fn requantizes(&self) -> bool {
         self.config.extensions().contains(Extension::Requant)
     }
@@ -392,9 +410,12 @@ impl Generator<'_> {
         if !self.requantizes() {
             return;
         }
+        let preload = self.preloads();
+        // The last one is compute's: the load module hands nothing on to a STORE.
         let mut load = |mem: MemType, sram_base, addr: u32, tiles| {
             let load = Load {
                 mem,
+                preload: preload && sram_base != RESIDUALS[1],
                 sram_base,
                 dram_base: addr / self.config.elem_bytes(mem) as u32,
                 y_size: 1,

@@ -10,8 +10,10 @@ use std::sync::{Arc, LazyLock};
 
 use vta_app::Target;
 use vta_app::open::{self, Preprocess};
+use vta_app::options::ConfigSource;
 use vta_app::{compile, images};
 use vta_driver::{FlatCut, Program, QueueLimits, Session, flat_image};
+use vta_isa::{Extension, Extensions};
 use vta_rt::{BatchStats, Fault, Image, Runtime, Status, Visibility};
 use vta_sim::SimDevice;
 
@@ -31,7 +33,11 @@ struct Sample {
 
 impl Sample {
     fn of(name: &str) -> Self {
-        let made = compile::bundle(name, &Target::default(), &()).unwrap();
+        Self::on(name, &Target::default())
+    }
+
+    fn on(name: &str, target: &Target) -> Self {
+        let made = compile::bundle(name, target, &()).unwrap();
         let program = made.program;
         let device = Arc::new(SimDevice::functional(program.config.clone()));
         let limits = QueueLimits::default();
@@ -128,6 +134,30 @@ fn a_network_of_the_zoo_gives_what_the_driver_gives() {
     runtime.board().accelerator.timed = false;
     assert_eq!(expected.len(), 1000);
     assert_eq!(classify(&mut runtime, values, 1000), *expected);
+}
+
+#[test]
+fn a_machine_with_all_extensions_gives_what_the_driver_gives() {
+    let extensions = serde_json::json!(Extension::ALL.map(Extension::name));
+    let keys = [("EXTENSIONS".to_owned(), extensions)].into_iter();
+    let target = Target {
+        config: Some(ConfigSource::Keys(keys.collect())),
+        ..Target::default()
+    };
+    let sample = Sample::on("demo", &target);
+    let needed = sample
+        .program
+        .layers
+        .iter()
+        .flat_map(|layer| &layer.commands);
+    let needed = Extensions::needed(needed.map(|command| &command.insn));
+    for one in [Extension::Preload, Extension::Requant, Extension::Overwrite] {
+        assert!(needed.contains(one), "{needed}");
+    }
+    let (values, expected, _) = &sample.pictures[0];
+    let mut runtime = open(&sample, &sample.layers);
+    runtime.board().accelerator.timed = false;
+    assert_eq!(classify(&mut runtime, values, expected.len()), *expected);
 }
 
 #[test]

@@ -32,6 +32,7 @@ thread_local! {
 const LOAD: Insn = Insn::Load(Load {
     deps: Deps::NONE,
     mem: MemType::Inp,
+    preload: false,
     sram_base: 0,
     dram_base: 0,
     y_size: 0,

@@ -205,6 +205,16 @@ impl<'l, 'a> Emitter<'l, 'a> {
     /// A load of a buffer's elements, or of a tensor's tiles. A LOAD steps between its rows alone: columns with a
     /// step are its rows, and rows that don't go on in the same step are a LOAD each.
     pub fn load(&mut self, mem: MemType, from: Transfer) -> Result<(), LowerError> {
+        self.load_by(mem, false, from)
+    }
+
+    /// The same; the load module may fill accumulators.
+    pub fn load_by(
+        &mut self,
+        mem: MemType,
+        preload: bool,
+        from: Transfer,
+    ) -> Result<(), LowerError> {
         let ([rows, columns], stride, step) = (from.size, from.stride, from.step);
         let (loads, size, stride) = if step == 1 {
             (1, [rows, columns], stride)
@@ -217,6 +227,7 @@ impl<'l, 'a> Emitter<'l, 'a> {
             let dram = from.dram + row * from.stride;
             let load = Load {
                 mem,
+                preload,
                 sram_base: (from.sram + row * columns) as u16,
                 dram_base: (from.base.tiles + dram) as u32,
                 y_size: size[0] as u16,

@@ -9,6 +9,9 @@ use super::tokens::Done;
 pub(super) struct Ring {
     parts: usize,
     used: usize,
+    /// Tokens of free parts that were given, and how many of them are taken.
+    told: usize,
+    taken: usize,
     /// What says that a part is free.
     freed: Done,
 }
@@ -18,6 +21,8 @@ impl Ring {
         Self {
             parts,
             used: 0,
+            told: 0,
+            taken: 0,
             freed,
         }
     }
@@ -27,6 +32,11 @@ impl Ring {
         self.used
     }
 
+    /// How many tokens of free parts were given.
+    pub const fn told(&self) -> usize {
+        self.told
+    }
+
     /// Which part is filled next.
     pub const fn next(&self) -> usize {
         self.used % self.parts
@@ -34,24 +44,44 @@ impl Ring {
 
     /// What comes next fills a part: it waits until whatever used that last is done, and the first
     /// one for what it finds.
-    pub fn fill(&self, e: &mut Emitter<'_, '_>, first: Option<Done>) -> Result<(), LowerError> {
+    pub fn fill(&mut self, e: &mut Emitter<'_, '_>, first: Option<Done>) -> Result<(), LowerError> {
         match first {
             Some(found) if self.used == 0 => e.wait(found),
-            _ if self.used >= self.parts => e.wait(self.freed),
+            // All but the newest tokens, one for each part but one.
+            _ if self.told >= self.taken + self.parts => self.take(e),
             _ => Ok(()),
         }
+    }
+
+    fn take(&mut self, e: &mut Emitter<'_, '_>) -> Result<(), LowerError> {
+        self.taken += 1;
+        e.wait(self.freed)
+    }
+
+    /// Waits for what was given before another token of the queue, so many in all: it is there by then.
+    pub fn catch_up(&mut self, e: &mut Emitter<'_, '_>, told: usize) -> Result<(), LowerError> {
+        while self.taken < told {
+            self.take(e)?;
+        }
+        Ok(())
+    }
+
+    /// Gives a token anew, for one that is taken before it is due.
+    pub fn tell_again(&mut self, e: &mut Emitter<'_, '_>) -> Result<(), LowerError> {
+        self.told += 1;
+        e.tell(self.freed)
     }
 
     /// What came last used a part up.
     pub fn free(&mut self, e: &mut Emitter<'_, '_>) -> Result<(), LowerError> {
         self.used += 1;
-        e.tell(self.freed)
+        self.tell_again(e)
     }
 
     /// Nobody waits for the last parts: their tokens are those of the seam, with some for parts that
     /// weren't used.
     pub fn leave(&self, e: &mut Emitter<'_, '_>) -> Result<(), LowerError> {
-        (self.used.min(self.parts)..seam::TOKENS as usize).try_for_each(|_| {
+        (self.told - self.taken..seam::TOKENS as usize).try_for_each(|_| {
             e.sync(self.freed.edge().producer())?;
             e.tell(self.freed)
         })

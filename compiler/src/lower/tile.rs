@@ -19,7 +19,7 @@ mod groups;
 use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
-use vta_isa::{Config, Gemm, Load, MemType, Requantize};
+use vta_isa::{Config, Extension, Gemm, Load, MemType, Requantize};
 use vta_program::listing::ResidualBy;
 
 pub use groups::Groups;
@@ -481,10 +481,13 @@ fn cost(shape: &ConvShape, tile: &ConvTile, config: &Config) -> u64 {
     // Loads of the compute module share the bus.
     let load = inp_loads * inp_chunk + wgt_loads * wgt_chunk + residual + resident;
     let gemm = shape.products() as usize + 7 * tiles * chunks * side_groups(shape);
+    // The load module may bring what STOREs read.
+    let preloads = config.extensions().contains(Extension::Preload);
+    let own = |cycles: usize| if preloads { 0 } else { cycles };
     let start = match shape.residual {
         ResidualBy::Load => residual,
-        ResidualBy::Store if shape.anew => residual,
-        ResidualBy::Store => residual + outputs,
+        ResidualBy::Store if shape.anew => own(residual),
+        ResidualBy::Store => own(residual) + outputs,
         _ if shape.anew => 0,
         ResidualBy::None | ResidualBy::Product { .. } => outputs,
     };
@@ -495,8 +498,9 @@ fn cost(shape: &ConvShape, tile: &ConvTile, config: &Config) -> u64 {
     };
     // Each half of the accumulators has entries of its own.
     let entries = tiles.min(vector_loads * tile.acc_halves);
-    let vectors = vector_loads * beats(MemType::Acc, shape.vectors * tile.co)
-        + entries * beats(MemType::Acc, shape.entry * tile.co);
+    let entries = entries * beats(MemType::Acc, shape.entry * tile.co);
+    let vectors = vector_loads * beats(MemType::Acc, shape.vectors * tile.co) + own(entries);
+    let load = load + entries - own(entries);
     let kept = outputs / shape.phases();
     // About two comparisons for each position.
     let pooling = if shape.pool.is_some() { 2 * outputs } else { 0 };

@@ -22,8 +22,12 @@ pub(super) enum Done {
     Loaded,
     /// The bias is there, before the first inputs.
     BiasLoaded,
+    /// What comes ahead of a tile's end is in the accumulators.
+    Preloaded,
     /// A part of the input and weight scratchpads is read for the last time.
     Multiplied,
+    /// The load module may fill accumulators of a tile.
+    Freed,
     /// Output tiles are ready in the accumulators.
     Computed,
     /// A part of the accumulators is in memory.
@@ -44,10 +48,12 @@ impl Done {
     /// The queue of its tokens.
     pub const fn edge(self) -> Edge {
         match self {
-            Self::Loaded | Self::BiasLoaded => Edge::LoadToCompute,
-            Self::Multiplied | Self::EarlyMultiplied | Self::LastMultiplied | Self::InMemory => {
-                Edge::ComputeToLoad
-            }
+            Self::Loaded | Self::BiasLoaded | Self::Preloaded => Edge::LoadToCompute,
+            Self::Multiplied
+            | Self::Freed
+            | Self::EarlyMultiplied
+            | Self::LastMultiplied
+            | Self::InMemory => Edge::ComputeToLoad,
             Self::Computed => Edge::ComputeToStore,
             Self::Stored | Self::EarlyStored | Self::LastStored => Edge::StoreToCompute,
         }

@@ -10,7 +10,7 @@ use vta_compiler::qgraph::{
 };
 use vta_driver::{Command, Layer, Program, QueueLimits, Symbol};
 use vta_isa::tokens::{self, Edge};
-use vta_isa::{Deps, Extensions};
+use vta_isa::{Deps, Extension, Extensions, Insn};
 use vta_sim::hazards;
 
 /// A command: its layer, and its index there.
@@ -195,6 +195,45 @@ fn every_edge_is_needed() {
         assert!(counts.values().all(|[_, needed]| *needed > 0), "{counts:?}");
         assert_eq!(counts.len(), 9, "{counts:?}");
     }
+}
+
+/// Of edges to and from LOADs of accumulators by the load module, those that say that a STORE finds what it reads are
+/// needed, and of those that say that the place is free all but the ones of places that nobody has used.
+#[test]
+fn edges_of_preloads_are_needed() {
+    let [requant, preload] = [Extension::Requant, Extension::Preload];
+    let mut counts = [[0; 2]; 2];
+    for (config, has) in [0, 4, 5].into_iter().flat_map(|number| {
+        let some = [vec![requant], vec![preload], vec![requant, preload]];
+        some.map(|some| (config(number), some))
+    }) {
+        let all = has
+            .iter()
+            .fold(Extensions::DEFAULT, |all, one| all.with(*one));
+        let config = config.with_extensions(all);
+        let network = network();
+        let graph = lower::for_machine(&network, &config);
+        let program = lower::compile(&graph, &config, &LowerOptions::default()).unwrap();
+        assert_eq!(objections(program.clone()), [""; 0]);
+        let preloads = |[l, c]: Place| match program.layers[l].commands[c].insn {
+            Insn::Load(load) => load.preload,
+            _ => false,
+        };
+        for link in links(&program) {
+            let of = match link.edge {
+                Edge::ComputeToLoad if preloads(link.to) => 0,
+                Edge::LoadToCompute if preloads(link.from) => 1,
+                _ => continue,
+            };
+            // The load module brings what STOREs read that round.
+            assert_eq!(has.len(), 2);
+            let needed = !objections(without(&program, link)).is_empty();
+            counts[of] = [counts[of][0] + 1, counts[of][1] + usize::from(needed)];
+        }
+    }
+    let [freed, preloaded] = counts;
+    assert!(freed[1] > 2 && preloaded[1] > 1, "{counts:?}");
+    assert_eq!(preloaded[0], preloaded[1]);
 }
 
 /// Tokens in each queue after the first commands of a layer, as their flags say.

@@ -73,11 +73,18 @@ impl MemType {
 impl Load {
     #[inline]
     fn decode(word: u128) -> Result<Self, DecodeError> {
-        let mem = MemType::of(Self::FIELDS.memory_type, word)?;
-        if mem == MemType::Out {
-            return Err(DecodeError::LoadMemType(mem));
-        }
-        Ok(Self::unpack(word, Deps::unpack(word), mem))
+        let field = Self::FIELDS.memory_type;
+        let preloaded = MemType::PRELOADED.into_iter();
+        let (mem, preload) = match MemType::of(field, word) {
+            Ok(MemType::Out) => return Err(DecodeError::LoadMemType(MemType::Out)),
+            Ok(mem) => (mem, false),
+            Err(unknown) => preloaded
+                .filter(|(_, code, _)| u64::from(*code) == field.get(word))
+                .map(|(mem, ..)| (mem, true))
+                .next()
+                .ok_or(unknown)?,
+        };
+        Ok(Self::unpack(word, Deps::unpack(word), mem, preload))
     }
 }
 

@@ -1,4 +1,4 @@
-//! LOAD: rows of tiles from DRAM into a scratchpad, with zero padding; memory types.
+//! LOAD: rows of tiles from DRAM into a scratchpad, with zero padding; memory types; which module runs it.
 
 use super::transfer::transfer;
 use crate::field::codes;
@@ -16,6 +16,28 @@ codes! {
     }
 }
 
+impl MemType {
+    /// Those that the load module loads, too, where a machine has PRELOAD: with the code that says so, and its meaning.
+    pub const PRELOADED: [(Self, u8, &'static str); 2] = [
+        (Self::Acc, 6, "As `acc`, by the load module"),
+        (Self::Acc8, 7, "As `acc8`, by the load module"),
+    ];
+
+    /// The code that says that the load module fills accumulators.
+    #[inline]
+    const fn preloaded(self) -> Option<u8> {
+        let mut at = 0;
+        while at < Self::PRELOADED.len() {
+            let (mem, code, _) = Self::PRELOADED[at];
+            if mem as u8 == self as u8 {
+                return Some(code);
+            }
+            at += 1;
+        }
+        None
+    }
+}
+
 transfer! {
     /// LOAD writes `y_pad_0 + y_size + y_pad_1` rows of `x_pad_0 + x_size + x_pad_1` consecutive
     /// tiles from `sram_base`. Padding tiles are zero; row `y` of the payload comes from
@@ -28,6 +50,9 @@ transfer! {
             deps: Deps;
             /// What to load: any type but [`MemType::Out`].
             mem: MemType;
+            /// The load module fills accumulators, not the compute module: a code of the memory type
+            /// ([`MemType::PRELOADED`]). No other type has one.
+            preload: bool;
         }
         after {
             y_pad_0: u8 = [112, 4], Number, "rows", "Zeros above";
@@ -41,14 +66,31 @@ transfer! {
 impl Default for Load {
     /// A LOAD INP that moves nothing.
     fn default() -> Self {
-        Self::unpack(0, Deps::NONE, MemType::Inp)
+        Self::unpack(0, Deps::NONE, MemType::Inp, false)
     }
 }
 
 impl Load {
+    /// The flag of assembly text that says that the load module fills accumulators.
+    pub const PRELOAD: &'static str = "preload";
+
+    /// The code of its memory type; `None` if that has none for the load module.
+    #[inline]
+    pub(crate) const fn code(&self) -> Option<u8> {
+        match self.preload {
+            true => self.mem.preloaded(),
+            false => Some(self.mem.code()),
+        }
+    }
+
     #[inline]
     pub(crate) fn encode(&self) -> Result<u128, FieldError> {
-        let mem = Self::FIELDS.memory_type.put(self.mem.code().into())?;
+        let code = self.code().ok_or(FieldError {
+            field: Self::PRELOAD,
+            value: 1,
+            bits: 0,
+        })?;
+        let mem = Self::FIELDS.memory_type.put(code.into())?;
         Ok(Opcode::Load.word(self.deps)? | mem | self.pack()?)
     }
 

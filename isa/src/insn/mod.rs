@@ -119,7 +119,7 @@ impl Insn {
     #[inline]
     pub const fn fits(&self) -> bool {
         match self {
-            Self::Load(x) => x.fits(),
+            Self::Load(x) => x.fits() && x.code().is_some(),
             Self::Store(x) => x.all_fit(),
             Self::Gemm(x) => x.fits(),
             Self::Finish(_) => true,
@@ -127,18 +127,32 @@ impl Insn {
         }
     }
 
-    /// The extension that the instruction needs; `None` for those of the original RTL.
-    pub const fn extension(&self) -> Option<Extension> {
-        if let Some(extension) = self.opcode().extension() {
-            return Some(extension);
+    /// The extensions that the instruction needs: none for those of the original RTL.
+    pub const fn extensions(&self) -> Extensions {
+        let needed = [
+            self.opcode().extension(),
+            match self {
+                Self::Load(load) => load.mem.extension(),
+                Self::Alu(alu) => alu.op.extension(),
+                Self::Store(_) | Self::Gemm(_) | Self::Finish(_) => None,
+            },
+            match self {
+                Self::Load(load) if load.preload => Some(Extension::Preload),
+                Self::Gemm(gemm) if gemm.overwrite => Some(Extension::Overwrite),
+                Self::Store(store) if store.requantize.is_some() => Some(Extension::Requant),
+                Self::Load(_) | Self::Store(_) | Self::Gemm(_) | Self::Finish(_) | Self::Alu(_) => {
+                    None
+                }
+            },
+        ];
+        let (mut set, mut at) = (Extensions::NONE, 0);
+        while at < needed.len() {
+            if let Some(extension) = needed[at] {
+                set = set.with(extension);
+            }
+            at += 1;
         }
-        match self {
-            Self::Load(load) => load.mem.extension(),
-            Self::Alu(alu) => alu.op.extension(),
-            Self::Gemm(gemm) if gemm.overwrite => Some(Extension::Overwrite),
-            Self::Store(store) if store.requantize.is_some() => Some(Extension::Requant),
-            Self::Store(_) | Self::Gemm(_) | Self::Finish(_) => None,
-        }
+        set
     }
 
     /// The instruction's opcode.
@@ -158,6 +172,7 @@ impl Insn {
         match self {
             Self::Load(load) => match load.mem {
                 MemType::Wgt | MemType::Inp => Module::Load,
+                MemType::Acc | MemType::Acc8 if load.preload => Module::Load,
                 MemType::Uop | MemType::Acc | MemType::Acc8 | MemType::Out => Module::Compute,
             },
             Self::Store(_) => Module::Store,
@@ -197,15 +212,16 @@ impl Extensions {
     /// # Errors
     /// The extension.
     pub const fn allow(self, insn: &Insn) -> Result<(), Extension> {
-        match insn.extension() {
-            Some(extension) if !self.contains(extension) => Err(extension),
-            _ => Ok(()),
+        match insn.extensions().beyond(self) {
+            Some(lacking) => Err(lacking),
+            None => Ok(()),
         }
     }
 
     /// What instructions need.
     pub fn needed<'i>(insns: impl IntoIterator<Item = &'i Insn>) -> Self {
-        insns.into_iter().filter_map(Insn::extension).collect()
+        let all = insns.into_iter().map(Insn::extensions);
+        all.fold(Self::NONE, Self::or)
     }
 
     /// The ALU operations of a machine that has them.
@@ -225,3 +241,31 @@ macro_rules! from_kind {
     )*};
 }
 from_kind!(Load, Store, Gemm, Finish, Alu);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_load_module_fills_accumulators_where_a_load_says_so() {
+        for mem in MemType::ALL.into_iter().filter(|mem| *mem != MemType::Out) {
+            let of = |preload| {
+                let load = Load {
+                    mem,
+                    preload,
+                    ..Load::default()
+                };
+                let insn = Insn::from(load);
+                (insn.module(), insn.encode().is_ok())
+            };
+            let own = match mem {
+                MemType::Inp | MemType::Wgt => Module::Load,
+                MemType::Uop | MemType::Acc | MemType::Acc8 | MemType::Out => Module::Compute,
+            };
+            assert_eq!(of(false), (own, true), "{mem}");
+            let sums = matches!(mem, MemType::Acc | MemType::Acc8);
+            assert_eq!(of(true).1, sums, "{mem}");
+            assert!(!sums || of(true).0 == Module::Load, "{mem}");
+        }
+    }
+}

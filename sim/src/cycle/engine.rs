@@ -287,7 +287,7 @@ impl<'a, L: Listener> Engine<'a, L> {
     fn complete(&mut self, completion: &Completion) {
         match completion.client {
             Client::Fetch => self.fetch.wake = completion.done,
-            Client::Inp | Client::Wgt => {
+            Client::Inp | Client::Wgt | Client::Preload => {
                 self.set_done(Module::Load, completion.data_end, completion.done);
             }
             Client::Uop | Client::Acc | Client::Out => {
@@ -334,7 +334,7 @@ impl<'a, L: Listener> Engine<'a, L> {
     fn settle(&mut self, insn: &Insn) {
         match insn {
             Insn::Load(load) => {
-                let client = load::client(load.mem);
+                let client = load::client(load);
                 self.reads.settle_client(client, &mut self.sink);
             }
             Insn::Store(_) => self.writes.settle(u64::MAX, &mut self.sink),

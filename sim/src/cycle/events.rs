@@ -13,7 +13,7 @@ pub use vta_isa::tokens::Edge;
 pub enum Unit {
     /// Reads instructions and gives them to the other three.
     Fetch,
-    /// LOAD of INP and WGT.
+    /// LOAD of INP and WGT, and with `preload` of ACC and ACC8.
     Load,
     /// LOAD of UOP, ACC and ACC8; GEMM, ALU, FINISH.
     Compute,
@@ -46,7 +46,7 @@ impl From<Module> for Unit {
     }
 }
 
-/// Who uses the memory bus. The first five read; a smaller one has priority over a larger one.
+/// Who uses the memory bus. All but the last read; a smaller one has priority over a larger one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Client {
@@ -58,15 +58,24 @@ pub enum Client {
     Inp,
     /// Weight tiles.
     Wgt,
-    /// Accumulator tiles, int32 and int8.
+    /// Accumulator tiles, int32 and int8, for the compute module.
     Acc,
+    /// The same for the load module.
+    Preload,
     /// Output tiles, written by STORE.
     Out,
 }
 
 impl Client {
     /// The clients that read, by priority.
-    pub const READERS: [Self; 5] = [Self::Fetch, Self::Uop, Self::Inp, Self::Wgt, Self::Acc];
+    pub const READERS: [Self; 6] = [
+        Self::Fetch,
+        Self::Uop,
+        Self::Inp,
+        Self::Wgt,
+        Self::Acc,
+        Self::Preload,
+    ];
 
     /// Lower-case name.
     pub const fn name(self) -> &'static str {
@@ -76,6 +85,7 @@ impl Client {
             Self::Inp => "inp",
             Self::Wgt => "wgt",
             Self::Acc => "acc",
+            Self::Preload => "preload",
             Self::Out => "out",
         }
     }
@@ -84,7 +94,7 @@ impl Client {
     pub const fn unit(self) -> Unit {
         match self {
             Self::Fetch => Unit::Fetch,
-            Self::Inp | Self::Wgt => Unit::Load,
+            Self::Inp | Self::Wgt | Self::Preload => Unit::Load,
             Self::Uop | Self::Acc => Unit::Compute,
             Self::Out => Unit::Store,
         }
@@ -121,7 +131,7 @@ pub enum StallReason {
 
 impl StallReason {
     /// How many reasons there are.
-    pub const COUNT: usize = 18;
+    pub const COUNT: usize = 19;
 
     /// Every reason, in the order of tables.
     pub const ALL: [Self; Self::COUNT] = [
@@ -140,6 +150,7 @@ impl StallReason {
         Self::MemoryBusy(Client::Inp),
         Self::MemoryBusy(Client::Wgt),
         Self::MemoryBusy(Client::Acc),
+        Self::MemoryBusy(Client::Preload),
         Self::RequestSlot,
         Self::Dram,
         Self::Padding,
@@ -155,9 +166,9 @@ impl StallReason {
             Self::Ended => 8,
             Self::MemoryLatency => 9,
             Self::MemoryBusy(client) => 10 + client as usize,
-            Self::RequestSlot => 15,
-            Self::Dram => 16,
-            Self::Padding => 17,
+            Self::RequestSlot => 16,
+            Self::Dram => 17,
+            Self::Padding => 18,
         }
     }
 

@@ -23,10 +23,10 @@ pub(super) fn transfer(
 ) -> Option<Transfer> {
     let rows = load.dram_rows(config)?;
     let elem = config.elem_bytes(load.mem) as u64;
-    // ACC8 is written by the loader of ACC, whose kind follows from the tiles of the scratchpad.
-    let client = client(load.mem);
+    // ACC8 is written by a loader of ACC, whose kind follows from the tiles of the scratchpad.
+    let client = client(load);
     let tile_bytes = match client {
-        Client::Acc => config.elem_bytes(MemType::Acc) as u64,
+        Client::Acc | Client::Preload => config.elem_bytes(MemType::Acc) as u64,
         _ => elem,
     };
     let bus_bytes = u64::from(timing.bus_bytes);
@@ -55,12 +55,15 @@ pub(super) fn transfer(
     })
 }
 
-/// Who reads a memory type.
-pub(super) const fn client(mem: MemType) -> Client {
-    match mem {
+/// Who reads what a LOAD loads.
+pub(super) const fn client(load: &Load) -> Client {
+    match load.mem {
         MemType::Uop => Client::Uop,
         MemType::Inp => Client::Inp,
         MemType::Wgt => Client::Wgt,
-        MemType::Acc | MemType::Acc8 | MemType::Out => Client::Acc,
+        MemType::Acc | MemType::Acc8 | MemType::Out => match load.preload {
+            true => Client::Preload,
+            false => Client::Acc,
+        },
     }
 }

@@ -82,7 +82,7 @@ pub(super) struct ReadPort {
     latency: u64,
     tags: usize,
     fifo_depth: usize,
-    streams: [Option<Stream>; 5],
+    streams: [Option<Stream>; Client::READERS.len()],
     /// Clients with a command to offer and an empty register.
     offering: ClientSet,
     /// Clients whose register is full.
@@ -115,7 +115,7 @@ impl ReadPort {
             latency: timing.memory_latency_cycles.into(),
             tags,
             fifo_depth: timing.request_fifo as usize,
-            streams: [const { None }; 5],
+            streams: [const { None }; Client::READERS.len()],
             offering: 0,
             slotted: 0,
             waiting: 0,

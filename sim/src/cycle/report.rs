@@ -32,7 +32,7 @@ pub struct CycleReport {
     /// Beats written.
     pub write_beats: u64,
     /// Beats read by each of [`Client::READERS`].
-    pub read_beats_by_client: [u64; 5],
+    pub read_beats_by_client: [u64; Client::READERS.len()],
     /// GEMM steps, those of resets included.
     pub gemm_uops: u64,
     /// ALU steps.

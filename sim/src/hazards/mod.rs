@@ -12,7 +12,7 @@
 //!
 //! [`deviations`] lists what does something else on the original RTL.
 //!
-//! The micro-op scratchpad is written and read by compute alone, so it has no races; the DRAM
+//! The accumulator scratchpad is written by compute, and by load where a program preloads. The micro-op scratchpad is written and read by compute alone, so it has no races; the DRAM
 //! that micro-ops are loaded from may. STORE reads the accumulator scratchpad, as the
 //! instruction set defines it. A race is found if there is one, whatever order a run happens to
 //! take, but of several accesses of one module to one place only the last before the other
@@ -43,7 +43,7 @@ mod uops;
 
 use vta_isa::resolve::{AluAccess, GemmAccess, LoadAccess, Resolved, StoreAccess, TileSet};
 use vta_isa::tokens::{At, TokenError, run_in_token_order};
-use vta_isa::{Alu, AluOperand, Config, Insn, MemType, Module, Uop};
+use vta_isa::{Alu, AluOperand, Config, Insn, MemType, Uop};
 
 use self::dram::Dram;
 use self::order::{Clocks, Turn};
@@ -118,6 +118,8 @@ struct Checker<'a> {
     inp: Pad,
     wgt: Pad,
     acc: Pad,
+    /// Whether the load module fills accumulators, so that it matters what else compute reads of them.
+    preloads: bool,
     dram: Dram,
     /// FINISH, once it has run.
     finish: Option<u32>,
@@ -126,13 +128,14 @@ struct Checker<'a> {
 
 impl<'a> Checker<'a> {
     fn new(config: &Config, insns: &'a [Insn]) -> Self {
-        let pad = |writer, reader, mem| Pad::new(writer, reader, config.depth(mem));
+        let pad = |mem| Pad::new(config.depth(mem));
         Self {
             insns,
             clocks: Clocks::default(),
-            inp: pad(Module::Load, Module::Compute, MemType::Inp),
-            wgt: pad(Module::Load, Module::Compute, MemType::Wgt),
-            acc: pad(Module::Compute, Module::Store, MemType::Acc),
+            inp: pad(MemType::Inp),
+            wgt: pad(MemType::Wgt),
+            acc: pad(MemType::Acc),
+            preloads: (insns.iter()).any(|insn| matches!(insn, Insn::Load(load) if load.preload)),
             dram: Dram::default(),
             finish: None,
             report: Report {
@@ -196,8 +199,11 @@ impl<'a> Checker<'a> {
         self.write(turn, SharedMemory::Acc, &access.dst.set());
     }
 
-    /// The second operand's tiles are compute's own: only their bound matters.
+    /// The second operand's tiles are compute's own, unless the load module fills some: only their bound matters then.
     fn alu(&mut self, turn: &Turn, access: &AluAccess<'_>) {
+        if let Some(src) = access.src.filter(|_| self.preloads) {
+            self.read(turn, SharedMemory::Acc, &src.set());
+        }
         self.write(turn, SharedMemory::Acc, &access.dst.set());
         let uops = access.uops;
         let known = !uops.some_unknown;
@@ -226,8 +232,10 @@ impl<'a> Checker<'a> {
 
     fn write(&mut self, turn: &Turn, memory: SharedMemory, tiles: &TileSet) {
         let conflicts = self.pad(memory).map(|pad| pad.write(turn, tiles));
-        let kinds = [AccessKind::Read, AccessKind::Write];
-        self.races(turn, memory, kinds, conflicts.unwrap_or_default());
+        let theirs = [AccessKind::Read, AccessKind::Write];
+        for (kind, conflicts) in theirs.into_iter().zip(conflicts.unwrap_or_default()) {
+            self.races(turn, memory, [kind, AccessKind::Write], conflicts);
+        }
     }
 
     fn read(&mut self, turn: &Turn, memory: SharedMemory, tiles: &TileSet) {

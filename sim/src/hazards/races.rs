@@ -36,56 +36,63 @@ impl Conflicts {
     }
 }
 
-/// The last accesses to each tile of a scratchpad that is written by one module and read by
-/// another.
+/// The last accesses to each tile of a scratchpad by each module that touches it.
 ///
-/// What the writer reads of its own tiles is ordered by its program order, so the last write
-/// and the last read of the other module are all that can conflict.
+/// What a module does to its own tiles is ordered by program order, so the last write and the last read of each other
+/// module are all that can conflict. Who reads a tile before it writes it only has to say that it writes.
 #[derive(Debug)]
 pub(super) struct Pad {
-    writer: Module,
-    reader: Module,
-    writes: Vec<Stamp>,
-    reads: Vec<Stamp>,
+    depth: usize,
+    /// By module; nothing for one that hasn't.
+    writes: [Vec<Stamp>; 3],
+    reads: [Vec<Stamp>; 3],
 }
 
 impl Pad {
-    pub fn new(writer: Module, reader: Module, depth: usize) -> Self {
+    pub fn new(depth: usize) -> Self {
         Self {
-            writer,
-            reader,
-            writes: vec![Stamp::default(); depth],
-            reads: vec![Stamp::default(); depth],
+            depth,
+            writes: Default::default(),
+            reads: Default::default(),
         }
     }
 
-    /// The writer module writes these tiles.
-    pub fn write(&mut self, turn: &Turn, tiles: &TileSet) -> Conflicts {
-        touch(turn, tiles, self.reader, &self.reads, &mut self.writes)
+    /// An instruction writes these tiles: those that others read, and those that others write.
+    pub fn write(&mut self, turn: &Turn, tiles: &TileSet) -> [Conflicts; 2] {
+        let conflicts = [&self.reads, &self.writes].map(|theirs| conflicts(turn, tiles, theirs));
+        sign(turn, tiles, &mut self.writes, self.depth);
+        conflicts
     }
 
-    /// The reader module reads these tiles.
+    /// An instruction reads these tiles: those that others write.
     pub fn read(&mut self, turn: &Turn, tiles: &TileSet) -> Conflicts {
-        touch(turn, tiles, self.writer, &self.writes, &mut self.reads)
+        let conflicts = conflicts(turn, tiles, &self.writes);
+        sign(turn, tiles, &mut self.reads, self.depth);
+        conflicts
     }
 }
 
-fn touch(
-    turn: &Turn,
-    tiles: &TileSet,
-    other: Module,
-    theirs: &[Stamp],
-    mine: &mut [Stamp],
-) -> Conflicts {
+fn conflicts(turn: &Turn, tiles: &TileSet, theirs: &[Vec<Stamp>; 3]) -> Conflicts {
     let mut conflicts = Conflicts::default();
-    for tile in tiles.iter() {
-        let (Some(their), Some(my)) = (theirs.get(tile), mine.get_mut(tile)) else {
-            break;
-        };
-        if !turn.follows(other, *their) {
-            conflicts.add(their.insn, tile as u64..tile as u64 + 1);
+    for (module, theirs) in Module::ALL.into_iter().zip(theirs) {
+        if module == turn.module || theirs.is_empty() {
+            continue;
         }
-        *my = turn.stamp;
+        for tile in tiles.iter() {
+            let Some(their) = theirs.get(tile) else { break };
+            if !turn.follows(module, *their) {
+                conflicts.add(their.insn, tile as u64..tile as u64 + 1);
+            }
+        }
     }
     conflicts
+}
+
+fn sign(turn: &Turn, tiles: &TileSet, signed: &mut [Vec<Stamp>; 3], depth: usize) {
+    let mine = &mut signed[turn.module as usize];
+    mine.resize(depth, Stamp::default());
+    for tile in tiles.iter() {
+        let Some(my) = mine.get_mut(tile) else { break };
+        *my = turn.stamp;
+    }
 }

@@ -17,7 +17,8 @@ pub enum SharedMemory {
     Inp,
     /// The weight scratchpad: load writes, compute reads.
     Wgt,
-    /// The accumulator scratchpad, which STORE reads as output tiles: compute writes, store reads.
+    /// The accumulator scratchpad, which STORE reads as output tiles: compute writes and reads, store reads, load
+    /// writes where a program preloads.
     Acc,
     /// Device memory: store writes; load, compute, and the host after FINISH read.
     Dram,

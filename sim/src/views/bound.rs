@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use serde::Serialize;
 use vta_isa::resolve::{Rows, merge};
-use vta_isa::{Config, Insn, MemType};
+use vta_isa::{Config, Insn, MemType, Module};
 
 use crate::cycle::{TimingConfig, issue_cycles, store_cycles};
 
@@ -87,7 +87,7 @@ fn compute_cycles(insn: &Insn, config: &Config, timing: &TimingConfig) -> u64 {
     match insn {
         Insn::Gemm(gemm) => gemm.steps(),
         Insn::Alu(alu) => issue_cycles(alu, timing),
-        Insn::Load(load) if matches!(load.mem, MemType::Acc | MemType::Acc8) => {
+        Insn::Load(load) if load.mem != MemType::Uop && insn.module() == Module::Compute => {
             let bytes = u64::from(load.x_size) * config.elem_bytes(load.mem) as u64;
             u64::from(load.y_size) * bytes.div_ceil(u64::from(timing.bus_bytes))
         }

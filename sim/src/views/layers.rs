@@ -40,7 +40,7 @@ pub struct LayerCycles {
     /// Lost cycles of each of [`Unit::ALL`] for each of [`StallReason::ALL`].
     pub stalls: [[u64; StallReason::COUNT]; 4],
     /// Beats read for its instructions by each of [`Client::READERS`].
-    pub read_beats: [u64; 5],
+    pub read_beats: [u64; Client::READERS.len()],
     /// Beats written by its STOREs.
     pub write_beats: u64,
     /// GEMM steps that multiply.

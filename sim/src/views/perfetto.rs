@@ -274,9 +274,12 @@ impl<W: Write> Listener for TraceRun<'_, W> {
         let span = [event.first_cycle, event.last_cycle + 1];
         let track = match event.client {
             Client::Out => Track::BUS_WRITE,
-            Client::Fetch | Client::Uop | Client::Inp | Client::Wgt | Client::Acc => {
-                Track::BUS_READ
-            }
+            Client::Fetch
+            | Client::Uop
+            | Client::Inp
+            | Client::Wgt
+            | Client::Acc
+            | Client::Preload => Track::BUS_READ,
         };
         self.trace.slice(track, event.client.name(), span, &args);
         if event.client == Client::Fetch {

@@ -193,20 +193,21 @@ fn cause(layer: &LayerCycles, spend: Spend) -> (&'static str, String) {
 /// Why the load module is behind: what it does most.
 fn behind_load(layer: &LayerCycles) -> (&'static str, String) {
     let stalled = |reason| layer.stalled(Unit::Load, reason);
-    let (inp, wgt) = (
-        layer.read_beats[Client::Inp as usize],
-        layer.read_beats[Client::Wgt as usize],
-    );
-    let more_weights = wgt >= inp;
-    let (inp, wgt) = (grouped(inp), grouped(wgt));
-    let (stream, what) = if more_weights {
-        (
-            "weights",
-            format!("{wgt} beats of weights, {inp} of inputs"),
-        )
-    } else {
-        ("inputs", format!("{inp} beats of inputs, {wgt} of weights"))
-    };
+    let mut streams = [
+        ("weights", Client::Wgt),
+        ("inputs", Client::Inp),
+        ("accumulators", Client::Preload),
+    ]
+    .map(|(stream, client)| (layer.read_beats[client as usize], stream));
+    // Of equal ones the first stays the first.
+    streams.sort_by_key(|(beats, _)| std::cmp::Reverse(*beats));
+    let [(most, stream), others @ ..] = streams;
+    let mut what = format!("{} beats of {stream}", grouped(most));
+    for (beats, stream) in others {
+        if beats > 0 || stream != "accumulators" {
+            what += &format!(", {} of {stream}", grouped(beats));
+        }
+    }
     let mut causes = vec![
         (
             layer.active(Unit::Load),

@@ -186,9 +186,11 @@ impl<'a> Case<'a> {
             (MemType::Acc8, OUTPUTS),
         ];
         let (mem, addr) = kinds[usize::from(self.bytes.below(5))];
+        let sums = matches!(mem, MemType::Acc | MemType::Acc8);
         let load = Load {
             deps: Deps::NONE,
             mem,
+            preload: sums && self.bytes.byte() & 1 == 0,
             sram_base: self.bytes.word() % Config::MAX_ACC_DEPTH as u16,
             dram_base: self.base(mem, addr) + u32::from(self.bytes.byte()),
             y_size: self.bytes.below(5),

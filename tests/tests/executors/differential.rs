@@ -1,7 +1,7 @@
 //! The fast executor, with every kernel of this CPU, is the oracle on random legal programs.
 
 use proptest::prelude::*;
-use vta_isa::{AluOp, MemType, Opcode, check};
+use vta_isa::{AluOp, Extensions, MemType, Opcode, check};
 use vta_sim::{Executor, Functional, GemmKernel, Oracle, Planning};
 use vta_tests::extended;
 use vta_tests::programs::generate;
@@ -43,8 +43,10 @@ proptest! {
 fn random_programs_change_memory_and_use_every_instruction() {
     let config = extended("{}", u64::MAX);
     let mut kinds = std::collections::BTreeSet::new();
+    let mut needed = Extensions::NONE;
     for seed in 0..40 {
         let program = generate(&config, seed, 4);
+        needed = needed.or(Extensions::needed(&program.insns));
         kinds.extend(
             program
                 .insns
@@ -62,6 +64,7 @@ fn random_programs_change_memory_and_use_every_instruction() {
             "seed {seed} stores nothing"
         );
     }
+    assert_eq!(needed, Extensions::ALL);
     let all = Opcode::ALL.into_iter().flat_map(|opcode| match opcode {
         Opcode::Load => {
             let loaded = MemType::ALL.into_iter().filter(|m| *m != MemType::Out);

@@ -91,6 +91,54 @@ const CASES: &[Case] = &[
         ],
     },
     Case {
+        name: "preload fills acc that the alu may still read",
+        text: "alu.add uop_bgn=1 uop_end=2 iter_out=1 iter_in=1 [push_prev]\n\
+               load.acc preload sram_base=1 dram_base=0x1000 y_size=1 x_size=3 [pop_next]\nfinish",
+        memory: SharedMemory::Acc,
+        expected: &[
+            "acc tiles 2..3: instruction 1 (alu.add",
+            "in compute reads, instruction 2 (load.acc preload",
+            "in load writes",
+        ],
+    },
+    Case {
+        name: "gemm reset clears acc that a preload may still fill",
+        text: "load.acc8 preload dram_base=0x100 y_size=1 x_size=2 [push_next]\n\
+               gemm reset uop_end=1 iter_out=1 iter_in=1 [pop_prev]\nfinish",
+        memory: SharedMemory::Acc,
+        expected: &[
+            "acc tiles 0..1: instruction 1 (load.acc8 preload",
+            "in load writes, instruction 2 (gemm reset",
+            "in compute writes",
+        ],
+    },
+    Case {
+        name: "store reads a table that a preload may still fill",
+        text: "load.acc preload sram_base=8 dram_base=0x1000 y_size=1 x_size=3 [push_next]\n\
+               alu.add imm=1 uop_end=1 iter_out=1 iter_in=1 [pop_prev] push_next\n\
+               store dram_base=0x2000 y_size=1 x_size=1 requantize table=8 pop_prev push_prev\n\
+               finish pop_next",
+        memory: SharedMemory::Acc,
+        expected: &[
+            "acc tiles 8..11: instruction 1 (load.acc preload",
+            "in load writes, instruction 3 (store",
+            "in store reads",
+        ],
+    },
+    Case {
+        name: "preload changes a residual that a store may still read",
+        text: "store dram_base=0x2000 y_size=1 x_size=1 requantize table=8 residual=1 [push_prev]\n\
+               load.acc [pop_next] push_prev\n\
+               load.acc8 preload sram_base=32 dram_base=0x100 y_size=1 x_size=1 pop_next\n\
+               store push_prev\nfinish pop_next",
+        memory: SharedMemory::Acc,
+        expected: &[
+            "acc tiles 32..33: instruction 1 (store",
+            "in store reads, instruction 3 (load.acc8 preload",
+            "in load writes",
+        ],
+    },
+    Case {
         name: "load reads dram that a store may not have written",
         text: "store dram_base=0x2000 y_size=2 x_size=1 x_stride=4 push_prev\n\
                load.acc8 sram_base=8 pop_next [push_prev]\n\

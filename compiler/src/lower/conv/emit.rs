@@ -19,6 +19,17 @@ use crate::qgraph::lane::{LaneOp, LaneOperand};
 /// Parts of the last tile's epilogue.
 const LAST_PARTS: usize = 4;
 
+/// How the load module fills accumulators of a tile.
+#[derive(Clone, Copy)]
+struct Ahead {
+    /// The chunk behind which it does.
+    behind: usize,
+    /// Tokens of chunks that came before the one that the tile's part is free; `None` for the first tile.
+    told: Option<usize>,
+    /// Whether it says that it is done; else the next chunk's token does.
+    tells: bool,
+}
+
 impl Conv<'_> {
     /// Emits all tiles.
     pub(super) fn emit<'l, 'a>(
@@ -98,20 +109,17 @@ impl Walk<'_, '_, '_> {
         let remaining = self.works.len() - self.progress.tiles.used() - 1;
         let number = self.progress.first_acc + self.progress.tiles.used();
         let [acc, above] = [number, number + 1].map(|tile| self.conv.acc(work, tile));
-        if self.progress.tiles.used() == 0 {
-            self.start_first(work, &acc)?;
-        } else {
-            self.progress.tiles.fill(&mut self.e, None)?;
-            self.load_vectors(&work.co)?;
-            self.load_entries(&work.co, &acc)?;
-            self.start_sums(work, &acc)?;
-        }
+        let ahead = self.start(work, &acc, remaining)?;
         for (i, chunk) in work.chunks.iter().enumerate() {
             let first = self.progress.chunks.used() == 0;
             if first {
                 self.load_constants()?;
             }
             self.load_chunk(work, chunk, i == 0)?;
+            let ahead = ahead.filter(|ahead| ahead.behind == i);
+            if let Some(ahead) = ahead {
+                self.preload(work, &acc, ahead)?;
+            }
             let starts = i == 0 && self.conv.bias_first();
             // The first tile's bias has a token of its own: it needs no input.
             if starts && first && self.conv.bias.is_some() {
@@ -132,6 +140,9 @@ impl Walk<'_, '_, '_> {
             let last = remaining == 0 && i + 1 == work.chunks.len();
             if !(last && self.conv.pool.is_some()) {
                 self.progress.chunks.free(&mut self.e)?;
+            }
+            if ahead.is_some_and(|ahead| ahead.tells) {
+                self.e.wait(Done::Preloaded)?;
             }
         }
         if let Some(window) = self.conv.pool {
@@ -154,6 +165,57 @@ impl Walk<'_, '_, '_> {
         let vectors = self.conv.region_vectors() + residual;
         self.end_tile(work, &acc, vectors, remaining)?;
         self.progress.tiles.free(&mut self.e)
+    }
+
+    /// Starts a tile where its part of the accumulators is free; how the load module fills some of it, if it does.
+    fn start(
+        &mut self,
+        work: &Work,
+        acc: &Acc,
+        remaining: usize,
+    ) -> Result<Option<Ahead>, LowerError> {
+        let preloads = self.preloads(work, acc);
+        // Behind the second chunk nothing is left to take before the token that the part is free.
+        let behind = usize::from(self.conv.tile.halves > 1 && work.chunks.len() > 1);
+        let mut ahead = preloads.then_some(Ahead {
+            behind,
+            told: None,
+            tells: behind + 1 >= work.chunks.len(),
+        });
+        if self.progress.tiles.used() == 0 {
+            // The first chunk waits until the layer before has stored all that it computed.
+            self.start_first(work, acc, preloads)?;
+            return Ok(ahead);
+        }
+        self.progress.tiles.fill(&mut self.e, None)?;
+        // Commands that load vectors may say that the part is free.
+        self.load_vectors(&work.co)?;
+        match &mut ahead {
+            Some(ahead) => {
+                ahead.told = Some(self.progress.chunks.told());
+                self.e.tell(Done::Freed)?;
+                if remaining == 0 && behind == 0 {
+                    // The next layer finds as many tokens as without.
+                    self.progress.chunks.tell_again(&mut self.e)?;
+                }
+            }
+            None => self.load_stored(work, acc, false)?,
+        }
+        self.start_sums(work, acc)?;
+        Ok(ahead)
+    }
+
+    /// Lets the load module fill accumulators behind a chunk.
+    fn preload(&mut self, work: &Work, acc: &Acc, ahead: Ahead) -> Result<(), LowerError> {
+        if let Some(told) = ahead.told {
+            self.progress.chunks.catch_up(&mut self.e, told)?;
+            self.e.wait(Done::Freed)?;
+        }
+        self.load_stored(work, acc, true)?;
+        match ahead.tells {
+            true => self.e.tell(Done::Preloaded),
+            false => Ok(()),
+        }
     }
 
     /// Adds a residual: its load and its products are a chunk, with lane operations between them.
@@ -208,13 +270,6 @@ impl Walk<'_, '_, '_> {
 
     /// Zeroes the sums or starts them with the residual, and adds the regions that are vectors; or starts with these.
     pub(super) fn start_sums(&mut self, work: &Work, acc: &Acc) -> Result<(), LowerError> {
-        if let (Some(Residual::Stored(input)), Some(distance)) = (&self.conv.residual, acc.distance)
-        {
-            let to = [acc.base + distance, acc.pitch];
-            for rows in transfers(*input, work.places(), self.conv.out_size, to) {
-                self.e.load(MemType::Acc8, rows)?;
-            }
-        }
         let Some(Residual::Start(input, prologue)) = &self.conv.residual else {
             let copies = self.conv.copies_bias && self.conv.region_vectors() > 0;
             if !copies && self.conv.starts(work) == Start::Cleared {

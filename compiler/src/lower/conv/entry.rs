@@ -63,15 +63,21 @@ impl Walk<'_, '_, '_> {
     /// The first tile's start. Sums are cleared beside the last stores of the layer before, if
     /// those read other tiles; the token that its outputs are in memory goes on to the load
     /// module.
-    pub(super) fn start_first(&mut self, work: &Work, acc: &Acc) -> Result<(), LowerError> {
+    pub(super) fn start_first(
+        &mut self,
+        work: &Work,
+        acc: &Acc,
+        preloads: bool,
+    ) -> Result<(), LowerError> {
         let vectors = self.conv.vectors.map(|_| {
             let count = self.conv.shape.vectors * work.co.len();
             self.conv.vector_base..self.conv.vector_base + count
         });
-        let reads = matches!(
-            self.conv.residual,
-            Some(Residual::Start(..) | Residual::Stored(_))
-        );
+        let reads = match self.conv.residual {
+            Some(Residual::Start(..)) => true,
+            Some(Residual::Stored(_)) => !preloads,
+            Some(Residual::Product(_)) | None => false,
+        };
         let used = &self.e.lowering.seam.acc;
         let waits = reads
             || meet(&tiles(work, acc), used)
@@ -81,7 +87,9 @@ impl Walk<'_, '_, '_> {
             self.e.hand_on()?;
         }
         self.load_vectors(&work.co)?;
-        self.load_entries(&work.co, acc)?;
+        if !preloads {
+            self.load_stored(work, acc, false)?;
+        }
         self.start_sums(work, acc)?;
         if waits { Ok(()) } else { self.e.hand_on() }
     }

@@ -2,30 +2,55 @@
 
 use std::ops::Range;
 
-use vta_isa::{Load, MemType};
+use vta_isa::{Extension, Load, MemType};
 
 use super::super::LowerError;
 use super::super::tokens::Done;
-use super::super::transfer::Transfer;
-use super::layer::{Acc, Walk};
+use super::super::transfer::{Transfer, transfers};
+use super::layer::{Acc, Residual, Walk};
 use super::work::{Chunk, Work, inputs};
 
 impl Walk<'_, '_, '_> {
-    /// Loads the entries of a tile's STOREs, unless its half has them.
-    pub(super) fn load_entries(&mut self, co: &Range<usize>, acc: &Acc) -> Result<(), LowerError> {
-        let Some(buffer) = self.conv.roundings else {
-            return Ok(());
-        };
-        let half = usize::from(acc.base > 0);
-        let [first, count] = acc.entries;
-        let wanted = Some((co.clone(), first));
-        let loaded = std::mem::replace(&mut self.progress.loaded_entries[half], wanted.clone());
-        if loaded == wanted {
-            return Ok(());
+    /// Loads what a tile's STOREs read beside its sums: their entries, unless its half has them, and a residual.
+    /// `preload`: by the load module.
+    pub(super) fn load_stored(
+        &mut self,
+        work: &Work,
+        acc: &Acc,
+        preload: bool,
+    ) -> Result<(), LowerError> {
+        if let Some(buffer) = self
+            .conv
+            .roundings
+            .filter(|_| self.lacks_entries(work, acc))
+        {
+            let [first, count] = acc.entries;
+            self.progress.loaded_entries[half(acc)] = Some((work.co.clone(), first));
+            let from = work.co.start * self.conv.shape.entry;
+            let entries = Transfer::run(buffer, [first, from], count);
+            self.e.load_by(MemType::Acc, preload, entries)?;
         }
-        let from = co.start * self.conv.shape.entry;
-        self.e
-            .load(MemType::Acc, Transfer::run(buffer, [first, from], count))
+        if let (Some(Residual::Stored(input)), Some(distance)) = (&self.conv.residual, acc.distance)
+        {
+            let to = [acc.base + distance, acc.pitch];
+            for rows in transfers(*input, work.places(), self.conv.out_size, to) {
+                self.e.load_by(MemType::Acc8, preload, rows)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the load module brings what [`Self::load_stored`] loads, beside the tile's products, and there is any. Vectors
+    /// it doesn't bring: it would have to wait for lane operations that take long, and inputs behind them, too.
+    pub(super) fn preloads(&self, work: &Work, acc: &Acc) -> bool {
+        let residual = matches!(self.conv.residual, Some(Residual::Stored(_)));
+        let entries = self.conv.roundings.is_some() && self.lacks_entries(work, acc);
+        self.e.has(Extension::Preload) && !work.chunks.is_empty() && (residual || entries)
+    }
+
+    fn lacks_entries(&self, work: &Work, acc: &Acc) -> bool {
+        let entries = &self.progress.loaded_entries[half(acc)];
+        *entries != Some((work.co.clone(), acc.entries[0]))
     }
 
     pub(super) fn load_vectors(&mut self, co: &Range<usize>) -> Result<(), LowerError> {
@@ -145,4 +170,9 @@ impl Walk<'_, '_, '_> {
         };
         self.e.load(MemType::Wgt, rows)
     }
+}
+
+/// The half of the accumulators in which a tile's sums are.
+fn half(acc: &Acc) -> usize {
+    usize::from(acc.base > 0)
 }

@@ -91,7 +91,9 @@ impl Listener for Events<'_> {
                 return;
             }
             Client::Fetch => None,
-            Client::Uop | Client::Inp | Client::Wgt | Client::Acc => Some(event.insn),
+            Client::Uop | Client::Inp | Client::Wgt | Client::Acc | Client::Preload => {
+                Some(event.insn)
+            }
         };
         self.0
             .push((event.first_cycle - 1, Step::Read { addr, beats, insn }));

@@ -1,6 +1,6 @@
 //! The engine against measured figures of the RTL.
 
-use vta_isa::{Alu, AluOp, AluOperand, Config, Deps, Gemm, Insn, MemType, Module, asm};
+use vta_isa::{Alu, AluOp, AluOperand, Config, Deps, Gemm, Insn, Load, MemType, Module, asm};
 
 use super::super::*;
 use super::{Log, alone, both, finish, load, run, store};
@@ -32,7 +32,53 @@ fn loads_take_what_the_rtl_takes() {
         ] {
             let insn = load(mem, y, x, stride, pads);
             assert_eq!(alone(&timing, insn), cycles, "{insn} with {timing:?}");
+            if let Some(insn) = preloaded(insn) {
+                assert_eq!(alone(&timing, insn), cycles, "{insn} with {timing:?}");
+            }
         }
+    }
+}
+
+/// A LOAD of accumulators as one of the load module.
+fn preloaded(insn: Insn) -> Option<Insn> {
+    match insn {
+        Insn::Load(load) if matches!(load.mem, MemType::Acc | MemType::Acc8) => {
+            let preload = true;
+            Some(Load { preload, ..load }.into())
+        }
+        _ => None,
+    }
+}
+
+#[test]
+fn compute_multiplies_while_the_load_module_fills_accumulators() {
+    let gemm = Gemm {
+        reset: true,
+        uop_end: 1,
+        iter_out: 1,
+        iter_in: 400,
+        ..Gemm::default()
+    };
+    let pop_prev = Deps {
+        pop_prev: true,
+        ..Deps::NONE
+    };
+    let plain = load(MemType::Acc, 1, 40, 40, [0; 4]);
+    let mut ahead = preloaded(plain).unwrap();
+    ahead.deps_mut().push_next = true;
+    for timing in both() {
+        let cycles = |insns: &[Insn]| run(&timing, insns).0.cycles;
+        let behind = cycles(&[plain, gemm.into(), finish(Deps::NONE)]);
+        let beside = cycles(&[ahead, gemm.into(), finish(pop_prev)]);
+        let alone = cycles(&[gemm.into(), finish(Deps::NONE)]);
+        assert!(
+            behind > alone + 300 && beside < alone + 5,
+            "{behind} {beside} {alone}"
+        );
+        // Both at once have loaders of their own.
+        let (report, _) = run(&timing, &[ahead, plain, finish(pop_prev)]);
+        let beats = |client| report.read_beats_by_client[client as usize];
+        assert_eq!(beats(Client::Preload), beats(Client::Acc));
     }
 }
 

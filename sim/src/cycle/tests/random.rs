@@ -20,17 +20,24 @@ fn any_insn() -> impl Strategy<Value = Insn> {
     ];
     let pad = || prop_oneof![3 => Just(0u8), 1 => 0u8..4];
     let load = (
-        prop::sample::select(mems.to_vec()),
+        (prop::sample::select(mems.to_vec()), any::<bool>()),
         0u32..500,
         (0u16..7, prop_oneof![4 => 0u16..9, 1 => 0u16..70], 0u16..12),
         (pad(), pad(), pad(), pad()),
     )
-        .prop_map(|(mem, dram_base, (y, x, stride), (y0, y1, x0, x1))| {
-            let Insn::Load(shape) = load(mem, y, x, stride, [y0, y1, x0, x1]) else {
-                unreachable!()
-            };
-            Insn::from(Load { dram_base, ..shape })
-        });
+        .prop_map(
+            |((mem, ahead), dram_base, (y, x, stride), (y0, y1, x0, x1))| {
+                let Insn::Load(shape) = load(mem, y, x, stride, [y0, y1, x0, x1]) else {
+                    unreachable!()
+                };
+                let preload = ahead && matches!(mem, MemType::Acc | MemType::Acc8);
+                Insn::from(Load {
+                    dram_base,
+                    preload,
+                    ..shape
+                })
+            },
+        );
     let store = (
         0u32..500,
         0u16..5,

@@ -182,18 +182,19 @@ fn alu() -> impl Strategy<Value = Insn> {
 
 fn load() -> impl Strategy<Value = Insn> {
     let mem = prop::sample::select(vec![
-        MemType::Uop,
-        MemType::Wgt,
-        MemType::Wgt,
-        MemType::Inp,
-        MemType::Acc,
-        MemType::Acc8,
+        (MemType::Uop, false),
+        (MemType::Wgt, false),
+        (MemType::Wgt, false),
+        (MemType::Inp, false),
+        (MemType::Acc, false),
+        (MemType::Acc8, true),
     ]);
     let pads = [0u16..2, 0u16..2, 0u16..3, 0u16..3];
     (mem, 0u16..24, 0u32..40, [0u16..4, 0u16..5, 0u16..7], pads).prop_map(
-        |(mem, sram_base, tile, [y_size, x_size, x_stride], [x0, x1, y0, y1])| {
+        |((mem, preload), sram_base, tile, [y_size, x_size, x_stride], [x0, x1, y0, y1])| {
             let load = Load {
                 mem,
+                preload,
                 sram_base: sram_base / 4,
                 dram_base: tile,
                 y_size,

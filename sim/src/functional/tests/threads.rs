@@ -155,12 +155,16 @@ fn load(config: &Config, dice: &mut Dice, mem: MemType) -> Insn {
     let room = DATA_BYTES / elem - usize::from((y - 1) * stride + x);
     let tiles = usize::from((y + u16::from(y_pad_0)) * (x + u16::from(x_pad_0)));
     // Residuals.
-    let far = match mem {
-        MemType::Acc | MemType::Acc8 => dice.below(2) * Requantize::RESIDUAL_TILES,
-        MemType::Uop | MemType::Wgt | MemType::Inp | MemType::Out => 0,
+    let (far, preload) = match mem {
+        MemType::Acc | MemType::Acc8 => {
+            let far = dice.below(2) * Requantize::RESIDUAL_TILES;
+            (far, dice.below(2) == 0)
+        }
+        MemType::Uop | MemType::Wgt | MemType::Inp | MemType::Out => (0, false),
     };
     Load {
         mem,
+        preload,
         sram_base: (dice.below(TILES - tiles) + far) as u16,
         dram_base: (DATA / elem + dice.below(room + 1)) as u32,
         y_size: y,

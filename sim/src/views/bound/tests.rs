@@ -33,6 +33,25 @@ fn bytes_read_twice_count_once() {
 }
 
 #[test]
+fn loads_of_the_load_module_are_no_work_of_compute() {
+    let pynq = TimingConfig::pynq();
+    for mem in ["acc", "acc8"] {
+        let of = |flag| {
+            bound(
+                &format!("load.{mem}{flag} y_size=2 x_size=3 x_stride=3"),
+                &pynq,
+            )
+        };
+        let (own, ahead) = (of(""), of(" preload"));
+        assert!(own.compute_cycles > 0);
+        assert_eq!(
+            (ahead.compute_cycles, ahead.read_cycles),
+            (0, own.read_cycles)
+        );
+    }
+}
+
+#[test]
 fn stores_cost_what_the_rtl_takes_but_their_start() {
     // Measured: x=16 52 / 55, x=128 388 / 433, 16x16 stride 56 820 / 865, one cycle to start.
     for (text, pynq, de10) in [

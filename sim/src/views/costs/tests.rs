@@ -131,6 +131,7 @@ fn every_part_grows_with_what_it_is_for() {
         ("CLIP", costs.clip_lane_mm2),
         ("MOV", costs.mov_lane_mm2),
         ("OVERWRITE", costs.overwrite_sum_mm2),
+        ("PRELOAD", costs.preload_lane_mm2),
     ] {
         let with = format!(r#"{{"EXTENSIONS": ["ACC8", "MUL", "SHL", "{name}"]}}"#);
         assert!(

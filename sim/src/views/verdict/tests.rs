@@ -61,7 +61,17 @@ fn waiting_for_load_names_what_load_does() {
     waits.read_beats[Client::Wgt as usize] = 80;
     assert_eq!(Verdict::of(&waits).resource, "weights");
     waits.read_beats[Client::Inp as usize] = 81;
-    assert_eq!(Verdict::of(&waits).resource, "inputs");
+    let verdict = Verdict::of(&waits);
+    assert_eq!(verdict.resource, "inputs");
+    assert!(verdict.words.contains("81 beats of inputs, 80 of weights)"));
+    waits.read_beats[Client::Preload as usize] = 82;
+    let verdict = Verdict::of(&waits);
+    assert_eq!(verdict.resource, "accumulators");
+    assert!(
+        verdict
+            .words
+            .contains("82 beats of accumulators, 81 of inputs, 80 of weights")
+    );
     waits.stalls[Unit::Load as usize][StallReason::MemoryLatency.index()] = 60;
     assert_eq!(Verdict::of(&waits).resource, "memory latency");
     let acc = StallReason::MemoryBusy(Client::Acc);

@@ -51,7 +51,7 @@ fn layers(count: u64, spread: u64) -> Vec<LayerCycles> {
             LayerCycles {
                 cycles: steps + steps * random(spread) / 100,
                 gemm_uops: steps,
-                read_beats: [0, steps * (10 + random(spread)) / 100, 0, 0, 0],
+                read_beats: [0, steps * (10 + random(spread)) / 100, 0, 0, 0, 0],
                 bus_bytes: 8,
                 macs_per_step: 256,
                 ..LayerCycles::default()

@@ -52,13 +52,16 @@ impl Stepper<'_> {
     pub(super) fn begin_load(&mut self, load: &Load) -> Job {
         let elem = self.config.elem_bytes(load.mem) as u64;
         let bus = u64::from(self.timing.bus_bytes);
-        let (client, direct) = match load.mem {
+        let (mut client, direct) = match load.mem {
             MemType::Uop => (Client::Uop, true),
             MemType::Inp => (Client::Inp, bus >= elem),
             MemType::Wgt => (Client::Wgt, bus >= elem),
             MemType::Acc => (Client::Acc, bus >= elem),
             MemType::Acc8 | MemType::Out => (Client::Acc, bus >= 4 * elem),
         };
+        if load.preload {
+            client = Client::Preload;
+        }
         let rows = Rows {
             first: u64::from(load.dram_base) * elem,
             row_bytes: u64::from(load.x_size) * elem,
