@@ -79,7 +79,7 @@ impl Expected {
         };
         let values = pictures
             .iter()
-            .flat_map(|picture| recipe.apply(picture, input.chw).unwrap());
+            .flat_map(|picture| recipe.apply(picture.clone(), input.chw).unwrap());
         let values: Vec<f32> = values.collect();
         let feed = Feed {
             name: &input.name,
