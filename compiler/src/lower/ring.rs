@@ -58,24 +58,26 @@ impl Ring {
         e.wait(self.freed)
     }
 
-    /// Waits for what was given before another token of the queue, so many in all: it is there by then.
-    pub fn catch_up(&mut self, e: &mut Emitter<'_, '_>, told: usize) -> Result<(), LowerError> {
+    /// Waits for what was given before another token of the queue, so many in all: it is there by then. `again`: behind
+    /// that one is a token in place of one that is taken early.
+    pub fn catch_up(
+        &mut self,
+        e: &mut Emitter<'_, '_>,
+        told: usize,
+        again: bool,
+    ) -> Result<(), LowerError> {
         while self.taken < told {
             self.take(e)?;
         }
+        self.told += usize::from(again);
         Ok(())
-    }
-
-    /// Gives a token anew, for one that is taken before it is due.
-    pub fn tell_again(&mut self, e: &mut Emitter<'_, '_>) -> Result<(), LowerError> {
-        self.told += 1;
-        e.tell(self.freed)
     }
 
     /// What came last used a part up.
     pub fn free(&mut self, e: &mut Emitter<'_, '_>) -> Result<(), LowerError> {
         self.used += 1;
-        self.tell_again(e)
+        self.told += 1;
+        e.tell(self.freed)
     }
 
     /// Nobody waits for the last parts: their tokens are those of the seam, with some for parts that

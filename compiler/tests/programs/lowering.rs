@@ -93,6 +93,42 @@ proptest! {
     }
 }
 
+/// Tables that the load module brings where its scratchpads have room for one chunk alone, and for tiles without any.
+#[test]
+fn preloads_come_behind_the_only_part_and_never_behind_no_chunk() {
+    let config = Config::from_json(r#"{"LOG_INP_BUFF_SIZE": 8}"#).unwrap();
+    for (kernel, pad) in [(9, 4), (1, 30)] {
+        let (mut graph, mut rng) = (QGraph::default(), Rng(7));
+        let input = tensor(&mut graph, [32, 1, 60]);
+        graph.inputs = vec![input];
+        let pads = [0, pad, 0, pad].into();
+        let window = Window {
+            kernel: [1, kernel],
+            stride: [1, 1],
+            dilation: [1, 1],
+            pads,
+        };
+        let [h, w] = window.output(1, 60).unwrap();
+        let weights = rng.int8(20 * 32 * kernel).into();
+        let epilogue = [vec![LaneOp::shr(6)], clamp()].concat();
+        let op = QOp::Conv(QConv {
+            store: None,
+            input,
+            window,
+            weights,
+            residual: None,
+            epilogue,
+            dense: false,
+            group: 1,
+        });
+        graph.outputs = vec![push(&mut graph, op, [20, h, w])];
+        // Those whose number has the bits of PRELOAD and REQUANT.
+        for seed in [24, 31] {
+            check(&graph, &config, seed << 3 | 7).unwrap();
+        }
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 

@@ -26,6 +26,8 @@ struct Ahead {
     behind: usize,
     /// Tokens of chunks that came before the one that the tile's part is free; `None` for the first tile.
     told: Option<usize>,
+    /// Whether that one has another behind it, in place of the one that is taken early.
+    again: bool,
     /// Whether it says that it is done; else the next chunk's token does.
     tells: bool,
 }
@@ -180,6 +182,7 @@ impl Walk<'_, '_, '_> {
         let mut ahead = preloads.then_some(Ahead {
             behind,
             told: None,
+            again: false,
             tells: behind + 1 >= work.chunks.len(),
         });
         if self.progress.tiles.used() == 0 {
@@ -194,9 +197,10 @@ impl Walk<'_, '_, '_> {
             Some(ahead) => {
                 ahead.told = Some(self.progress.chunks.told());
                 self.e.tell(Done::Freed)?;
-                if remaining == 0 && behind == 0 {
-                    // The next layer finds as many tokens as without.
-                    self.progress.chunks.tell_again(&mut self.e)?;
+                // The next layer finds as many tokens as without.
+                ahead.again = remaining == 0 && behind == 0 && self.conv.tile.halves > 1;
+                if ahead.again {
+                    self.e.tell(Done::Multiplied)?;
                 }
             }
             None => self.load_stored(work, acc, false)?,
@@ -208,7 +212,8 @@ impl Walk<'_, '_, '_> {
     /// Lets the load module fill accumulators behind a chunk.
     fn preload(&mut self, work: &Work, acc: &Acc, ahead: Ahead) -> Result<(), LowerError> {
         if let Some(told) = ahead.told {
-            self.progress.chunks.catch_up(&mut self.e, told)?;
+            let chunks = &mut self.progress.chunks;
+            chunks.catch_up(&mut self.e, told, ahead.again)?;
             self.e.wait(Done::Freed)?;
         }
         self.load_stored(work, acc, true)?;
