@@ -242,10 +242,10 @@ fn original(file: &Path, config: &Config) -> Result<Subject> {
     let name = file.display();
     ensure!(
         !model::is_bundle(file) && !is(file, &["onnx"]) && !source::is_assembly(file),
-        "--layout original: {name} isn't raw instructions"
+        "{name} isn't raw instructions, in the original's layout"
     );
     let layout = Layout::of(config).map_err(Error::input);
-    let layout = layout.context("--layout original")?;
+    let layout = layout.context("the original's layout")?;
     raw(file, config.clone(), Some(&layout))
 }
 

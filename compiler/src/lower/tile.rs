@@ -518,8 +518,16 @@ fn cost(shape: &ConvShape, tile: &ConvTile, config: &Config) -> u64 {
         gemm + start + vectors + pooling + kept * shape.alu_steps + 7 * tiles * instructions;
     let store = beats(MemType::Out, kept) * 3 / 2 + 7 * tiles * tile.co;
     // A machine whose STOREs round waits for these, where ALU steps take longer than what each row of a STORE begins with.
-    let rows = if tile.output[1] < ow { tile.output[0] } else { 1 };
-    let sums_and_residuals = if shape.residual == ResidualBy::Store { kept } else { 0 };
+    let rows = if tile.output[1] < ow {
+        tile.output[0]
+    } else {
+        1
+    };
+    let sums_and_residuals = if shape.residual == ResidualBy::Store {
+        kept
+    } else {
+        0
+    };
     let rounded = 3 * tiles * tile.co * rows + sums_and_residuals;
     let store = store + if shape.entry > 0 { rounded } else { 0 };
     let fill = inp_chunk + wgt_chunk + store / tiles.max(1);

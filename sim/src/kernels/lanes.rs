@@ -8,14 +8,13 @@ mod pass;
 
 use vta_isa::{AluOp, for_alu_op};
 
-use self::map::map_body;
 pub(crate) use self::map::{Map, With};
-use self::pass::{Pass, factor};
+use self::map::{map_body, narrow_body, widen_body};
+use self::pass::chain_body;
+#[cfg(target_arch = "x86_64")]
+use super::avx512;
 use super::requantize::{Requantizing, requantize_body};
-use super::{GemmKernel, Operand, Step};
-
-/// int32 that a chain works on before the next step: 4 KiB, well inside the first cache.
-const CHUNK: usize = 1024;
+use super::{GemmKernel, Step};
 
 /// Brings the first lines of something closer, so many at most, where the CPU does that at a word: it is read soon.
 pub(crate) fn bring_closer<T: ?Sized>(what: &T, most_lines: usize) {
@@ -115,24 +114,10 @@ versions!(
     widen, widen_body, widen_avx2, widen_avx512, (from: &[u8], to: &mut [i32])
 );
 
-#[inline(always)]
-fn widen_body(from: &[u8], to: &mut [i32]) {
-    for (to, &from) in to.iter_mut().zip(from) {
-        *to = i32::from(from as i8);
-    }
-}
-
 versions!(
     /// Keeps the low byte of each int32.
     narrow, narrow_body, narrow_avx2, narrow_avx512, (from: &[i32], to: &mut [u8])
 );
-
-#[inline(always)]
-fn narrow_body(from: &[i32], to: &mut [u8]) {
-    for (to, &from) in to.iter_mut().zip(from) {
-        *to = from as u8;
-    }
-}
 
 versions!(
     /// Rounds the sums from int32 `from` on, as many as there are bytes.
@@ -145,36 +130,24 @@ versions!(
     map, map_body, map_avx2, map_avx512, (map: &Map, from: [&[u8]; 2], to: &mut [u8])
 );
 
+impl Map {
+    /// Computes as many bytes as there are in `to`; `from` has as many, `with` has those of the second operands.
+    pub fn run(&self, kernel: GemmKernel, [from, with]: [&[u8]; 2], to: &mut [u8]) {
+        #[cfg(target_arch = "x86_64")]
+        if let Some(table) = &self.table
+            && matches!(kernel, GemmKernel::Avx512Vnni | GemmKernel::Amx)
+            && avx512::look_up(table, from, to)
+        {
+            return;
+        }
+        map(kernel, self, [from, with], to);
+    }
+}
+
 versions!(
     /// Applies immediate steps one after the other to all lanes. Steps on tiles do nothing here.
     chain, chain_body, chain_avx2, chain_avx512, (steps: &[Step], lanes: &mut [i32])
 );
-
-#[inline(always)]
-fn chain_body(steps: &[Step], lanes: &mut [i32]) {
-    for chunk in lanes.chunks_mut(CHUNK) {
-        let mut rest = steps;
-        while let [step, behind @ ..] = rest {
-            let (pass, count) = Pass::of(rest);
-            if count > 1 {
-                pass.run(chunk);
-                rest = &rest[count..];
-                continue;
-            }
-            rest = behind;
-            let Operand::Imm(mut y) = step.operand else {
-                continue;
-            };
-            // One factor does what several do.
-            if step.op == AluOp::Mul {
-                while let Some((more, behind)) = factor(rest) {
-                    (y, rest) = (y.wrapping_mul(more), behind);
-                }
-            }
-            for_alu_op!(step.op, OP => chunk.iter_mut().for_each(|x| *x = OP.apply(*x, y)));
-        }
-    }
-}
 
 /// An operation on whole tiles.
 #[derive(Clone, Copy, Debug)]

@@ -2,11 +2,8 @@
 
 use vta_isa::{AluOp, for_alu_op};
 
-use super::pass::{Pass, product};
-use super::{CHUNK, chain_body, narrow_body, widen_body};
-#[cfg(target_arch = "x86_64")]
-use crate::kernels::avx512;
-use crate::kernels::{GemmKernel, Step};
+use super::pass::{CHUNK, Pass, chain_body, product};
+use crate::kernels::Step;
 
 /// What is computed of each byte. Steps have immediates.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,18 +39,6 @@ impl Map {
         map_body(&self, [&bytes, &bytes], &mut table[..]);
         self.table = Some(table);
         self
-    }
-
-    /// Computes as many bytes as there are in `to`; `from` has as many, `with` has those of the second operands.
-    pub fn run(&self, kernel: GemmKernel, [from, with]: [&[u8]; 2], to: &mut [u8]) {
-        #[cfg(target_arch = "x86_64")]
-        if let Some(table) = &self.table
-            && matches!(kernel, GemmKernel::Avx512Vnni | GemmKernel::Amx)
-            && avx512::look_up(table, from, to)
-        {
-            return;
-        }
-        super::map(kernel, self, [from, with], to);
     }
 
     /// Memory of its lists.
@@ -109,6 +94,20 @@ pub(super) fn map_body(map: &Map, [from, with]: [&[u8]; 2], to: &mut [u8]) {
     }
 }
 
+#[inline(always)]
+pub(super) fn widen_body(from: &[u8], to: &mut [i32]) {
+    for (to, &from) in to.iter_mut().zip(from) {
+        *to = i32::from(from as i8);
+    }
+}
+
+#[inline(always)]
+pub(super) fn narrow_body(from: &[i32], to: &mut [u8]) {
+    for (to, &from) in to.iter_mut().zip(from) {
+        *to = from as u8;
+    }
+}
+
 /// A sum of two tensors, each byte of which is read and written once.
 struct Sum {
     factors: [i32; 2],
@@ -144,7 +143,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::kernels::Operand;
+    use crate::kernels::{GemmKernel, Operand};
 
     fn steps() -> impl Strategy<Value = Vec<Step>> {
         let ops = prop::sample::select(AluOp::ALL.to_vec());

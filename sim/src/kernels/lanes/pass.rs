@@ -1,12 +1,15 @@
 //! Steps of a chain that are done together.
 
-use vta_isa::AluOp;
+use vta_isa::{AluOp, for_alu_op};
 
 use crate::kernels::{Operand, Step};
 
+/// int32 that a chain works on before the next step: 4 KiB, well inside the first cache.
+pub(super) const CHUNK: usize = 1024;
+
 /// The factor by which the first of the steps multiplies, and the steps behind it.
 #[inline(always)]
-pub(super) fn factor(steps: &[Step]) -> Option<(i32, &[Step])> {
+fn factor(steps: &[Step]) -> Option<(i32, &[Step])> {
     match steps {
         [
             Step {
@@ -95,6 +98,32 @@ impl Pass {
         let sum = x.wrapping_add(self.sums[0]).wrapping_shr(self.shifts[0]);
         let sum = sum.wrapping_add(self.sums[1]).wrapping_shr(self.shifts[1]);
         sum.min(self.most).max(self.least)
+    }
+}
+
+#[inline(always)]
+pub(super) fn chain_body(steps: &[Step], lanes: &mut [i32]) {
+    for chunk in lanes.chunks_mut(CHUNK) {
+        let mut rest = steps;
+        while let [step, behind @ ..] = rest {
+            let (pass, count) = Pass::of(rest);
+            if count > 1 {
+                pass.run(chunk);
+                rest = &rest[count..];
+                continue;
+            }
+            rest = behind;
+            let Operand::Imm(mut y) = step.operand else {
+                continue;
+            };
+            // One factor does what several do.
+            if step.op == AluOp::Mul {
+                while let Some((more, behind)) = factor(rest) {
+                    (y, rest) = (y.wrapping_mul(more), behind);
+                }
+            }
+            for_alu_op!(step.op, OP => chunk.iter_mut().for_each(|x| *x = OP.apply(*x, y)));
+        }
     }
 }
 

@@ -224,6 +224,7 @@ fn unsafe_code_is_where_it_may_be() {
         "sim/src/kernels/avx512/madd.rs",
         "sim/src/kernels/avx512/peak.rs",
         "sim/src/kernels/avx512/staging.rs",
+        "sim/src/kernels/avx512/table.rs",
         "sim/src/kernels/avx512/sums.rs",
         "sim/src/kernels/lanes.rs",
         "sim/src/kernels/neon.rs",
