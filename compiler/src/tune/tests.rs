@@ -118,3 +118,21 @@ fn bad_caches_are_refused() {
     let error = Cache::from_json(r#"{"version": 9, "machines": {}}"#).unwrap_err();
     assert!(error.to_string().contains("version 9"), "{error}");
 }
+
+#[test]
+fn the_tile_of_the_search_is_always_measured() {
+    // It takes a half of the scratchpads, though such a layer has nothing to overlap.
+    let spec = layer::parse("conv:1,64,1,1,16,1,1,0").unwrap();
+    let (graph, config) = (layer::build(&spec, 1).unwrap(), Config::default());
+    let job = Job {
+        candidates: 1,
+        ..job(&graph, &config)
+    };
+    let found = lower::conv_tiles(&graph, &config, job.options, &Tiles::default()).unwrap();
+    let (_, shape, searched) = found[0];
+    let candidates = lower::candidates(&shape, &config, 20);
+    assert_ne!(candidates[0].1, searched, "others look cheaper");
+    assert_eq!(lower::candidates(&shape, &config, 1)[0].1, searched);
+    let mut cache = Cache::new();
+    assert_eq!(tune(&job, &mut cache, &count, &mut |_, _| {}).unwrap(), 1);
+}
