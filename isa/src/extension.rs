@@ -54,6 +54,11 @@ impl Extension {
     const fn bit(self) -> u32 {
         1 << self as u32
     }
+
+    /// The extension where something needs it.
+    pub(crate) const fn when(self, needed: bool) -> Option<Self> {
+        if needed { Some(self) } else { None }
+    }
 }
 
 impl fmt::Display for Extension {
@@ -100,15 +105,18 @@ impl Extensions {
 
     /// The first in the set that another set lacks.
     pub const fn beyond(self, other: Self) -> Option<Extension> {
-        let left = Self(self.0 & !other.0);
-        let mut at = 0;
-        while at < Extension::ALL.len() {
-            if left.contains(Extension::ALL[at]) {
-                return Some(Extension::ALL[at]);
-            }
-            at += 1;
+        match self.0 & !other.0 {
+            0 => None,
+            left => Some(Extension::ALL[left.trailing_zeros() as usize]),
         }
-        None
+    }
+
+    /// The set with one more, if there is one.
+    pub(crate) const fn and(self, extension: Option<Extension>) -> Self {
+        match extension {
+            Some(extension) => self.with(extension),
+            None => self,
+        }
     }
 
     /// Whether one is in the set.

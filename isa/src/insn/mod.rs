@@ -129,30 +129,15 @@ impl Insn {
 
     /// The extensions that the instruction needs: none for those of the original RTL.
     pub const fn extensions(&self) -> Extensions {
-        let needed = [
-            self.opcode().extension(),
-            match self {
-                Self::Load(load) => load.mem.extension(),
-                Self::Alu(alu) => alu.op.extension(),
-                Self::Store(_) | Self::Gemm(_) | Self::Finish(_) => None,
-            },
-            match self {
-                Self::Load(load) if load.preload => Some(Extension::Preload),
-                Self::Gemm(gemm) if gemm.overwrite => Some(Extension::Overwrite),
-                Self::Store(store) if store.requantize.is_some() => Some(Extension::Requant),
-                Self::Load(_) | Self::Store(_) | Self::Gemm(_) | Self::Finish(_) | Self::Alu(_) => {
-                    None
-                }
-            },
-        ];
-        let (mut set, mut at) = (Extensions::NONE, 0);
-        while at < needed.len() {
-            if let Some(extension) = needed[at] {
-                set = set.with(extension);
-            }
-            at += 1;
-        }
-        set
+        let [kind, flag] = match self {
+            Self::Load(load) => [load.mem.extension(), Extension::Preload.when(load.preload)],
+            Self::Alu(alu) => [alu.op.extension(), None],
+            Self::Gemm(gemm) => [None, Extension::Overwrite.when(gemm.overwrite)],
+            Self::Store(store) => [None, Extension::Requant.when(store.requantize.is_some())],
+            Self::Finish(_) => [None, None],
+        };
+        let set = Extensions::NONE.and(self.opcode().extension());
+        set.and(kind).and(flag)
     }
 
     /// The instruction's opcode.
