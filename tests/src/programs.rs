@@ -429,6 +429,9 @@ impl Generator<'_> {
         };
         let tiles = |how: &Requantize| how.entry_tiles() * if how.by_row { rows } else { 1 };
         how.by_row &= tiles(&how) <= half.len();
+        if tiles(&how) > half.len() {
+            return None;
+        }
         let loaded = half.contains(&entries.start) && entries.start + tiles(&how) <= half.end;
         let last = half.end - tiles(&how);
         let table = match self.below(6) {
