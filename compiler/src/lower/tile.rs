@@ -516,20 +516,15 @@ fn cost(shape: &ConvShape, tile: &ConvTile, config: &Config) -> u64 {
         3 + shape.regions.max(1) + shape.alu_steps - usize::from(shape.anew && shape.bias == 1);
     let compute =
         gemm + start + vectors + pooling + kept * shape.alu_steps + 7 * tiles * instructions;
-    let store = beats(MemType::Out, kept) * 3 / 2 + 7 * tiles * tile.co;
-    // A machine whose STOREs round waits for these, where ALU steps take longer than what each row of a STORE begins with.
+    // What STOREs that round take more: for each row in DRAM, and to read residuals. Others wait for ALU steps.
     let rows = if tile.output[1] < ow {
         tile.output[0]
     } else {
         1
     };
-    let sums_and_residuals = if shape.residual == ResidualBy::Store {
-        kept
-    } else {
-        0
-    };
-    let rounded = 3 * tiles * tile.co * rows + sums_and_residuals;
-    let store = store + if shape.entry > 0 { rounded } else { 0 };
+    let residuals = usize::from(shape.residual == ResidualBy::Store) * kept;
+    let rounded = usize::from(shape.entry > 0) * (3 * tiles * tile.co * rows + residuals);
+    let store = beats(MemType::Out, kept) * 3 / 2 + 7 * tiles * tile.co + rounded;
     let fill = inp_chunk + wgt_chunk + store / tiles.max(1);
     let total = match (tile.halves, tile.acc_halves) {
         (2, 2) => load.max(compute).max(store) + fill,

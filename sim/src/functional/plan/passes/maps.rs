@@ -89,6 +89,7 @@ fn find(slots: &[Slot], live: &TileSet, lanes: usize) -> Option<(MapOp, Vec<usiz
                 None => {
                     let sources = &alu.steps.sources;
                     let free = !sources.meets(live) && !passed.touches(sources);
+                    let free = free && lanes <= Map::MOST_LANES;
                     let tiles = shared_by(alu, [&side.tiles, sources]).filter(|_| free)?;
                     after = std::mem::take(&mut side.steps);
                     // Of two sides the one behind has a step with tiles, too, or there is a third.
@@ -107,8 +108,9 @@ fn find(slots: &[Slot], live: &TileSet, lanes: usize) -> Option<(MapOp, Vec<usiz
     }
     let out = op.span;
     let read = |side: &Side| side.loaded.filter(|span| !span.overlaps(&out));
-    let mut spans = sides.iter().map(read);
-    let (from, second) = (spans.next()??, spans.next());
+    let spans: Vec<Span> = sides.iter().map(read).collect::<Option<_>>()?;
+    let (&from, second) = spans.split_first()?;
+    let second = second.first().copied();
     let mut steps = sides.into_iter().map(|side| in_order(side.steps));
     let map = Map {
         first: steps.next()?,
@@ -121,15 +123,11 @@ fn find(slots: &[Slot], live: &TileSet, lanes: usize) -> Option<(MapOp, Vec<usiz
         after: in_order(after),
         table: None,
     };
-    let with = match second {
-        Some(span) => Some(span.filter(|_| lanes <= Map::MOST_LANES)?),
-        None => None,
-    };
-    let each = with.is_none_or(|with| with == from);
+    let each = second.is_none_or(|second| second == from);
     let op = MapOp {
         map: if each { map.of_each() } else { map },
         from,
-        with,
+        with: second,
         out,
     };
     Some((op, parts))

@@ -39,8 +39,12 @@ fn put_off(slots: &mut [Slot]) {
     let adds = |draft: &Draft| match &draft.kind {
         Kind::Matmul(m) => m.goes_on() && m.after.is_empty() && m.stored.is_none(),
         Kind::Scaled(_) => true,
-        Kind::Mark(_) | Kind::Load(_) | Kind::Store(_) | Kind::Zero | Kind::Alu(_) => false,
-        Kind::Map(_) => false,
+        Kind::Mark(_)
+        | Kind::Load(_)
+        | Kind::Store(_)
+        | Kind::Zero
+        | Kind::Alu(_)
+        | Kind::Map(_) => false,
     };
     let mut last = 0;
     for (at, draft) in behind.iter().enumerate() {
