@@ -185,6 +185,7 @@ fn uops_of<'p>(program: &'p Program, command: &Command) -> &'p [Uop] {
     let range = match &command.insn {
         Insn::Gemm(gemm) => usize::from(gemm.uop_bgn)..usize::from(gemm.uop_end),
         Insn::Alu(alu) => usize::from(alu.uop_bgn)..usize::from(alu.uop_end),
+        Insn::Depthwise(insn) => usize::from(insn.uop_bgn)..usize::from(insn.uop_end),
         Insn::Load(_) | Insn::Store(_) | Insn::Finish(_) => return &[],
     };
     let uops = kernel(program, command);

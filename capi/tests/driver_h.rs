@@ -57,7 +57,7 @@ fn numbers(case: &Case) -> Vec<u8> {
         let (mem, base) = match insn {
             Insn::Load(load) => (load.mem, load.dram_base),
             Insn::Store(store) => (MemType::Out, store.dram_base),
-            Insn::Gemm(_) | Insn::Alu(_) | Insn::Finish(_) => continue,
+            Insn::Gemm(_) | Insn::Alu(_) | Insn::Depthwise(_) | Insn::Finish(_) => continue,
         };
         if insn.dram_rows(&case.config).is_none() {
             continue;

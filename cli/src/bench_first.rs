@@ -211,6 +211,7 @@ fn of_case(path: &Path, case: &Case, kernel: GemmKernel, samples: usize) -> Resu
     let tile = (case.config.lanes() * case.config.block()) as u64;
     let macs = case.insns.iter().map(|insn| match insn {
         Insn::Gemm(gemm) if !gemm.reset => gemm.steps() * tile,
+        Insn::Depthwise(insn) => insn.steps() * (insn.taps() * case.config.lanes()) as u64,
         Insn::Gemm(_) | Insn::Load(_) | Insn::Store(_) | Insn::Alu(_) | Insn::Finish(_) => 0,
     });
     let mut row = Row {

@@ -223,6 +223,30 @@ fn spoiled(insn: &Insn) -> Vec<(&'static str, Insn)> {
                 with("src_factor_in + 1", &|a| a.src_factor_in += 1);
             }
         }
+        Insn::Depthwise(insn) => {
+            let mut with = |name, change: &dyn Fn(&mut vta_isa::Depthwise)| {
+                let mut other = insn;
+                change(&mut other);
+                add(name, other.into());
+            };
+            with("iter_out - 1", &|d| d.iter_out -= 1);
+            with("iter_in - 1", &|d| d.iter_in -= 1);
+            with("iter_out + 1", &|d| d.iter_out += 1);
+            with("iter_in + 1", &|d| d.iter_in += 1);
+            with("rows - 1", &|d| d.rows -= 1);
+            with("columns - 1", &|d| d.columns -= 1);
+            if insn.rows > 1 {
+                with("pitch + 1", &|d| d.pitch += 1);
+            }
+            if insn.iter_out > 1 {
+                with("dst_factor_out + 1", &|d| d.dst_factor_out += 1);
+                with("src_factor_out + 1", &|d| d.src_factor_out += 1);
+            }
+            if insn.iter_in > 1 {
+                with("dst_factor_in + 1", &|d| d.dst_factor_in += 1);
+                with("src_factor_in + 1", &|d| d.src_factor_in += 1);
+            }
+        }
         Insn::Load(_) | Insn::Store(_) | Insn::Alu(_) | Insn::Finish(_) => {}
     }
     all
@@ -238,6 +262,7 @@ fn repeats(insn: &Insn) -> bool {
     match insn {
         Insn::Load(_) => true,
         Insn::Gemm(gemm) => gemm.reset,
+        Insn::Depthwise(insn) => insn.overwrite,
         Insn::Alu(alu) => {
             alu.operand != AluOperand::Acc || matches!(alu.op, AluOp::Max | AluOp::Min)
         }
@@ -251,7 +276,7 @@ fn moves_nothing(insn: &Insn) -> bool {
     match insn {
         Insn::Load(load) => load.is_sync(),
         Insn::Store(store) => store.is_sync(),
-        Insn::Gemm(_) => false,
+        Insn::Gemm(_) | Insn::Depthwise(_) => false,
         Insn::Alu(_) => !joins(insn),
         Insn::Finish(_) => true,
     }
@@ -313,6 +338,7 @@ fn computes_for_nobody(whole: &Listing, at: usize, longer: &Insn) -> bool {
                     beyond.remove(&gemm.dst.set());
                 }
             }
+            Resolved::Depthwise(_) => {}
             Resolved::Alu(alu) => {
                 if alu.src.is_some_and(|src| src.set().meets(&beyond)) {
                     return false;

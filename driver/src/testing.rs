@@ -151,7 +151,8 @@ fn double(batch: &Batch, memory: &mut DeviceMemory) -> Result<RunReport, String>
                     *to = from.wrapping_mul(2);
                 }
             }
-            Insn::Load(_) | Insn::Gemm(_) | Insn::Alu(_) | Insn::Finish(_) => {}
+            Insn::Load(_) | Insn::Gemm(_) | Insn::Alu(_) | Insn::Depthwise(_) | Insn::Finish(_) => {
+            }
         }
     }
     Ok(RunReport::default())

@@ -26,7 +26,7 @@
 #if (0 VTA_EACH_MEM(VTA_ONE)) != 6
 #error "a memory type that LOAD doesn't know"
 #endif
-#if (0 VTA_EACH_OPCODE(VTA_ONE)) != 5
+#if (0 VTA_EACH_OPCODE(VTA_ONE)) != 6
 #error "an instruction that vta_compute doesn't know"
 #endif
 
@@ -234,6 +234,46 @@ static void vta_gemm(ulong2 w, VTA_PAD const uint *restrict uop, VTA_PAD const c
     }
 }
 
+static void vta_depthwise(ulong2 w, VTA_PAD const uint *restrict uop,
+                          VTA_PAD const char *restrict inp, VTA_PAD const char *restrict wgt,
+                          VTA_PAD int *restrict acc)
+{
+    const uint bgn = VTA_DEPTHWISE_UOP_BGN(w), end = VTA_DEPTHWISE_UOP_END(w);
+    const uint iter_out = VTA_DEPTHWISE_ITER_OUT(w), iter_in = VTA_DEPTHWISE_ITER_IN(w);
+    const uint rows = VTA_DEPTHWISE_ROWS(w), columns = VTA_DEPTHWISE_COLUMNS(w);
+    const uint pitch = VTA_DEPTHWISE_PITCH(w), overwrite = VTA_DEPTHWISE_OVERWRITE(w);
+    for (uint i = 0; i < iter_out; ++i) {
+        for (uint j = 0; j < iter_in; ++j) {
+            const uint dst_base =
+                i * VTA_DEPTHWISE_DST_FACTOR_OUT(w) + j * VTA_DEPTHWISE_DST_FACTOR_IN(w);
+            const uint src_base =
+                i * VTA_DEPTHWISE_SRC_FACTOR_OUT(w) + j * VTA_DEPTHWISE_SRC_FACTOR_IN(w);
+            for (uint u = bgn; u < end; ++u) {
+                const uint word = uop[u];
+                const uint dst = (VTA_UOP_DST(word) + dst_base) * VTA_LANES;
+                const uint src = VTA_UOP_SRC(word) + src_base;
+                VTA_PAD const char *taps = wgt + VTA_UOP_WGT(word) * VTA_WGT_TILE;
+                if (overwrite) {
+#pragma unroll
+                    for (uint l = 0; l < VTA_LANES; ++l)
+                        acc[dst + l] = 0;
+                }
+                for (uint y = 0; y < rows; ++y) {
+                    for (uint x = 0; x < columns; ++x) {
+                        const uint from = (src + y * pitch + x) * VTA_LANES;
+                        const uint tap = y * columns + x;
+#pragma unroll
+                        for (uint l = 0; l < VTA_LANES; ++l) {
+                            const int weight = (int)taps[l % VTA_BLOCK * VTA_BLOCK + tap];
+                            acc[dst + l] = vta_add(acc[dst + l], (int)inp[from + l] * weight);
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
 static void vta_alu(ulong2 w, VTA_PAD const uint *restrict uop, VTA_PAD int *acc)
 {
     const uint bgn = VTA_ALU_UOP_BGN(w), end = VTA_ALU_UOP_END(w);
@@ -341,6 +381,7 @@ static void vta_store(ulong2 w, ulong dram_base, __global uchar *restrict dram,
 #define VTA_RUN_STORE vta_store(w, dram_base, dram, acc)
 #define VTA_RUN_GEMM vta_gemm(w, uop, inp, wgt, acc)
 #define VTA_RUN_FINISH (void)0
+#define VTA_RUN_DEPTHWISE vta_depthwise(w, uop, inp, wgt, acc)
 #define VTA_RUN_ALU vta_alu(w, uop, acc)
 #define VTA_RUN(NAME, name)                                                                      \
     case VTA_OPCODE_##NAME:                                                                      \
@@ -471,6 +512,8 @@ VTA_SINGLE __kernel void vta_compute(uint count, __global const ulong2 *restrict
             vta_gemm(w, uop, inp, wgt, acc);
         } else if (opcode == VTA_OPCODE_ALU) {
             vta_alu(w, uop, acc);
+        } else if (opcode == VTA_OPCODE_DEPTHWISE) {
+            vta_depthwise(w, uop, inp, wgt, acc);
         } else if (opcode == VTA_OPCODE_LOAD) {
             const uint mem = vta_mem(w);
             const uint y_size = VTA_LOAD_Y_SIZE(w), x_size = VTA_LOAD_X_SIZE(w);

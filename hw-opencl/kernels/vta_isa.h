@@ -3,7 +3,7 @@
 #ifndef VTA_ISA_H
 #define VTA_ISA_H
 
-#define VTA_ENCODING_VERSION 67438088u
+#define VTA_ENCODING_VERSION 67503624u
 
 /* Opcodes. */
 #define VTA_OPCODE_LOAD 0u
@@ -11,7 +11,8 @@
 #define VTA_OPCODE_GEMM 2u
 #define VTA_OPCODE_FINISH 3u
 #define VTA_OPCODE_ALU 4u
-#define VTA_EACH_OPCODE(X) X(LOAD, load) X(STORE, store) X(GEMM, gemm) X(FINISH, finish) X(ALU, alu)
+#define VTA_OPCODE_DEPTHWISE 7u
+#define VTA_EACH_OPCODE(X) X(LOAD, load) X(STORE, store) X(GEMM, gemm) X(FINISH, finish) X(ALU, alu) X(DEPTHWISE, depthwise)
 #define VTA_OPCODE_OVERWRITING 6u
 #define VTA_OPCODE_REQUANTIZING 5u
 
@@ -86,6 +87,20 @@
 #define VTA_ALU_ALU_OPCODE(w) ((uint)((w).s1 >> 44) & 0x7u)
 #define VTA_ALU_USE_IMM(w) ((uint)((w).s1 >> 47) & 0x1u)
 #define VTA_ALU_IMM(w) ((int)((uint)((w).s1 >> 48) << 16) >> 16)
+
+/* Fields of DEPTHWISE. */
+#define VTA_DEPTHWISE_OVERWRITE(w) ((uint)((w).s0 >> 7) & 0x1u)
+#define VTA_DEPTHWISE_UOP_BGN(w) ((uint)((w).s0 >> 8) & 0x1fffu)
+#define VTA_DEPTHWISE_UOP_END(w) ((uint)((w).s0 >> 21) & 0x3fffu)
+#define VTA_DEPTHWISE_ITER_OUT(w) ((uint)((w).s0 >> 35) & 0x3fffu)
+#define VTA_DEPTHWISE_ITER_IN(w) ((uint)((w).s0 >> 49) & 0x3fffu)
+#define VTA_DEPTHWISE_DST_FACTOR_OUT(w) ((uint)((w).s1 >> 0) & 0x7ffu)
+#define VTA_DEPTHWISE_DST_FACTOR_IN(w) ((uint)((w).s1 >> 11) & 0x7ffu)
+#define VTA_DEPTHWISE_SRC_FACTOR_OUT(w) ((uint)((w).s1 >> 22) & 0x7ffu)
+#define VTA_DEPTHWISE_SRC_FACTOR_IN(w) ((uint)((w).s1 >> 33) & 0x7ffu)
+#define VTA_DEPTHWISE_ROWS(w) ((uint)((w).s1 >> 44) & 0xfu)
+#define VTA_DEPTHWISE_COLUMNS(w) ((uint)((w).s1 >> 48) & 0xfu)
+#define VTA_DEPTHWISE_PITCH(w) ((uint)((w).s1 >> 52) & 0x7ffu)
 
 /* Fields of a STORE that requantises. */
 #define VTA_REQUANTIZE_REQUANTIZE(w) ((uint)((w).s0 >> 2) & 0x1u)

@@ -935,6 +935,42 @@ static void vta_gemm_in_order(__global const uint *a, uint unit, vta_memory m VT
     }
 }
 
+/* Windows of inputs, channel by channel, as DEPTHWISE has them. Words: those of loops, then rows, columns, input tiles
+ * from row to row, whether sums are replaced, and whether each unit has one trip of the loops. */
+static void vta_windows(__global const uint *a, uint unit, vta_memory m VTA_VIEW_PARAMS)
+{
+    const uint chunk = unit % (VTA_LANES / VTA_V), b = chunk / VTA_CHUNKS;
+    const uint lane = chunk % VTA_CHUNKS * VTA_V;
+    const uint first = a[14] ? unit / (VTA_LANES / VTA_V) : 0;
+    const uint end = a[14] ? first + 1 : a[0] * a[1];
+    for (uint trip = first; trip < end; ++trip) {
+        const uint i = trip / a[1], j = trip % a[1];
+        for (uint u = a[8]; u < a[9]; ++u) {
+            const uint word = m.tables[u];
+            const uint dst = VTA_UOP_DST(word) + i * a[2] + j * a[3];
+            const uint src = VTA_UOP_SRC(word) + i * a[4] + j * a[5];
+            const vta_wgts w = VTA_WGT_FROM(VTA_UOP_WGT(word));
+            __global int *to = m.acc + dst * VTA_LANES + b * VTA_BLOCK + lane;
+            int sums[VTA_V];
+            for (uint v = 0; v < VTA_V; ++v)
+                sums[v] = a[13] ? 0 : to[v];
+            for (uint y = 0; y < a[10]; ++y) {
+                for (uint x = 0; x < a[11]; ++x) {
+                    const uint tile = src + y * a[12] + x, tap = y * a[11] + x;
+                    const vta_inps inputs = VTA_INP_AT(tile * VTA_LANES + b * VTA_BLOCK);
+                    for (uint v = 0; v < VTA_V; ++v) {
+                        const int weight = (int)VTA_WGT_ELEM(w, VTA_WGT_AT(lane + v, tap));
+                        const int product = (int)VTA_INP_ELEM(inputs, lane + v) * weight;
+                        sums[v] = as_int(as_uint(sums[v]) + as_uint(product));
+                    }
+                }
+            }
+            for (uint v = 0; v < VTA_V; ++v)
+                to[v] = sums[v];
+        }
+    }
+}
+
 #define VTA_UNIT(NAME, name)                                                                     \
     case VTA_KIND_##NAME:                                                                        \
         vta_##name(a, unit, m VTA_VIEWS);                                                        \

@@ -21,7 +21,8 @@
 #define VTA_KIND_ALU_IN_ORDER 7u
 #define VTA_KIND_PRODUCTS 8u
 #define VTA_KIND_REQUANTIZE 9u
-#define VTA_EACH_KIND(X) X(LOAD_INP, load_inp) X(LOAD_WGT, load_wgt) X(LOAD_ACC, load_acc) X(LOAD_ACC8, load_acc8) X(GEMM, gemm) X(CHAIN, chain) X(GEMM_IN_ORDER, gemm_in_order) X(ALU_IN_ORDER, alu_in_order) X(PRODUCTS, products) X(REQUANTIZE, requantize)
+#define VTA_KIND_WINDOWS 10u
+#define VTA_EACH_KIND(X) X(LOAD_INP, load_inp) X(LOAD_WGT, load_wgt) X(LOAD_ACC, load_acc) X(LOAD_ACC8, load_acc8) X(GEMM, gemm) X(CHAIN, chain) X(GEMM_IN_ORDER, gemm_in_order) X(ALU_IN_ORDER, alu_in_order) X(PRODUCTS, products) X(REQUANTIZE, requantize) X(WINDOWS, windows)
 
 /* Operations of a stage beside those of the ALU. */
 #define VTA_STAGE_CLEAR 8u

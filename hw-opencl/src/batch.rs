@@ -86,7 +86,10 @@ impl Walk<'_> {
                     sink.take(&at, &Resolved::Store(access))?;
                 }
                 Resolved::Sync if matches!(at.insn, Insn::Finish(_)) => {}
-                other @ (Resolved::Sync | Resolved::Gemm(_) | Resolved::Alu(_)) => {
+                other @ (Resolved::Sync
+                | Resolved::Gemm(_)
+                | Resolved::Alu(_)
+                | Resolved::Depthwise(_)) => {
                     sink.take(&at, &other)?;
                 }
             }

@@ -50,6 +50,7 @@ named! {
     AluInOrder "alu_in_order";
     Products "products";
     Requantize "requantize";
+    Windows "windows";
 }
 
 named! {

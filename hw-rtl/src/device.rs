@@ -128,7 +128,7 @@ fn whose(config: &Config, insns: &[Insn], error: RtlError) -> RtlError {
         let (mem, base, count) = match insn {
             Insn::Load(load) => (load.mem, load.dram_base, load.x_size),
             Insn::Store(store) => (MemType::Out, store.dram_base, store.x_size),
-            Insn::Gemm(_) | Insn::Alu(_) | Insn::Finish(_) => return None,
+            Insn::Gemm(_) | Insn::Alu(_) | Insn::Depthwise(_) | Insn::Finish(_) => return None,
         };
         let own = config.elem_bytes(mem) as u64;
         let others = (0..=MAX_ELEM_LOG2).map(|log2| 1_u64 << log2);

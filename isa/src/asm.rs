@@ -12,7 +12,7 @@
 //! Mnemonics are the names of [`Opcode`], `load` with a [`MemType`] behind it (but `out`) and
 //! `alu` with an [`AluOp`]. Fields that are left out are 0; an ALU instruction with `imm=` takes the immediate
 //! and without it `acc[src]`. Flags: `pop_prev`, `pop_next`, `push_prev`, `push_next`, for
-//! LOAD of accumulators `preload`, for GEMM `reset` and `overwrite`, for STORE `requantize`, which has fields of its own. Numbers are decimal or, after `0x`, hexadecimal. Printing leaves out zeros, so
+//! LOAD of accumulators `preload`, for GEMM `reset` and `overwrite`, for DEPTHWISE `overwrite`, for STORE `requantize`, which has fields of its own. Numbers are decimal or, after `0x`, hexadecimal. Printing leaves out zeros, so
 //! `parse(print(x)) == x`.
 
 use std::fmt;
@@ -20,8 +20,8 @@ use std::fmt;
 use thiserror::Error;
 
 use crate::{
-    Alu, AluOp, AluOperand, Deps, Field, FieldError, Finish, Gemm, Insn, Load, MemType, Notation,
-    Opcode, Requantize, Store,
+    Alu, AluOp, AluOperand, Deps, Depthwise, Field, FieldError, Finish, Gemm, Insn, Load, MemType,
+    Notation, Opcode, Requantize, Store,
 };
 
 /// A line that isn't an instruction.
@@ -233,7 +233,7 @@ fn mnemonics() -> String {
             let suffix = match opcode {
                 Opcode::Load => suffixes(loaded().map(MemType::name).collect()),
                 Opcode::Alu => suffixes(AluOp::NAMES.to_vec()),
-                Opcode::Store | Opcode::Gemm | Opcode::Finish => String::new(),
+                Opcode::Store | Opcode::Gemm | Opcode::Finish | Opcode::Depthwise => String::new(),
             };
             format!("{opcode}{suffix}")
         })
@@ -255,7 +255,7 @@ fn parse_insn(mnemonic: &str, w: &mut Words) -> Result<Option<Insn>, Fault> {
     };
     let takes_suffix = match opcode {
         Opcode::Load | Opcode::Alu => true,
-        Opcode::Store | Opcode::Gemm | Opcode::Finish => false,
+        Opcode::Store | Opcode::Gemm | Opcode::Finish | Opcode::Depthwise => false,
     };
     if suffix.is_some() != takes_suffix {
         return Ok(None);
@@ -279,6 +279,7 @@ fn parse_insn(mnemonic: &str, w: &mut Words) -> Result<Option<Insn>, Fault> {
             Store::build(deps, requantize, |field| w.field(field))?.into()
         }
         Opcode::Gemm => Gemm::build(w.deps()?, |field| w.field(field))?.into(),
+        Opcode::Depthwise => Depthwise::build(w.deps()?, |field| w.field(field))?.into(),
         Opcode::Finish => Finish { deps: w.deps()? }.into(),
         Opcode::Alu => {
             let op = AluOp::ALL.into_iter().find(|op| Some(op.name()) == suffix);
@@ -334,6 +335,7 @@ impl fmt::Display for Insn {
                 Ok(())
             }
             Self::Gemm(x) => print(f, x.values()),
+            Self::Depthwise(x) => print(f, x.values()),
             Self::Finish(_) => Ok(()),
             Self::Alu(x) => {
                 write!(f, ".{}", x.op)?;

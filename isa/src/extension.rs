@@ -37,6 +37,7 @@ macro_rules! extensions {
 extensions! {
     Acc8 = "ACC8", true, "LOAD of memory type ACC8: int8 in DRAM, int32 in the accumulators.";
     Clip = "CLIP", false, "ALU CLIP: a lower and an upper bound in one step.";
+    Depthwise = "DEPTHWISE", false, "DEPTHWISE: the matrix unit multiplies windows channel by channel.";
     Mov = "MOV", false, "ALU MOV: a tile becomes a copy of another, which alone is read.";
     Mul = "MUL", true, "ALU MUL. The code is a left shift on the original RTL.";
     Overwrite = "OVERWRITE", false, "GEMM `overwrite`: products replace what the accumulators hold.";
@@ -190,6 +191,7 @@ mod tests {
             ("alu.add", None),
             ("gemm overwrite", Some("OVERWRITE")),
             ("gemm", None),
+            ("depthwise rows=1 columns=1", Some("DEPTHWISE")),
             (
                 "store requantize table=0 y_size=1 x_size=1",
                 Some("REQUANT"),

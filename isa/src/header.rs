@@ -160,6 +160,7 @@ mod tests {
                 Opcode::Gemm => 1 << 63,
                 Opcode::Finish => !head,
                 Opcode::Alu => 1 << 63 | 1 << 7,
+                Opcode::Depthwise => 1 << 63 | 1 << 127,
             };
             let masks = opcode.fields().iter().map(Field::mask);
             let covered = masks.fold(head, |all, mask| all | mask);

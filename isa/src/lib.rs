@@ -37,8 +37,8 @@ pub use config::{Config, ConfigError, Excess};
 pub use extension::{Extension, Extensions};
 pub use field::{Field, FieldError, Notation};
 pub use insn::{
-    Alu, AluFields, AluOp, AluOperand, DecodeError, Deps, DepsFields, Finish, Gemm, GemmFields,
-    INSN_BYTES, Insn, Load, LoadFields, MemType, Module, Opcode, Requantize, RequantizeFields,
-    Rounding, Store, StoreFields, factor,
+    Alu, AluFields, AluOp, AluOperand, DecodeError, Deps, DepsFields, Depthwise, DepthwiseFields,
+    Finish, Gemm, GemmFields, INSN_BYTES, Insn, Load, LoadFields, MemType, Module, Opcode,
+    Requantize, RequantizeFields, Rounding, Store, StoreFields, factor,
 };
 pub use uop::{UOP_BYTES, Uop};

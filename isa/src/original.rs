@@ -204,7 +204,7 @@ impl Layout {
         match opcode {
             Opcode::Gemm => Some(&self.gemm),
             Opcode::Alu => Some(&self.alu),
-            Opcode::Load | Opcode::Store | Opcode::Finish => None,
+            Opcode::Load | Opcode::Store | Opcode::Finish | Opcode::Depthwise => None,
         }
     }
 }

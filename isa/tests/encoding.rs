@@ -19,7 +19,7 @@ fn value(field: &Field) -> impl Strategy<Value = u128> + use<> {
 fn more(opcode: Opcode) -> &'static [Field] {
     match opcode {
         Opcode::Store => Requantize::LIST,
-        Opcode::Load | Opcode::Gemm | Opcode::Finish | Opcode::Alu => &[],
+        Opcode::Load | Opcode::Gemm | Opcode::Finish | Opcode::Alu | Opcode::Depthwise => &[],
     }
 }
 

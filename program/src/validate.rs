@@ -180,7 +180,7 @@ impl Program {
         match (command.symbol, &command.insn) {
             (Symbol::None, Insn::Load(load)) if load.is_sync() => Ok(()),
             (Symbol::None, Insn::Store(store)) if store.is_sync() => Ok(()),
-            (Symbol::Kernel(id), Insn::Gemm(_) | Insn::Alu(_)) => {
+            (Symbol::Kernel(id), Insn::Gemm(_) | Insn::Alu(_) | Insn::Depthwise(_)) => {
                 self.check_uops(at, &command.insn, id, furthest)
             }
             // The driver alone loads micro-ops: it must know what is resident.
@@ -191,7 +191,10 @@ impl Program {
                 self.check_range(at, &command.insn, self.buffer(id.0)?)
             }
             (Symbol::None | Symbol::Kernel(_), Insn::Load(_) | Insn::Store(_))
-            | (Symbol::None | Symbol::Buffer(_), Insn::Gemm(_) | Insn::Alu(_))
+            | (
+                Symbol::None | Symbol::Buffer(_),
+                Insn::Gemm(_) | Insn::Alu(_) | Insn::Depthwise(_),
+            )
             | (_, Insn::Finish(_)) => Err(at.wrong_symbol(&command.insn)),
         }
     }

@@ -166,6 +166,22 @@ class Gemm(_Looped):
 
 
 @dataclass(frozen=True, slots=True, repr=False)
+class Depthwise(_Looped):
+    """DEPTHWISE: over the same loops as GEMM, with ``wgt = uop.wgt``, each channel of ``acc[dst]`` takes in the sum over
+    a window of ``rows`` times ``columns`` input tiles, whose rows begin at ``src``, ``src + pitch`` and so on, of the
+    channel's input times its weight of the tap. Row ``c`` of a weight tile has the taps of channel ``c``, window row
+    after window row. With ``overwrite`` sums are replaced.
+    """
+
+    opcode: ClassVar[Literal["depthwise"]] = "depthwise"
+    _: KW_ONLY
+    overwrite: bool = False
+    rows: int = 1
+    columns: int = 1
+    pitch: int = 0
+
+
+@dataclass(frozen=True, slots=True, repr=False)
 class Alu(_Looped):
     """ALU: over the same loops as GEMM, ``acc[dst] = op(acc[dst], y)`` in each lane, with ``y`` the immediate
     ``imm``, -32768 to 32767, or ``acc[src]`` where ``imm`` is None.
@@ -199,7 +215,7 @@ class Uop(_Shown):
 
 #: An instruction.
 Insn: TypeAlias = Load | Store | Gemm | Alu | Finish
-_CLASSES: dict[str, type[Insn]] = {kind.opcode: kind for kind in (Load, Store, Gemm, Alu, Finish)}
+_CLASSES: dict[str, type[Insn]] = {kind.opcode: kind for kind in (Load, Store, Gemm, Depthwise, Alu, Finish)}
 #: A program: instructions, their assembly text, or their words, uint8 of shape (n, 16) or bytes.
 Program: TypeAlias = Iterable[Insn] | str | bytes | npt.NDArray[np.uint8]
 
@@ -305,5 +321,5 @@ def fields(kind: type[Insn] | type[Uop] | str) -> list[Field]:
     if not isinstance(kind, str):
         kind = "uop" if kind is Uop else getattr(kind, "opcode", "")
         if not kind:
-            raise UsageError("fields of Load, Store, Gemm, Alu, Finish or Uop")
+            raise UsageError("fields of Load, Store, Gemm, Depthwise, Alu, Finish or Uop")
     return [Field(*row) for row in _pyvta.isa_fields(kind)]

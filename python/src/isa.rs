@@ -157,7 +157,9 @@ fn word(value: &Bound<'_, PyAny>) -> PyResult<u128> {
     let opcode = name.ok().and_then(|name: String| opcode(&name));
     let opcode = opcode.ok_or_else(|| {
         let kind = kind(value);
-        PyTypeError::new_err(format!("a Load, Store, Gemm, Alu or Finish, not {kind}"))
+        PyTypeError::new_err(format!(
+            "a Load, Store, Gemm, Depthwise, Alu or Finish, not {kind}"
+        ))
     })?;
     let mut word = Opcode::FIELD.put(opcode.code().into()).map_err(beyond)?;
     for field in fields_of(opcode) {
@@ -200,7 +202,7 @@ fn memory_type(value: &Bound<'_, PyAny>) -> PyResult<u64> {
 fn fields_of(opcode: Opcode) -> Vec<Field> {
     let more = match opcode {
         Opcode::Store => Requantize::LIST,
-        Opcode::Load | Opcode::Gemm | Opcode::Finish | Opcode::Alu => &[],
+        Opcode::Load | Opcode::Gemm | Opcode::Finish | Opcode::Alu | Opcode::Depthwise => &[],
     };
     [Deps::LIST, opcode.fields(), more].concat()
 }
@@ -272,7 +274,7 @@ fn object<'py>(classes: &Bound<'py, PyModule>, insn: &Insn) -> PyResult<Bound<'p
                 fields.set_item("imm", imm)?;
             }
         }
-        Insn::Store(_) | Insn::Gemm(_) | Insn::Finish(_) => {}
+        Insn::Store(_) | Insn::Gemm(_) | Insn::Depthwise(_) | Insn::Finish(_) => {}
     }
     let class = classes
         .getattr("_CLASSES")?

@@ -12,7 +12,7 @@ import pytest
 import pyvta
 from pyvta import isa
 
-KINDS = [isa.Load, isa.Store, isa.Gemm, isa.Alu, isa.Finish]
+KINDS = [isa.Load, isa.Store, isa.Gemm, isa.Depthwise, isa.Alu, isa.Finish]
 # What a dataclass calls otherwise than the hardware headers; None is no field of its own.
 NAMES = {"memory_type": "mem", "alu_opcode": "op", "use_imm": None, "opcode": None}
 CODES = {"mem": ["uop", "wgt", "inp", "acc", "acc8"], "op": ["min", "max", "add", "shr", "mul", "shl", "clip", "mov"]}
@@ -120,7 +120,7 @@ def test_instructions_are_values():
         ([isa.Finish(), isa.Alu("div")], pyvta.InputError, "instruction 1: op is 'div'"),
         ([isa.Gemm(uop_end=1.5)], TypeError, "instruction 0: uop_end is a whole number, not float"),
         ([isa.Gemm(iter_in=10**30)], pyvta.InputError, "iter_in is 10{30}, but it must be from 0 to 16383"),
-        ([isa.Uop()], TypeError, "instruction 0: a Load, Store, Gemm, Alu or Finish, not Uop"),
+        ([isa.Uop()], TypeError, "instruction 0: a Load, Store, Gemm, Depthwise, Alu or Finish, not Uop"),
         ([3], TypeError, "not int"),
         ("load.inp\nnop", pyvta.InputError, "line 2, column 1: unknown mnemonic 'nop'"),
         (b"123", pyvta.InputError, "3 bytes; an instruction has 16"),

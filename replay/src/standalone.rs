@@ -168,7 +168,7 @@ fn move_all(name: &str, insns: &mut [Insn], config: &Config) -> Result<(), Repla
 fn stores(insns: &[Insn], config: &Config) -> Vec<Range<u64>> {
     let rows = insns.iter().filter_map(|insn| match insn {
         Insn::Store(store) => store.dram_rows(config),
-        Insn::Load(_) | Insn::Gemm(_) | Insn::Alu(_) | Insn::Finish(_) => None,
+        Insn::Load(_) | Insn::Gemm(_) | Insn::Alu(_) | Insn::Depthwise(_) | Insn::Finish(_) => None,
     });
     rows.flat_map(|rows| rows.iter()).collect()
 }

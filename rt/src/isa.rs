@@ -10,6 +10,7 @@ pub(crate) const STORE: u32 = 1;
 pub(crate) const GEMM: u32 = 2;
 pub(crate) const FINISH: u32 = 3;
 pub(crate) const ALU: u32 = 4;
+pub(crate) const DEPTHWISE: u32 = 7;
 pub(crate) const OVERWRITING: u32 = 6;
 pub(crate) const REQUANTIZING: u32 = 5;
 pub(crate) const UOP: u32 = 0;

@@ -40,6 +40,20 @@ pub enum SimError {
         /// `uop_end`.
         end: u16,
     },
+    /// A window has no tap, or more than a row of a weight tile holds.
+    #[error(
+        "{at}: a window has {rows} rows of {columns} taps, but a weight tile holds 1 to {most} for a channel"
+    )]
+    Window {
+        /// Where.
+        at: Box<At>,
+        /// `rows`.
+        rows: u8,
+        /// `columns`.
+        columns: u8,
+        /// Taps that a row of a weight tile holds.
+        most: usize,
+    },
     /// Tokens or the end of the run are wrong, deadlocks among them.
     #[error(transparent)]
     Token(#[from] TokenError),

@@ -6,7 +6,8 @@ use std::time::Instant;
 use vta_driver::{Budget, DeviceMemory, LayerMark, RunReport, StepBudget};
 use vta_isa::tokens::{self, At};
 use vta_isa::{
-    Alu, AluOperand, Config, Gemm, Insn, Load, MemType, Requantize, Rounding, Store, Uop, factor,
+    Alu, AluOperand, Config, Depthwise, Gemm, Insn, Load, MemType, Requantize, Rounding, Store,
+    Uop, factor,
 };
 
 use crate::Executor;
@@ -72,6 +73,7 @@ impl Machine<'_> {
             Insn::Store(store) => self.store(at, store, memory),
             Insn::Gemm(gemm) => self.gemm(at, gemm),
             Insn::Alu(alu) => self.alu(at, alu),
+            Insn::Depthwise(insn) => self.depthwise(at, insn),
             Insn::Finish(_) => Ok(()),
         }
     }
@@ -235,6 +237,53 @@ impl Machine<'_> {
                                 *sum = sum.wrapping_add(x * w);
                             }
                         }
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn depthwise(&mut self, at: &At, insn: &Depthwise) -> Result<(), SimError> {
+        self.check_uops(at, insn.uop_bgn, insn.uop_end)?;
+        let (lanes, block) = (self.config.lanes(), self.config.block());
+        let (rows, columns) = (u64::from(insn.rows), u64::from(insn.columns));
+        if rows * columns == 0 || rows * columns > block as u64 {
+            return Err(SimError::Window {
+                at: Box::new(at.clone()),
+                rows: insn.rows,
+                columns: insn.columns,
+                most: block,
+            });
+        }
+        for i in 0..u64::from(insn.iter_out) {
+            for j in 0..u64::from(insn.iter_in) {
+                for u in insn.uop_bgn..insn.uop_end {
+                    let uop = self.uop[usize::from(u)];
+                    let dst = affine(uop.dst, i, insn.dst_factor_out, j, insn.dst_factor_in);
+                    let src = affine(uop.src, i, insn.src_factor_out, j, insn.src_factor_in);
+                    let dst = self.index(at, "dst", dst, MemType::Acc)? * lanes;
+                    let last = src + (rows - 1) * u64::from(insn.pitch) + columns - 1;
+                    self.index(at, "src", last, MemType::Inp)?;
+                    let wgt = u64::from(uop.wgt);
+                    let wgt = self.index(at, "wgt", wgt, MemType::Wgt)? * block * block;
+                    for lane in 0..lanes {
+                        let (mut sum, channel) = (0i32, lane % block);
+                        for y in 0..rows {
+                            for x in 0..columns {
+                                let tile = (src + y * u64::from(insn.pitch) + x) as usize;
+                                let tap = (y * columns + x) as usize;
+                                let input = i32::from(self.inp[tile * lanes + lane] as i8);
+                                let weight = self.wgt[wgt + channel * block + tap] as i8;
+                                sum = sum.wrapping_add(input * i32::from(weight));
+                            }
+                        }
+                        let acc = &mut self.acc[dst + lane];
+                        *acc = if insn.overwrite {
+                            sum
+                        } else {
+                            acc.wrapping_add(sum)
+                        };
                     }
                 }
             }

@@ -212,7 +212,7 @@ impl Tile {
 fn module(insn: &Insn) -> usize {
     match insn {
         Insn::Load(load) if matches!(load.mem, MemType::Inp | MemType::Wgt) => 0,
-        Insn::Load(_) | Insn::Gemm(_) | Insn::Alu(_) | Insn::Finish(_) => 1,
+        Insn::Load(_) | Insn::Gemm(_) | Insn::Alu(_) | Insn::Depthwise(_) | Insn::Finish(_) => 1,
         Insn::Store(_) => 2,
     }
 }

@@ -11,8 +11,8 @@ use std::ops::Range;
 use vta_compiler::zoo::Rng;
 use vta_driver::DeviceMemory;
 use vta_isa::{
-    Alu, AluOp, AluOperand, Config, Deps, Extension, Finish, Gemm, Insn, Load, MemType, Requantize,
-    Rounding, Store, Uop,
+    Alu, AluOp, AluOperand, Config, Deps, Depthwise, Extension, Finish, Gemm, Insn, Load, MemType,
+    Requantize, Rounding, Store, Uop,
 };
 
 use crate::tables::{self, MOST_TILES};
@@ -232,6 +232,7 @@ impl Generator<'_> {
                 let mem = self.sums();
                 self.load(mem, acc.clone());
             }
+            1 | 2 if self.has_windows() && self.below(2) == 0 => self.windows(round),
             1 | 2 => self.gemm(round),
             3 => self.burst(round),
             _ => self.alu(round),
@@ -620,6 +621,54 @@ impl Generator<'_> {
             wgt_factor_in: wgt_f[1],
         };
         self.insns.push(gemm.into());
+    }
+
+    fn has_windows(&self) -> bool {
+        self.config.extensions().contains(Extension::Depthwise)
+    }
+
+    /// A DEPTHWISE, mostly of one micro-op whose windows move on along a row.
+    fn windows(&mut self, round: usize) {
+        let iter = self.iterations();
+        let [acc, inp, wgt] =
+            [MemType::Acc, MemType::Inp, MemType::Wgt].map(|m| self.half(m, round));
+        let most = self.config.block().min(inp.len() / 2).clamp(1, 15);
+        let columns = 1 + self.below(most);
+        let rows = 1 + self.below(self.config.block().min(15 * columns) / columns);
+        let width = inp.len() - columns;
+        let pitch = match rows {
+            1 => self.below(40),
+            _ => self.below((width / (rows - 1)).min(40) + 1),
+        };
+        let extent = (rows - 1) * pitch + columns - 1;
+        let (dst, dst_reach) = self.factors(acc.len(), iter);
+        let (src, src_reach) = self.factors(inp.len() - extent, iter);
+        let count = 1 + self.below(4) * self.below(2);
+        let mut uops: Vec<Uop> = (0..count)
+            .map(|_| Uop {
+                dst: self.within(acc.start..acc.end - dst_reach) as u16,
+                src: self.within(inp.start..inp.end - extent - src_reach) as u16,
+                wgt: self.within(wgt.clone()) as u16,
+            })
+            .collect();
+        self.repeat_some(&mut uops);
+        let range = self.uops(&uops);
+        let insn = Depthwise {
+            deps: Deps::NONE,
+            overwrite: self.below(3) == 0,
+            rows: rows as u8,
+            columns: columns as u8,
+            pitch: pitch as u16,
+            uop_bgn: range.start as u16,
+            uop_end: range.end as u16,
+            iter_out: iter[0] as u16,
+            iter_in: iter[1] as u16,
+            dst_factor_out: dst[0],
+            dst_factor_in: dst[1],
+            src_factor_out: src[0],
+            src_factor_in: src[1],
+        };
+        self.insns.push(insn.into());
     }
 
     pub(crate) fn alu(&mut self, round: usize) {

@@ -11,8 +11,8 @@
 
 use vta_driver::DeviceMemory;
 use vta_isa::{
-    Alu, AluOp, AluOperand, Config, Deps, Extension, Finish, Gemm, Insn, Load, MemType, Module,
-    Requantize, Rounding, Store, Uop,
+    Alu, AluOp, AluOperand, Config, Deps, Depthwise, Extension, Finish, Gemm, Insn, Load, MemType,
+    Module, Requantize, Rounding, Store, Uop,
 };
 
 use crate::tables::{self, MOST_TILES};
@@ -223,6 +223,7 @@ impl Generator<'_> {
             }
             6..8 => self.alu(loops, AluOperand::Acc),
             8 => self.gemm(loops, true),
+            9 if self.has_windows() => self.windows(loops),
             9..11 => self.gemm(loops, false),
             _ => self.load_sums(),
         }
@@ -249,6 +250,29 @@ impl Generator<'_> {
             src_factor_in: loops.src[1],
         };
         self.insns.push(alu.into());
+    }
+
+    fn has_windows(&self) -> bool {
+        self.config.extensions().contains(Extension::Depthwise)
+    }
+
+    fn windows(&mut self, loops: Loops) {
+        let insn = Depthwise {
+            deps: Deps::NONE,
+            overwrite: self.below(3) == 0,
+            rows: 1 + self.below(2) as u8,
+            columns: 1 + self.below(2) as u8,
+            pitch: self.below(3),
+            uop_bgn: loops.uop_bgn,
+            uop_end: loops.uop_end,
+            iter_out: loops.trips[0],
+            iter_in: loops.trips[1],
+            dst_factor_out: loops.dst[0],
+            dst_factor_in: loops.dst[1],
+            src_factor_out: loops.src[0],
+            src_factor_in: loops.src[1],
+        };
+        self.insns.push(insn.into());
     }
 
     fn gemm(&mut self, loops: Loops, reset: bool) {

@@ -61,6 +61,7 @@ pub fn exec(args: &RunOptions) -> Result<Done> {
     let ends = source.insns.iter().map(|insn| match insn {
         Insn::Gemm(gemm) => gemm.uop_end.into(),
         Insn::Alu(alu) => alu.uop_end.into(),
+        Insn::Depthwise(insn) => insn.uop_end.into(),
         Insn::Load(_) | Insn::Store(_) | Insn::Finish(_) => 0,
     });
     let uops = ends.max().unwrap_or(0);

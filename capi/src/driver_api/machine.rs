@@ -316,7 +316,7 @@ impl Machine {
 fn stores(insns: &[Insn], config: &Config) -> Vec<Range<u64>> {
     pages(insns.iter().filter_map(|insn| match insn {
         Insn::Store(store) => Some(store.dram_rows(config)?.span()),
-        Insn::Load(_) | Insn::Gemm(_) | Insn::Alu(_) | Insn::Finish(_) => None,
+        Insn::Load(_) | Insn::Gemm(_) | Insn::Alu(_) | Insn::Depthwise(_) | Insn::Finish(_) => None,
     }))
 }
 

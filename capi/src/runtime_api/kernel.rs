@@ -144,6 +144,7 @@ pub fn set_uops(insn: &mut Insn, first: u16, count: usize) {
     match insn {
         Insn::Gemm(gemm) => (gemm.uop_bgn, gemm.uop_end) = (first, end),
         Insn::Alu(alu) => (alu.uop_bgn, alu.uop_end) = (first, end),
+        Insn::Depthwise(insn) => (insn.uop_bgn, insn.uop_end) = (first, end),
         Insn::Load(_) | Insn::Store(_) | Insn::Finish(_) => {}
     }
 }

@@ -121,6 +121,7 @@ impl StepBudget {
         let steps = match insn {
             Insn::Gemm(gemm) => gemm.steps(),
             Insn::Alu(alu) => alu.steps(),
+            Insn::Depthwise(insn) => insn.steps(),
             Insn::Load(_) | Insn::Store(_) | Insn::Finish(_) => return Ok(()),
         };
         self.spent = self.spent.saturating_add(steps);

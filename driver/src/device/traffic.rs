@@ -26,6 +26,7 @@ impl Traffic {
             Insn::Store(store) => moved(MemType::Out, store.tiles()),
             Insn::Gemm(gemm) if gemm.reset => grow(&mut self.reset_steps, gemm.steps()),
             Insn::Gemm(gemm) => grow(&mut self.gemm_steps, gemm.steps()),
+            Insn::Depthwise(insn) => grow(&mut self.gemm_steps, insn.steps()),
             Insn::Alu(alu) => grow(&mut self.alu_steps, alu.steps()),
             Insn::Finish(_) => {}
         }

@@ -178,6 +178,7 @@ impl Pending {
         let (bgn, end) = match &mut insn {
             Insn::Gemm(gemm) => (&mut gemm.uop_bgn, &mut gemm.uop_end),
             Insn::Alu(alu) => (&mut alu.uop_bgn, &mut alu.uop_end),
+            Insn::Depthwise(insn) => (&mut insn.uop_bgn, &mut insn.uop_end),
             Insn::Load(_) | Insn::Store(_) | Insn::Finish(_) => return Ok(insn),
         };
         if bgn == end {

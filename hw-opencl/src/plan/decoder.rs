@@ -11,7 +11,7 @@ use crate::batch::Sink;
 use crate::error::EngineError;
 use crate::plan::chain::Chain;
 use crate::plan::emit::{Encoder, emit};
-use crate::plan::looped::{Looped, alu_in_order};
+use crate::plan::looped::{Looped, alu_in_order, windows};
 use crate::plan::ops::{Op, Tables, narrow};
 use crate::plan::place::{Placer, Step, loaded};
 use crate::plan::products::Products;
@@ -193,6 +193,11 @@ impl Sink for Decoder {
             Resolved::Store(access) => self.store(access),
             Resolved::Gemm(access) => self.gemm(access),
             Resolved::Alu(access) => self.alu(access),
+            Resolved::Depthwise(access) if access.insn.steps() == 0 => {}
+            Resolved::Depthwise(access) => {
+                let op = windows(&self.target, access, &mut self.tables);
+                self.at_home(op);
+            }
             Resolved::Sync => {}
         }
         Ok(())

@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
-use vta_isa::resolve::{AffineTiles, AluAccess, GemmAccess, Loops, TileSet};
+use vta_isa::resolve::{AffineTiles, AluAccess, DepthwiseAccess, GemmAccess, Loops, TileSet};
 use vta_isa::{AluOperand, Uop};
 
 use crate::plan::ops::{Kind, Op, Tables, Touches};
@@ -152,6 +152,33 @@ pub(crate) fn alu_in_order(target: &Target, access: &AluAccess<'_>, tables: &mut
         args,
         touches,
         cost: alu.steps().saturating_mul(4 * target.config.lanes() as u64),
+    }
+}
+
+/// A DEPTHWISE. Its trips run side by side where each step has an accumulator tile of its own.
+pub(crate) fn windows(target: &Target, access: &DepthwiseAccess<'_>, tables: &mut Tables) -> Op {
+    let (insn, config) = (&access.insn, &target.config);
+    let loops = [access.dst, access.src, access.wgt].map(|tiles| tiles.loops);
+    let mut args = own_loops(loops, access.uops.known, tables);
+    let apart = access.dst.is_apart();
+    args.extend([insn.rows, insn.columns].map(u32::from));
+    args.extend([u32::from(insn.pitch), insn.overwrite.into(), apart.into()]);
+    let (dst, inputs) = (span(&access.dst), access.inputs());
+    let mut touches = Touches::default()
+        .reading(Scratchpad::Acc, dst.clone())
+        .writing(Scratchpad::Acc, dst)
+        .reading(Scratchpad::Wgt, span(&access.wgt));
+    for run in inputs.runs() {
+        touches = touches.reading(Scratchpad::Inp, run);
+    }
+    let trips = u32::from(insn.iter_out) * u32::from(insn.iter_in);
+    let macs = insn.taps() * config.lanes();
+    Op {
+        kind: Kind::Windows,
+        units: config.lanes() as u32 / target.shape.lanes * if apart { trips } else { 1 },
+        args,
+        touches,
+        cost: insn.steps().saturating_mul(macs as u64),
     }
 }
 

@@ -49,7 +49,7 @@ impl Sink for Stream {
                 self.wrote.extend(written);
                 0
             }
-            Resolved::Gemm(_) | Resolved::Alu(_) | Resolved::Sync => 0,
+            Resolved::Gemm(_) | Resolved::Alu(_) | Resolved::Depthwise(_) | Resolved::Sync => 0,
         };
         self.fences.push(fence);
         Ok(())

@@ -4,8 +4,8 @@ use thiserror::Error;
 
 use super::opcode::OPCODE;
 use crate::{
-    Alu, AluOp, AluOperand, Deps, Field, Finish, Gemm, Insn, Load, MemType, Opcode, Requantize,
-    Store,
+    Alu, AluOp, AluOperand, Deps, Depthwise, Field, Finish, Gemm, Insn, Load, MemType, Opcode,
+    Requantize, Store,
 };
 
 /// A 128-bit pattern that is no instruction.
@@ -57,6 +57,7 @@ impl Insn {
             Opcode::Gemm => Ok(to(Self::Gemm(Gemm::decode(word)))),
             Opcode::Finish => Ok(to(Self::Finish(Finish::decode(word)))),
             Opcode::Alu => Ok(to(Self::Alu(Alu::decode(word)?))),
+            Opcode::Depthwise => Ok(to(Self::Depthwise(Depthwise::decode(word)))),
         }
     }
 }

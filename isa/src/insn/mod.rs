@@ -2,6 +2,7 @@
 
 mod alu;
 mod decode;
+mod depthwise;
 mod finish;
 mod gemm;
 mod load;
@@ -13,6 +14,7 @@ mod transfer;
 
 pub use alu::{Alu, AluFields, AluOp, AluOperand};
 pub use decode::DecodeError;
+pub use depthwise::{Depthwise, DepthwiseFields};
 pub use finish::Finish;
 pub use gemm::{Gemm, GemmFields};
 pub use load::{Load, LoadFields, MemType};
@@ -51,6 +53,7 @@ impl Opcode {
             Self::Gemm => Gemm::LIST,
             Self::Finish => Finish::LIST,
             Self::Alu => Alu::LIST,
+            Self::Depthwise => Depthwise::LIST,
         }
     }
 }
@@ -90,6 +93,8 @@ pub enum Insn {
     Finish(Finish),
     /// Vector operations.
     Alu(Alu),
+    /// Products of windows, channel by channel.
+    Depthwise(Depthwise),
 }
 
 impl Insn {
@@ -105,6 +110,7 @@ impl Insn {
             Self::Gemm(x) => x.encode(),
             Self::Finish(x) => x.encode(),
             Self::Alu(x) => x.encode(),
+            Self::Depthwise(x) => x.encode(),
         }
     }
 
@@ -124,6 +130,7 @@ impl Insn {
             Self::Gemm(x) => x.fits(),
             Self::Finish(_) => true,
             Self::Alu(x) => x.fits(),
+            Self::Depthwise(x) => x.fits(),
         }
     }
 
@@ -134,7 +141,7 @@ impl Insn {
             Self::Alu(alu) => [alu.op.extension(), None],
             Self::Gemm(gemm) => [None, Extension::Overwrite.when(gemm.overwrite)],
             Self::Store(store) => [None, Extension::Requant.when(store.requantize.is_some())],
-            Self::Finish(_) => [None, None],
+            Self::Finish(_) | Self::Depthwise(_) => [None, None],
         };
         let set = Extensions::NONE.and(self.opcode().extension());
         set.and(kind).and(flag)
@@ -148,6 +155,7 @@ impl Insn {
             Self::Gemm(_) => Opcode::Gemm,
             Self::Finish(_) => Opcode::Finish,
             Self::Alu(_) => Opcode::Alu,
+            Self::Depthwise(_) => Opcode::Depthwise,
         }
     }
 
@@ -161,7 +169,7 @@ impl Insn {
                 MemType::Uop | MemType::Acc | MemType::Acc8 | MemType::Out => Module::Compute,
             },
             Self::Store(_) => Module::Store,
-            Self::Gemm(_) | Self::Finish(_) | Self::Alu(_) => Module::Compute,
+            Self::Gemm(_) | Self::Finish(_) | Self::Alu(_) | Self::Depthwise(_) => Module::Compute,
         }
     }
 
@@ -174,6 +182,7 @@ impl Insn {
             Self::Gemm(x) => x.deps,
             Self::Finish(x) => x.deps,
             Self::Alu(x) => x.deps,
+            Self::Depthwise(x) => x.deps,
         }
     }
 
@@ -186,6 +195,7 @@ impl Insn {
             Self::Gemm(x) => &mut x.deps,
             Self::Finish(x) => &mut x.deps,
             Self::Alu(x) => &mut x.deps,
+            Self::Depthwise(x) => &mut x.deps,
         }
     }
 }
@@ -225,7 +235,7 @@ macro_rules! from_kind {
         }
     )*};
 }
-from_kind!(Load, Store, Gemm, Finish, Alu);
+from_kind!(Load, Store, Gemm, Finish, Alu, Depthwise);
 
 #[cfg(test)]
 mod tests {

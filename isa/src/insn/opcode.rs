@@ -3,7 +3,7 @@
 use std::fmt;
 
 use crate::field::{codes, layout};
-use crate::{Field, FieldError, Notation};
+use crate::{Extension, Field, FieldError, Notation};
 
 /// Which bits of every instruction are its opcode.
 pub(crate) const OPCODE: Field = Field {
@@ -23,6 +23,7 @@ codes! {
         Gemm = 2, "gemm", None, "Matrix products over micro-ops";
         Finish = 3, "finish", None, "Ends the run";
         Alu = 4, "alu", None, "Vector operations over accumulator tiles";
+        Depthwise = 7, "depthwise", Some(Extension::Depthwise), "Products of windows, channel by channel, over micro-ops";
     }
 }
 
@@ -42,7 +43,7 @@ impl Opcode {
 pub enum Module {
     /// LOAD of INP and WGT, and with `preload` of ACC and ACC8.
     Load,
-    /// LOAD of UOP, ACC and ACC8; GEMM, ALU, FINISH.
+    /// LOAD of UOP, ACC and ACC8; GEMM, DEPTHWISE, ALU, FINISH.
     Compute,
     /// STORE.
     Store,

@@ -5,8 +5,8 @@ use std::ops::Range;
 
 use thiserror::Error;
 
-use super::{AffineTiles, Rows, UopIndex};
-use crate::{Alu, Config, Gemm, Insn, Load, MemType, Requantize, Store, Uop};
+use super::{AffineTiles, Rows, TileSet, UopIndex};
+use crate::{Alu, Config, Depthwise, Gemm, Insn, Load, MemType, Requantize, Store, Uop};
 
 /// The micro-ops of an instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,6 +44,8 @@ pub enum Resolved<'u> {
     Gemm(GemmAccess<'u>),
     /// An ALU instruction.
     Alu(AluAccess<'u>),
+    /// A DEPTHWISE.
+    Depthwise(DepthwiseAccess<'u>),
 }
 
 /// What a LOAD touches.
@@ -81,6 +83,21 @@ pub struct GemmAccess<'u> {
     pub dst: AffineTiles<'u>,
     /// Input and weight tiles that it reads; `None` for a reset.
     pub operands: Option<[AffineTiles<'u>; 2]>,
+}
+
+/// What a DEPTHWISE touches.
+#[derive(Clone, Copy, Debug)]
+pub struct DepthwiseAccess<'u> {
+    /// The instruction.
+    pub insn: Depthwise,
+    /// Its micro-ops.
+    pub uops: Uops<'u>,
+    /// Accumulator tiles that it writes and, unless it overwrites, reads.
+    pub dst: AffineTiles<'u>,
+    /// The first input tile of each window.
+    pub src: AffineTiles<'u>,
+    /// Weight tiles, one for each micro-op.
+    pub wgt: AffineTiles<'u>,
 }
 
 /// What an ALU instruction touches.
@@ -131,6 +148,41 @@ impl<'u> GemmAccess<'u> {
     }
 }
 
+impl<'u> DepthwiseAccess<'u> {
+    /// Of an instruction whose bounds are somebody else's to check.
+    pub fn of(insn: Depthwise, uops: Uops<'u>) -> Self {
+        let [src, wgt] = insn.operands(uops.known);
+        let dst = insn.dst(uops.known);
+        Self {
+            insn,
+            uops,
+            dst,
+            src,
+            wgt,
+        }
+    }
+
+    /// Input tiles that it reads: those of all windows.
+    pub fn inputs(&self) -> TileSet {
+        let mut set = self.src.set();
+        set.repeat(self.insn.rows.into(), self.insn.pitch);
+        set.repeat(self.insn.columns.into(), 1);
+        set
+    }
+
+    /// What it adds to accumulators, product by product in the order of execution: the accumulator tile, the input
+    /// tile, the weight tile and the tap.
+    pub fn products(&self) -> impl Iterator<Item = [u64; 4]> + use<'u> {
+        let (columns, pitch) = (u64::from(self.insn.columns), u64::from(self.insn.pitch));
+        let taps = self.insn.taps() as u64;
+        let steps = self.dst.steps().zip(self.src.steps()).zip(self.wgt.steps());
+        steps.flat_map(move |((dst, src), wgt)| {
+            let input = move |tap: u64| src + tap / columns * pitch + tap % columns;
+            (0..taps).map(move |tap| [dst, input(tap), wgt, tap])
+        })
+    }
+}
+
 impl<'u> AluAccess<'u> {
     /// Of an instruction whose bounds are somebody else's to check.
     pub fn of(alu: Alu, uops: Uops<'u>) -> Self {
@@ -174,6 +226,18 @@ pub enum Fault {
         scratchpad: &'static str,
         /// The scratchpad's entries.
         depth: usize,
+    },
+    /// A window has no tap, or more than a row of a weight tile holds.
+    #[error(
+        "a window has {rows} rows of {columns} taps, but a weight tile holds 1 to {most} for a channel"
+    )]
+    Window {
+        /// `rows`.
+        rows: u8,
+        /// `columns`.
+        columns: u8,
+        /// Taps that a row of a weight tile holds.
+        most: usize,
     },
     /// `uop_end` is below `uop_bgn`.
     #[error("uop_end {end} is below uop_bgn {bgn}")]
@@ -256,14 +320,23 @@ impl<'u> Resolved<'u> {
                 let dst = Some((access.dst, MemType::Acc));
                 let src = access.operands.map(|o| (o[0], MemType::Inp));
                 let wgt = access.operands.map(|o| (o[1], MemType::Wgt));
-                check_tiles(config, uops.known, [dst, src, wgt])?;
+                check_tiles(config, uops.known, [dst, src, wgt], 0)?;
                 Ok(Self::Gemm(access))
+            }
+            Insn::Depthwise(insn) => {
+                check_window(config, insn)?;
+                let access = DepthwiseAccess::of(*insn, uops);
+                let dst = Some((access.dst, MemType::Acc));
+                let src = Some((access.src, MemType::Inp));
+                let wgt = Some((access.wgt, MemType::Wgt));
+                check_tiles(config, uops.known, [dst, src, wgt], insn.extent())?;
+                Ok(Self::Depthwise(access))
             }
             Insn::Alu(alu) => {
                 let access = AluAccess::of(*alu, uops);
                 let dst = Some((access.dst, MemType::Acc));
                 let src = access.src.map(|src| (src, MemType::Acc));
-                check_tiles(config, uops.known, [dst, src, None])?;
+                check_tiles(config, uops.known, [dst, src, None], 0)?;
                 Ok(Self::Alu(access))
             }
             Insn::Finish(_) => Ok(Self::Sync),
@@ -276,6 +349,7 @@ pub const fn uop_range(insn: &Insn) -> Option<(u16, u16)> {
     match insn {
         Insn::Gemm(gemm) => Some((gemm.uop_bgn, gemm.uop_end)),
         Insn::Alu(alu) => Some((alu.uop_bgn, alu.uop_end)),
+        Insn::Depthwise(insn) => Some((insn.uop_bgn, insn.uop_end)),
         Insn::Load(_) | Insn::Store(_) | Insn::Finish(_) => None,
     }
 }
@@ -335,15 +409,32 @@ pub fn furthest(uops: &[Uop]) -> Option<Uop> {
     (!uops.is_empty()).then(|| uops.iter().fold(Uop::default(), max))
 }
 
-/// Checks the furthest tile of each micro-op, of indices that share their loops' trips.
+/// Checks that a weight tile holds each tap, and that there is one.
+fn check_window(config: &Config, insn: &Depthwise) -> Result<(), Fault> {
+    let most = config.block();
+    if (1..=most).contains(&insn.taps()) {
+        return Ok(());
+    }
+    let (rows, columns) = (insn.rows, insn.columns);
+    Err(Fault::Window {
+        rows,
+        columns,
+        most,
+    })
+}
+
+/// Checks the furthest tile of each micro-op, of indices that share their loops' trips. Of inputs the furthest lies
+/// `extent` tiles behind that.
 fn check_tiles(
     config: &Config,
     uops: &[Uop],
     indices: [Option<(AffineTiles<'_>, MemType)>; 3],
+    extent: u64,
 ) -> Result<(), Fault> {
     let limits = indices.map(|index| {
         let (tiles, mem) = index?;
-        let reach = tiles.loops.reach()?;
+        let extent = if mem == MemType::Inp { extent } else { 0 };
+        let reach = tiles.loops.reach()? + extent;
         Some((tiles.index, reach, mem, config.depth(mem)))
     });
     let limits = || limits.iter().flatten();

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::{Interval, TileSet};
-use crate::{Alu, AluOperand, Gemm, Uop};
+use crate::{Alu, AluOperand, Depthwise, Gemm, Uop};
 
 /// The two loops of an instruction around one tile index: trip `i` of the outer and `j` of the
 /// inner loop add `i * factors[0] + j * factors[1]` to it.
@@ -180,7 +180,7 @@ macro_rules! looped {
     )*};
 }
 
-looped!(Gemm Alu);
+looped!(Gemm Alu Depthwise);
 
 impl Gemm {
     /// The loops around the weight tile.
@@ -194,6 +194,25 @@ impl Gemm {
         let tiles = |index, loops| AffineTiles { uops, index, loops };
         let src = tiles(UopIndex::Src, self.src_loops());
         (!self.reset).then(|| [src, tiles(UopIndex::Wgt, self.wgt_loops())])
+    }
+}
+
+impl Depthwise {
+    /// The first input tile of each window, and the weight tile.
+    pub const fn operands<'u>(&self, uops: &'u [Uop]) -> [AffineTiles<'u>; 2] {
+        let [src, wgt] = [self.src_loops(), self.loops([0, 0])];
+        [
+            AffineTiles {
+                uops,
+                index: UopIndex::Src,
+                loops: src,
+            },
+            AffineTiles {
+                uops,
+                index: UopIndex::Wgt,
+                loops: wgt,
+            },
+        ]
     }
 }
 

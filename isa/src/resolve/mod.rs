@@ -37,7 +37,8 @@ mod uops;
 
 pub(crate) use access::check_uop_range;
 pub use access::{
-    AluAccess, Fault, GemmAccess, LoadAccess, Resolved, StoreAccess, Uops, furthest, uop_range,
+    AluAccess, DepthwiseAccess, Fault, GemmAccess, LoadAccess, Resolved, StoreAccess, Uops,
+    furthest, uop_range,
 };
 pub use loops::{AffineTiles, Loops, UopIndex};
 pub use ranges::{Interval, covers, disjoint, meet, merge};

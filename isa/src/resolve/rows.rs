@@ -73,7 +73,7 @@ impl Insn {
         match self {
             Self::Load(load) => load.dram_rows(config),
             Self::Store(store) => store.dram_rows(config),
-            Self::Gemm(_) | Self::Alu(_) | Self::Finish(_) => None,
+            Self::Gemm(_) | Self::Alu(_) | Self::Depthwise(_) | Self::Finish(_) => None,
         }
     }
 
@@ -82,7 +82,7 @@ impl Insn {
         match self {
             Self::Load(load) => Some((load.mem, &mut load.dram_base)),
             Self::Store(store) => Some((MemType::Out, &mut store.dram_base)),
-            Self::Gemm(_) | Self::Alu(_) | Self::Finish(_) => None,
+            Self::Gemm(_) | Self::Alu(_) | Self::Depthwise(_) | Self::Finish(_) => None,
         }
     }
 }
@@ -91,7 +91,7 @@ impl Insn {
 pub fn stored_bytes(config: &Config, insns: &[Insn]) -> Vec<Range<u64>> {
     let stores = insns.iter().filter_map(|insn| match insn {
         Insn::Store(store) => store.dram_rows(config),
-        Insn::Load(_) | Insn::Gemm(_) | Insn::Alu(_) | Insn::Finish(_) => None,
+        Insn::Load(_) | Insn::Gemm(_) | Insn::Alu(_) | Insn::Depthwise(_) | Insn::Finish(_) => None,
     });
     let mut bytes = stores.flat_map(|rows| rows.apart()).collect();
     merge(&mut bytes);

@@ -221,6 +221,7 @@ impl<'l> Machine<'l> {
             }
             Ok(Resolved::Gemm(access)) => self.gemm(&access),
             Ok(Resolved::Alu(access)) => self.alu(expect.layer, &access),
+            Ok(Resolved::Depthwise(access)) => self.depthwise(&access),
         }
     }
 

@@ -1,6 +1,6 @@
 //! Accumulators: their terms grow by steps of the matrix unit and are joined by the ALU.
 
-use vta_isa::resolve::{AluAccess, GemmAccess};
+use vta_isa::resolve::{AluAccess, DepthwiseAccess, GemmAccess};
 use vta_isa::{AluOp, AluOperand, Extension};
 
 use super::found::{CoverageError, FaultKind};
@@ -40,45 +40,19 @@ impl Machine<'_> {
         let trips = access.dst.loops.trips;
         self.take(trips, access.uops.known.len())?;
         let factors = [access.dst, inp, wgt].map(|tiles| tiles.loops.factors.map(usize::from));
-        let [mut products, mut copies] = [0; 2];
         for i in 0..usize::from(trips[0]) {
             for j in 0..usize::from(trips[1]) {
                 let [d, s, w] = factors.map(|f| i * f[0] + j * f[1]);
                 for uop in access.uops.known {
                     let dst = d + usize::from(uop.dst);
                     let (src, wgt) = (s + usize::from(uop.src), w + usize::from(uop.wgt));
-                    let term = match (self.inp[src], self.wgt[wgt]) {
-                        (Inp::Nothing, _) => {
-                            self.undefined(&format!("inp[{src}]"));
-                            continue;
-                        }
-                        (_, Wgt::Nothing) => {
-                            self.undefined(&format!("wgt[{wgt}]"));
-                            continue;
-                        }
-                        (Inp::Padding, _) | (_, Wgt::Padding) => None,
-                        (Inp::Tile(tile), Wgt::Identity) => {
-                            copies += 1;
-                            Some(Term::copy(tile.into()))
-                        }
-                        (Inp::Tile(tile), Wgt::Tile(wgt)) => {
-                            products += 1;
-                            Some(Term::product(wgt.into(), tile.into()))
-                        }
-                    };
+                    let term = self.product(src, wgt, Term::product);
                     if access.gemm.overwrite {
-                        self.set(dst, term);
-                        continue;
-                    }
-                    let acc = &mut self.acc[dst];
-                    if !acc.known {
-                        self.undefined(&format!("acc[{dst}]"));
-                        continue;
-                    }
-                    if let Some(term) = term {
-                        acc.most = None;
-                        acc.terms.push(term);
-                        self.live += 1;
+                        if let Some(term) = term {
+                            self.set(dst, term);
+                        }
+                    } else {
+                        self.add(dst, term);
                     }
                 }
             }
@@ -86,9 +60,69 @@ impl Machine<'_> {
                 return Err(self.limit(MAX_TERMS, "terms"));
             }
         }
-        self.count().products += products;
-        self.count().copies += copies;
         Ok(())
+    }
+
+    /// Products of windows, tap by tap.
+    pub(super) fn depthwise(&mut self, access: &DepthwiseAccess<'_>) -> Result<(), CoverageError> {
+        let (taps, block) = (access.insn.taps(), self.listing.config.block() as u64);
+        self.take(access.dst.loops.trips, access.uops.known.len() * taps)?;
+        for [dst, src, wgt, tap] in access.products() {
+            let dst = dst as usize;
+            if tap == 0 && access.insn.overwrite {
+                self.set(dst, None);
+            }
+            let of = |wgt, inp| Term::tap(wgt * block + tap, inp);
+            let term = self.product(src as usize, wgt as usize, of);
+            self.add(dst, term);
+            if self.live > MAX_TERMS {
+                return Err(self.limit(MAX_TERMS, "terms"));
+            }
+        }
+        Ok(())
+    }
+
+    /// The term of an input and a weight tile, none of zeros; `None` where one of them isn't known, which is a fault.
+    fn product(
+        &mut self,
+        src: usize,
+        wgt: usize,
+        of: impl Fn(u64, u64) -> Term,
+    ) -> Option<Option<Term>> {
+        match (self.inp[src], self.wgt[wgt]) {
+            (Inp::Nothing, _) => {
+                self.undefined(&format!("inp[{src}]"));
+                None
+            }
+            (_, Wgt::Nothing) => {
+                self.undefined(&format!("wgt[{wgt}]"));
+                None
+            }
+            (Inp::Padding, _) | (_, Wgt::Padding) => Some(None),
+            (Inp::Tile(tile), Wgt::Identity) => {
+                self.count().copies += 1;
+                Some(Some(Term::copy(tile.into())))
+            }
+            (Inp::Tile(tile), Wgt::Tile(wgt)) => {
+                self.count().products += 1;
+                Some(Some(of(wgt.into(), tile.into())))
+            }
+        }
+    }
+
+    /// Adds a term to a sum, if both are known.
+    fn add(&mut self, dst: usize, term: Option<Option<Term>>) {
+        let acc = &mut self.acc[dst];
+        match term {
+            None => {}
+            Some(_) if !acc.known => self.undefined(&format!("acc[{dst}]")),
+            Some(None) => {}
+            Some(Some(term)) => {
+                acc.most = None;
+                acc.terms.push(term);
+                self.live += 1;
+            }
+        }
     }
 
     pub(super) fn undefined(&mut self, entry: &str) {

@@ -10,6 +10,8 @@ pub struct Term(pub u64);
 
 impl Term {
     const CONSTANT: u64 = u32::MAX as u64;
+    /// Set where a tap of a weight tile is counted, not a tile.
+    const TAP: u64 = 1 << 31;
 
     /// A zero of padding that met an operation of the ALU.
     pub const PADDING: Self = Self(u64::MAX);
@@ -22,6 +24,12 @@ impl Term {
     /// An input tile times a weight tile.
     pub const fn product(wgt: u64, inp: u64) -> Self {
         Self((wgt + 1) << 32 | inp & 0xffff_ffff)
+    }
+
+    /// An input tile times a tap of a weight tile, channel by channel: `tap` counts the taps of all tiles in DRAM, each
+    /// of which has `BLOCK`.
+    pub const fn tap(tap: u64, inp: u64) -> Self {
+        Self::product(Self::TAP | tap, inp)
     }
 
     /// A constant in the accumulators.

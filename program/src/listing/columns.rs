@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use vta_isa::resolve::{AffineTiles, AluAccess, GemmAccess, Resolved, Rows, Uops};
+use vta_isa::resolve::{AffineTiles, AluAccess, GemmAccess, Resolved, Rows, TileSet, Uops};
 use vta_isa::{AluOp, Config, Insn, Load, MemType, Uop};
 
 use super::geometry::{LayerForm, Role};
@@ -286,6 +286,20 @@ impl Walk<'_> {
                 }
             }
             Resolved::Gemm(access) => self.gemm(access),
+            Resolved::Depthwise(access) => {
+                let inputs = access.inputs();
+                let runs = || inputs.runs();
+                let ends = runs().next().map_or(0, |run| run.start)
+                    ..runs().last().map_or(0, |run| run.end);
+                let mut scratchpad = span("acc", &access.dst);
+                let _ = write!(scratchpad, " inp {}..{}", ends.start, ends.end);
+                scratchpad.push_str(&span(" wgt", &access.wgt));
+                Columns {
+                    operands: self.products(&inputs, &access.wgt.set()),
+                    dram: String::new(),
+                    scratchpad,
+                }
+            }
             Resolved::Alu(access) => {
                 let mut scratchpad = span("acc", &access.dst);
                 if let Some(src) = &access.src {
@@ -324,25 +338,31 @@ impl Walk<'_> {
 
     fn gemm(&self, access: &GemmAccess<'_>) -> Columns {
         let mut scratchpad = span("acc", &access.dst);
-        let mut operands = Vec::new();
+        let mut operands = String::new();
         if let Some([inp, wgt]) = &access.operands {
             scratchpad.push_str(&span(" inp", inp));
             scratchpad.push_str(&span(" wgt", wgt));
-            for (tiles, entries) in [(inp, &self.inp), (wgt, &self.wgt)] {
-                let mut hulls = BTreeMap::new();
-                for run in tiles.set().runs() {
-                    for &(space, place) in entries[run].iter().flatten() {
-                        add(&mut hulls, space, &Hull::at(place));
-                    }
-                }
-                operands.push(self.show(&hulls));
-            }
+            operands = self.products(&inp.set(), &wgt.set());
         }
         Columns {
-            operands: operands.join(" times "),
+            operands,
             dram: String::new(),
             scratchpad,
         }
+    }
+
+    /// What inputs and weights of products are.
+    fn products(&self, inp: &TileSet, wgt: &TileSet) -> String {
+        let of = |tiles: &TileSet, entries: &Entries| {
+            let mut hulls = BTreeMap::new();
+            for run in tiles.runs() {
+                for &(space, place) in entries[run].iter().flatten() {
+                    add(&mut hulls, space, &Hull::at(place));
+                }
+            }
+            self.show(&hulls)
+        };
+        [of(inp, &self.inp), of(wgt, &self.wgt)].join(" times ")
     }
 
     /// The outputs that accumulators become.
@@ -366,6 +386,15 @@ impl Walk<'_> {
             Resolved::Gemm(access) => {
                 let becomes = self.becomes(&access.dst, acc);
                 if access.operands.is_none() || access.gemm.overwrite {
+                    for run in access.dst.set().runs() {
+                        acc[run].fill(None);
+                    }
+                }
+                becomes
+            }
+            Resolved::Depthwise(access) => {
+                let becomes = self.becomes(&access.dst, acc);
+                if access.insn.overwrite {
                     for run in access.dst.set().runs() {
                         acc[run].fill(None);
                     }

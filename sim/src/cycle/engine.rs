@@ -270,6 +270,12 @@ impl<'a, L: Listener> Engine<'a, L> {
                 self.sink.report.acc_writes += steps;
                 compute::gemm_done(self.timing, gemm, now)
             }
+            Insn::Depthwise(insn) => {
+                let steps = insn.steps();
+                self.sink.report.gemm_uops += steps;
+                self.sink.report.acc_writes += steps;
+                compute::depthwise_done(self.timing, insn, now)
+            }
             Insn::Alu(alu) => {
                 let steps = alu.steps();
                 self.sink.report.alu_uops += steps;
@@ -338,7 +344,7 @@ impl<'a, L: Listener> Engine<'a, L> {
                 self.reads.settle_client(client, &mut self.sink);
             }
             Insn::Store(_) => self.writes.settle(u64::MAX, &mut self.sink),
-            Insn::Gemm(_) | Insn::Alu(_) | Insn::Finish(_) => {}
+            Insn::Gemm(_) | Insn::Alu(_) | Insn::Depthwise(_) | Insn::Finish(_) => {}
         }
     }
 

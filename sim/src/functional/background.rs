@@ -76,7 +76,11 @@ impl Shared {
     ) -> Option<Arc<Self>> {
         let loaded = batch.insns.iter().filter_map(|insn| match insn {
             Insn::Load(load) => span(memory, &load.dram_rows(&machine.config)?).ok(),
-            Insn::Store(_) | Insn::Gemm(_) | Insn::Alu(_) | Insn::Finish(_) => None,
+            Insn::Store(_)
+            | Insn::Gemm(_)
+            | Insn::Alu(_)
+            | Insn::Depthwise(_)
+            | Insn::Finish(_) => None,
         });
         let mut loaded: Vec<Span> = loaded.collect();
         merge(&mut loaded);

@@ -110,7 +110,8 @@ pub fn deviation(insn: &Insn, uops: &[Uop]) -> Option<Deviation> {
             let operand = (!same_tiles(alu, uops)).then_some(Deviation::Operand);
             no_trips(alu.iter_out, alu.iter_in).or(operand)
         }
-        Insn::Finish(_) => None,
+        // The original has none.
+        Insn::Finish(_) | Insn::Depthwise(_) => None,
     }
 }
 
@@ -176,7 +177,7 @@ pub fn counts_on_rtl(insn: &Insn) -> Insn {
             (alu.iter_out, alu.iter_in) = (trips(alu.iter_out), trips(alu.iter_in));
             alu.uop_end = end(alu.uop_bgn, alu.uop_end);
         }
-        Insn::Load(_) | Insn::Store(_) | Insn::Finish(_) => {}
+        Insn::Load(_) | Insn::Store(_) | Insn::Depthwise(_) | Insn::Finish(_) => {}
     }
     insn
 }

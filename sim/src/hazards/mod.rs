@@ -41,7 +41,9 @@ mod races;
 mod report;
 mod uops;
 
-use vta_isa::resolve::{AluAccess, GemmAccess, LoadAccess, Resolved, StoreAccess, TileSet};
+use vta_isa::resolve::{
+    AluAccess, DepthwiseAccess, GemmAccess, LoadAccess, Resolved, StoreAccess, TileSet,
+};
 use vta_isa::tokens::{At, TokenError, run_in_token_order};
 use vta_isa::{Alu, AluOperand, Config, Insn, MemType, Uop};
 
@@ -150,6 +152,7 @@ impl<'a> Checker<'a> {
             Resolved::Load(access) => self.load(turn, access),
             Resolved::Store(access) => self.store(turn, access),
             Resolved::Gemm(access) => self.gemm(turn, access),
+            Resolved::Depthwise(access) => self.depthwise(turn, access),
             Resolved::Alu(access) => self.alu(turn, access),
             Resolved::Sync if matches!(insn, Insn::Finish(_)) => self.finish(turn),
             Resolved::Sync => {}
@@ -196,6 +199,12 @@ impl<'a> Checker<'a> {
             self.read(turn, SharedMemory::Inp, &src.set());
             self.read(turn, SharedMemory::Wgt, &wgt.set());
         }
+        self.write(turn, SharedMemory::Acc, &access.dst.set());
+    }
+
+    fn depthwise(&mut self, turn: &Turn, access: &DepthwiseAccess<'_>) {
+        self.read(turn, SharedMemory::Inp, &access.inputs());
+        self.read(turn, SharedMemory::Wgt, &access.wgt.set());
         self.write(turn, SharedMemory::Acc, &access.dst.set());
     }
 

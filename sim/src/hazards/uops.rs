@@ -72,7 +72,7 @@ impl<'a> KnownUops<'a> {
                 let inside = rows.filter(|row| row.overlaps(&self.dram.hull));
                 inside.for_each(|row| self.dram.stored.add(row));
             }
-            Insn::Gemm(_) | Insn::Alu(_) | Insn::Finish(_) => {}
+            Insn::Gemm(_) | Insn::Alu(_) | Insn::Depthwise(_) | Insn::Finish(_) => {}
         }
         self.scratchpad.uops_of(insn)
     }

@@ -6,7 +6,7 @@ use serde::Serialize;
 use vta_isa::resolve::{Rows, merge};
 use vta_isa::{Config, Insn, MemType, Module};
 
-use crate::cycle::{TimingConfig, issue_cycles, store_cycles};
+use crate::cycle::{TimingConfig, issue_cycles, store_cycles, window_cycles};
 
 /// Rows of loads that are listed beyond twice those that are apart: programs load the same bytes often, and memory grows
 /// with distinct ones.
@@ -64,6 +64,7 @@ impl Bound {
             bound.compute_cycles += compute_cycles(insn, config, timing);
             match insn {
                 Insn::Gemm(gemm) if !gemm.reset => bound.gemm_cycles += gemm.steps(),
+                Insn::Depthwise(insn) => bound.gemm_cycles += window_cycles(insn),
                 Insn::Load(load) if load.mem != MemType::Uop => {
                     read.extend(load.dram_rows(config).iter().flat_map(Rows::apart));
                     if read.len() > room {
@@ -86,6 +87,7 @@ impl Bound {
 fn compute_cycles(insn: &Insn, config: &Config, timing: &TimingConfig) -> u64 {
     match insn {
         Insn::Gemm(gemm) => gemm.steps(),
+        Insn::Depthwise(insn) => window_cycles(insn),
         Insn::Alu(alu) => issue_cycles(alu, timing),
         Insn::Load(load) if load.mem != MemType::Uop && insn.module() == Module::Compute => {
             let bytes = u64::from(load.x_size) * config.elem_bytes(load.mem) as u64;

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use vta_isa::{AluOp, Config, Extension, Insn, MemType, UOP_BYTES};
 
-use crate::cycle::TimingConfig;
+use crate::cycle::{TimingConfig, window_cycles};
 
 /// The table: each price with where it comes from, which is its documentation and a comment of its TOML.
 macro_rules! costs {
@@ -70,6 +70,8 @@ costs! {
     alu_lane_mm2: 3906e-6,
     /// CLIP, an ALU lane: a second comparator, shifters of both bounds: 3 * 137 um2
     clip_lane_mm2: 411e-6,
+    /// DEPTHWISE, a MAC: 8 flip-flops of 4.5 um2, 24 multiplexers as MOV's
+    depthwise_mac_mm2: 81.6e-6,
     /// MOV, an ALU lane: 32 multiplexer cells of an open 45 nm library, 1.9 um2 each
     mov_lane_mm2: 60.8e-6,
     /// OVERWRITE, a sum: 32 gates of that library before its adder, 1.1 um2 each
@@ -162,7 +164,10 @@ impl Costs {
             true => (3.0 * bytes(MemType::Out), self.requant_byte_mm2),
             false => (0.0, 0.0),
         };
-        let added = config.extensions().iter().map(|e| self.lane_mm2(e));
+        let added = config
+            .extensions()
+            .iter()
+            .map(|e| self.lane_mm2(e, config.block()));
         let lane = added.sum::<f64>() + self.alu_lane_mm2;
         config.macs_per_step() as f64 * self.mac_mm2
             + config.lanes() as f64 * lane
@@ -171,10 +176,12 @@ impl Costs {
     }
 
     /// What an extension adds to each lane of a tile.
-    const fn lane_mm2(&self, extension: Extension) -> f64 {
+    const fn lane_mm2(&self, extension: Extension, block: usize) -> f64 {
         match extension {
             // The lane has their parts.
             Extension::Acc8 | Extension::Mul | Extension::Shl => 0.0,
+            // A lane is that of a row of MACs.
+            Extension::Depthwise => self.depthwise_mac_mm2 * block as f64,
             Extension::Mov => self.mov_lane_mm2,
             Extension::Overwrite => self.overwrite_sum_mm2,
             Extension::Clip => self.clip_lane_mm2,
@@ -269,6 +276,14 @@ impl Work {
                     *wgt += steps * tile(MemType::Wgt);
                     self.macs += steps * config.macs_per_step();
                 }
+            }
+            Insn::Depthwise(insn) => {
+                let steps = insn.steps();
+                *uops += steps * UOP_BYTES as u64;
+                *accs += steps * acc * (1 + u64::from(!insn.overwrite));
+                *inp += window_cycles(insn) * tile(MemType::Inp);
+                *wgt += steps * tile(MemType::Wgt);
+                self.macs += steps * (insn.taps() * config.lanes()) as u64;
             }
             Insn::Alu(alu) => {
                 let (steps, lanes) = (alu.steps(), config.lanes() as u64);

@@ -188,6 +188,7 @@ impl<'p> LayerTotals<'p> {
             match insn {
                 Insn::Gemm(gemm) if gemm.reset => row.reset_uops += gemm.steps(),
                 Insn::Gemm(gemm) => row.gemm_uops += gemm.steps(),
+                Insn::Depthwise(insn) => row.gemm_uops += insn.steps(),
                 Insn::Alu(alu) => row.alu_uops += alu.steps(),
                 Insn::Load(_) | Insn::Store(_) | Insn::Finish(_) => {}
             }

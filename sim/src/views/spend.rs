@@ -3,7 +3,7 @@
 use serde::Serialize;
 use vta_isa::{Insn, MemType};
 
-use crate::cycle::{Edge, StallReason, TimingConfig, issue_cycles};
+use crate::cycle::{Edge, StallReason, TimingConfig, issue_cycles, window_cycles};
 
 /// Cycles between the start of a GEMM or ALU instruction and its first step.
 const DECODE: u64 = 2;
@@ -120,6 +120,7 @@ pub(super) fn parts(
         }),
         Insn::Gemm(gemm) if gemm.reset => pipeline(gemm.steps(), Spend::Reset, Spend::GemmPipeline),
         Insn::Gemm(gemm) => pipeline(gemm.steps(), Spend::Gemm, Spend::GemmPipeline),
+        Insn::Depthwise(insn) => pipeline(window_cycles(insn), Spend::Gemm, Spend::GemmPipeline),
         Insn::Alu(alu) => pipeline(issue_cycles(alu, timing), Spend::Alu, Spend::AluPipeline),
         Insn::Store(_) | Insn::Finish(_) => whole(Spend::Sync),
     }

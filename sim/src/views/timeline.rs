@@ -111,7 +111,7 @@ impl<'p> Timeline<'p> {
             Module::Compute => {
                 // The lanes show instructions, not steps: the pipeline's ends belong to them.
                 let lane = match &self.insns[insn] {
-                    Insn::Gemm(_) => Lane::Gemm,
+                    Insn::Gemm(_) | Insn::Depthwise(_) => Lane::Gemm,
                     Insn::Alu(_) => Lane::Alu,
                     Insn::Load(_) => Lane::ComputeLoad,
                     Insn::Store(_) | Insn::Finish(_) => return,

@@ -6,8 +6,8 @@ use std::ops::Range;
 
 use vta_driver::DeviceMemory;
 use vta_isa::{
-    Alu, AluOp, AluOperand, Config, Deps, Finish, Gemm, Insn, Load, MemType, Module, Requantize,
-    Store, Uop,
+    Alu, AluOp, AluOperand, Config, Deps, Depthwise, Finish, Gemm, Insn, Load, MemType, Module,
+    Requantize, Store, Uop,
 };
 
 use crate::tables::{self, MOST_TILES};
@@ -169,6 +169,7 @@ impl<'a> Case<'a> {
             1 => self.any_store(),
             2 => self.any_gemm(),
             3 => self.any_alu(),
+            4 => self.any_windows(),
             _ => self.tile(),
         }
     }
@@ -246,6 +247,26 @@ impl<'a> Case<'a> {
             wgt_factor_in: self.bytes.below(3),
         };
         self.insns.push(gemm.into());
+    }
+
+    fn any_windows(&mut self) {
+        let window = self.bytes.byte();
+        let insn = Depthwise {
+            deps: Deps::NONE,
+            overwrite: window & 1 == 0,
+            rows: window >> 1 & 3,
+            columns: window >> 3 & 7,
+            pitch: self.bytes.below(9),
+            uop_bgn: self.bytes.below(8),
+            uop_end: self.bytes.below(16),
+            iter_out: self.bytes.below(5),
+            iter_in: self.bytes.below(5),
+            dst_factor_out: self.bytes.below(9),
+            dst_factor_in: self.bytes.below(9),
+            src_factor_out: self.bytes.below(9),
+            src_factor_in: self.bytes.below(9),
+        };
+        self.insns.push(insn.into());
     }
 
     fn any_alu(&mut self) {

@@ -93,6 +93,23 @@ pub fn accesses(
                         }
                     }
                 }
+                Insn::Depthwise(d) => {
+                    for i in 0..d.iter_out {
+                        for j in 0..d.iter_in {
+                            for uop in &pad[usize::from(d.uop_bgn)..usize::from(d.uop_end)] {
+                                let dst = uop.dst + i * d.dst_factor_out + j * d.dst_factor_in;
+                                touch("acc", dst.into(), true);
+                                touch("wgt", uop.wgt.into(), false);
+                                let src = uop.src + i * d.src_factor_out + j * d.src_factor_in;
+                                for y in 0..u16::from(d.rows) {
+                                    for x in 0..u16::from(d.columns) {
+                                        touch("inp", u64::from(src + y * d.pitch + x), false);
+                                    }
+                                }
+                            }
+                        }
+                    }
+                }
                 Insn::Alu(a) => {
                     for i in 0..a.iter_out {
                         for j in 0..a.iter_in {

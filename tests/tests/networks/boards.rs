@@ -87,6 +87,7 @@ fn micro_ops(insns: &[Insn]) -> u64 {
         }
         Insn::Gemm(gemm) => gemm.uop_end.into(),
         Insn::Alu(alu) => alu.uop_end.into(),
+        Insn::Depthwise(insn) => insn.uop_end.into(),
         Insn::Load(_) | Insn::Store(_) | Insn::Finish(_) => 0,
     };
     insns.iter().map(end).max().unwrap_or(0)

@@ -93,7 +93,7 @@ impl<'s, 't> Search<'s, 't> {
                 return Ok(self.is_first(reader, ""));
             };
             match self.insn(maker) {
-                Insn::Gemm(_) | Insn::Alu(_) => {}
+                Insn::Gemm(_) | Insn::Alu(_) | Insn::Depthwise(_) => {}
                 Insn::Load(_) | Insn::Store(_) | Insn::Finish(_) => {
                     return Ok(self.is_first(maker, ""));
                 }

@@ -170,6 +170,15 @@ fn touched(resolved: Resolved<'_>) -> Touched {
                 all.reads.push((MemType::Wgt, wgt.set().iter().collect()));
             }
         }
+        Resolved::Depthwise(access) => {
+            all.written = access.dst.set();
+            let insn = &access.insn;
+            all.reads.push(uops(insn.uop_bgn, insn.uop_end));
+            let inputs = access.inputs();
+            all.reads.push((MemType::Inp, inputs.iter().collect()));
+            let weights = access.wgt.set();
+            all.reads.push((MemType::Wgt, weights.iter().collect()));
+        }
         Resolved::Alu(alu) => {
             all.written = alu.dst.set();
             all.operand = alu.src.map_or(TileSet::EMPTY, |src| src.set());

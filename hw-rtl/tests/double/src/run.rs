@@ -128,9 +128,12 @@ impl Effects {
                 }
                 ran
             }
-            Insn::Store(_) | Insn::Load(_) | Insn::Gemm(_) | Insn::Alu(_) | Insn::Finish(_) => {
-                self.execute(oracle, insn)
-            }
+            Insn::Store(_)
+            | Insn::Load(_)
+            | Insn::Gemm(_)
+            | Insn::Alu(_)
+            | Insn::Depthwise(_)
+            | Insn::Finish(_) => self.execute(oracle, insn),
         }
     }
 

@@ -43,6 +43,7 @@ fn fault(resolved: Result<Resolved<'_>, Fault>) -> Option<(&'static str, u64)> {
         Ok(_) => None,
         Err(Fault::Scratchpad { field, value, .. }) => Some((field, value)),
         Err(Fault::UopRange { .. }) => Some(("uop_bgn", 0)),
+        Err(Fault::Window { .. }) => Some(("rows", 0)),
     }
 }
 

@@ -267,6 +267,22 @@ impl<'a> Stepper<'a> {
             Insn::Gemm(gemm) => {
                 Job::Steps(gemm.steps() + 2 + u64::from(self.timing.gemm_pipeline_cycles))
             }
+            Insn::Depthwise(insn) => {
+                let columns = 0..insn.columns;
+                let mut cycles = 0;
+                for (j, _) in (0..insn.iter_out).flat_map(|_| (0..insn.iter_in).zip(0..)) {
+                    for _ in insn.uop_bgn..insn.uop_end {
+                        // What the window before has, columns further to the right.
+                        let held = |x: &u8| {
+                            let at = u16::from(*x) + insn.src_factor_in;
+                            j > 0 && insn.uop_count() == 1 && at < u16::from(insn.columns)
+                        };
+                        let read = columns.clone().filter(|x| !held(x)).count();
+                        cycles += (read as u64 * u64::from(insn.rows)).max(1);
+                    }
+                }
+                Job::Steps(cycles + 2 + u64::from(self.timing.gemm_pipeline_cycles))
+            }
             Insn::Alu(alu) => {
                 let each = match (alu.op, alu.operand) {
                     (AluOp::Mov, _) | (_, AluOperand::Imm(_)) => 1,

@@ -119,6 +119,7 @@ pub(crate) fn trace(subject: &Subject<'_>, go_on: GoOn<'_>) -> Result<Trace, Unp
             Resolved::Store(access) => builder.store(&access),
             Resolved::Gemm(access) => builder.gemm(&access),
             Resolved::Alu(access) => builder.alu(&access),
+            Resolved::Depthwise(_) => Err(Unplanned::Pattern),
         }
     })?;
     let mut trace = Trace {

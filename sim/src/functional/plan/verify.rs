@@ -70,6 +70,7 @@ impl Subject<'_> {
                 .steps()
                 .saturating_mul(lanes * self.config.block() as u64),
             Insn::Alu(alu) => alu.steps().saturating_mul(lanes),
+            Insn::Depthwise(insn) => insn.steps().saturating_mul(lanes * insn.taps() as u64),
             Insn::Load(_) | Insn::Store(_) | Insn::Finish(_) => 0,
         };
         self.insns.iter().map(of).fold(0, u64::saturating_add)

@@ -5,15 +5,16 @@
 //! where it goes wrong, after the effects of what comes before.
 
 use vta_driver::DeviceMemory;
-use vta_isa::resolve::Loops;
+use vta_isa::resolve::{Loops, Resolved, Uops};
 use vta_isa::tokens::At;
-use vta_isa::{Alu, AluOp, AluOperand, Config, Gemm, Insn, Load, MemType, Store, Uop};
+use vta_isa::{Alu, AluOp, AluOperand, Config, Depthwise, Gemm, Insn, Load, MemType, Store, Uop};
 
 use super::gemm_loops::{GemmLoops, Trip};
 use super::near::Near;
 use super::ops::{LoadOp, StoreOp};
 use super::scratchpads::Scratchpads;
 use super::shape::Shape;
+use super::windows;
 use crate::error::SimError;
 use crate::kernels::direct::{DotRow, DotRows, Dots, Second, Tap, Tiles};
 use crate::kernels::lanes::{self, TileOp, TileRun};
@@ -190,6 +191,7 @@ impl Direct {
             Insn::Store(store) => self.store(pads, config, store, memory),
             Insn::Gemm(gemm) => self.gemm(pads, gemm),
             Insn::Alu(alu) => self.alu(pads, alu),
+            Insn::Depthwise(insn) => depthwise(pads, config, insn),
             Insn::Finish(_) => Ok(()),
         };
         match done {
@@ -381,6 +383,23 @@ fn any_order(uops: &[Uop], dst: &Loops, operand: Option<(&Loops, AluOp)>) -> boo
         }
         AluOp::Shr | AluOp::Shl | AluOp::Clip | AluOp::Mov => false,
     }
+}
+
+fn depthwise(pads: &mut Scratchpads, config: &Config, insn: &Depthwise) -> Result<(), Outside> {
+    let uops = uops(&pads.uop, insn.uop_bgn, insn.uop_end)?.to_vec();
+    let resolved = Resolved::of(config, &(*insn).into(), Uops::of(&uops));
+    let Ok(Resolved::Depthwise(access)) = resolved else {
+        return Err(Outside);
+    };
+    if insn.steps() == 0 {
+        return Ok(());
+    }
+    // Of several steps on a tile the last one counts.
+    if insn.overwrite && !access.dst.is_apart() {
+        return Err(Outside);
+    }
+    windows::depthwise(pads, &access);
+    Ok(())
 }
 
 /// The micro-ops of an instruction.

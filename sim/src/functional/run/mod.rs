@@ -8,6 +8,7 @@ pub(super) mod ops;
 pub(super) mod scratchpads;
 pub(super) mod script;
 pub(super) mod shape;
+mod windows;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

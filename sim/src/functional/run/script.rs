@@ -156,6 +156,7 @@ impl Script {
             }
             Insn::Gemm(gemm) => self.gemm(direct, pads, gemm),
             Insn::Alu(alu) => self.alu(pads, alu),
+            Insn::Depthwise(_) => None,
         };
         self.steps.push(ScriptStep {
             index: index as u32,

@@ -5,7 +5,8 @@ use proptest::prelude::*;
 use vta_driver::{DeviceMemory, RunReport};
 use vta_isa::tokens::At;
 use vta_isa::{
-    Alu, AluOp, AluOperand, Config, Deps, Finish, Gemm, Insn, Load, MemType, Requantize, Store, Uop,
+    Alu, AluOp, AluOperand, Config, Deps, Depthwise, Finish, Gemm, Insn, Load, MemType, Requantize,
+    Store, Uop,
 };
 
 use super::super::run::direct::Direct;
@@ -97,7 +98,7 @@ fn placed(mut insn: Insn, config: &Config) -> Insn {
     match &mut insn {
         Insn::Load(load) => load.dram_base += first(load.mem),
         Insn::Store(store) => store.dram_base += first(MemType::Out),
-        Insn::Gemm(_) | Insn::Alu(_) | Insn::Finish(_) => {}
+        Insn::Gemm(_) | Insn::Alu(_) | Insn::Depthwise(_) | Insn::Finish(_) => {}
     }
     insn
 }
@@ -150,6 +151,33 @@ fn gemm() -> impl Strategy<Value = Insn> {
                 gemm.into()
             },
         )
+}
+
+fn depthwise() -> impl Strategy<Value = Insn> {
+    let window = (0u8..5, 1u8..5, 0u16..9);
+    let factors = [factor(), factor(), factor(), factor()];
+    let loops = (range(), [trips(), trips()], factors);
+    (loops, window, any::<bool>()).prop_map(
+        |(((uop_bgn, uop_end), [iter_out, iter_in], [a, b, c, d]), window, overwrite)| {
+            let (rows, columns, pitch) = window;
+            let insn = Depthwise {
+                deps: Deps::NONE,
+                overwrite,
+                rows,
+                columns,
+                pitch,
+                uop_bgn,
+                uop_end,
+                iter_out,
+                iter_in,
+                dst_factor_out: a,
+                dst_factor_in: b,
+                src_factor_out: c,
+                src_factor_in: d,
+            };
+            insn.into()
+        },
+    )
 }
 
 fn alu() -> impl Strategy<Value = Insn> {
@@ -244,7 +272,7 @@ fn store() -> impl Strategy<Value = Insn> {
 }
 
 fn insn() -> impl Strategy<Value = Insn> {
-    prop_oneof![4 => gemm(), 4 => alu(), 3 => load(), 2 => store()]
+    prop_oneof![4 => gemm(), 2 => depthwise(), 4 => alu(), 3 => load(), 2 => store()]
 }
 
 /// Fills DRAM, which begins with micro-ops: those of the first runs, then others.

@@ -103,7 +103,7 @@ fn counts_of_zero_wrap() {
         .map(|insn| match counts_on_rtl(insn) {
             Insn::Gemm(gemm) => gemm.steps(),
             Insn::Alu(alu) => alu.steps(),
-            Insn::Load(_) | Insn::Store(_) | Insn::Finish(_) => 0,
+            Insn::Load(_) | Insn::Store(_) | Insn::Depthwise(_) | Insn::Finish(_) => 0,
         })
         .collect();
     assert_eq!(steps, [3 << 28, 2 << 14, 0]);
