@@ -178,6 +178,11 @@ fn shape_key(shape: &ConvShape) -> String {
     };
     let ones = if shape.ones { " ones" } else { "" };
     let anew = if shape.anew { " anew" } else { "" };
+    let windows = if shape.window_rows > 0 {
+        " windows"
+    } else {
+        ""
+    };
     let parts = match shape.weight_parts {
         1 => String::new(),
         count => format!(" parts {count}"),
@@ -188,7 +193,7 @@ fn shape_key(shape: &ConvShape) -> String {
     };
     format!(
         "ci {} {} co {} {} kernel {} stride {} dilation {} pads {top},{left},{bottom},{right} \
-         lanes {} vectors {} residual {residual} bias {} pool {}{entry}{groups}{ones}{anew}{regions}{parts}",
+         lanes {} vectors {} residual {residual} bias {} pool {}{entry}{groups}{ones}{anew}{windows}{regions}{parts}",
         shape.ci,
         pair(shape.input),
         shape.co,

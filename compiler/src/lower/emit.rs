@@ -4,8 +4,8 @@ use std::collections::HashSet;
 use std::ops::Range;
 
 use vta_isa::{
-    Alu, AluOp, AluOperand, Deps, Extension, Field, Gemm, Insn, Load, MemType, Module, Requantize,
-    Store, Uop,
+    Alu, AluOp, AluOperand, Deps, Depthwise, Extension, Field, Gemm, Insn, Load, MemType, Module,
+    Requantize, Store, Uop,
 };
 use vta_program::{Command, Kernel, KernelId, Layer, Symbol};
 
@@ -240,6 +240,29 @@ impl<'l, 'a> Emitter<'l, 'a> {
         Ok(())
     }
 
+    /// A load of inputs in rows, with rows and columns of zeros in front and behind.
+    pub fn load_padded(
+        &mut self,
+        from: Transfer,
+        [above, beside]: [[usize; 2]; 2],
+    ) -> Result<(), LowerError> {
+        let field = Load::FIELDS;
+        let load = Load {
+            mem: MemType::Inp,
+            sram_base: from.sram as u16,
+            dram_base: (from.base.tiles + from.dram) as u32,
+            y_size: from.size[0] as u16,
+            x_size: from.size[1] as u16,
+            x_stride: between(from.size, from.stride),
+            y_pad_0: self.narrow(field.y_pad_0, above[0])? as u8,
+            y_pad_1: self.narrow(field.y_pad_1, above[1])? as u8,
+            x_pad_0: self.narrow(field.x_pad_0, beside[0])? as u8,
+            x_pad_1: self.narrow(field.x_pad_1, beside[1])? as u8,
+            ..Load::default()
+        };
+        self.push(load.into(), Symbol::Buffer(from.base.buffer))
+    }
+
     /// A store to a tensor's tiles.
     pub fn store(
         &mut self,
@@ -307,6 +330,33 @@ impl<'l, 'a> Emitter<'l, 'a> {
             ..self.looped(uops, loops)?
         };
         self.push(gemm.into(), Symbol::Kernel(kernel))
+    }
+
+    /// A DEPTHWISE with a micro-op of a kernel, whose windows have rows, columns, and tiles from row to row.
+    pub fn windows(
+        &mut self,
+        (kernel, at): (KernelId, usize),
+        loops: Loops,
+        [rows, columns, pitch]: [usize; 3],
+        sums: Sums,
+    ) -> Result<(), LowerError> {
+        let (field, looped) = (Depthwise::FIELDS, self.looped(at..at + 1, loops)?);
+        let insn = Depthwise {
+            deps: Deps::NONE,
+            overwrite: sums == Sums::Set,
+            rows: self.narrow(field.rows, rows)? as u8,
+            columns: self.narrow(field.columns, columns)? as u8,
+            pitch: self.narrow(field.pitch, pitch)?,
+            uop_bgn: looped.uop_bgn,
+            uop_end: looped.uop_end,
+            iter_out: looped.iter_out,
+            iter_in: looped.iter_in,
+            dst_factor_out: looped.dst_factor_out,
+            dst_factor_in: looped.dst_factor_in,
+            src_factor_out: looped.src_factor_out,
+            src_factor_in: looped.src_factor_in,
+        };
+        self.push(insn.into(), Symbol::Kernel(kernel))
     }
 
     /// A GEMM with these loops around some of a kernel's micro-ops.

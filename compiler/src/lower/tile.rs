@@ -69,6 +69,8 @@ pub struct ConvShape {
     pub ones: bool,
     /// The first products on each sum replace what its tile held, so that nothing is cleared.
     pub anew: bool,
+    /// Kernel rows whose taps a weight tile holds, where DEPTHWISE multiplies; 0 where GEMM does.
+    pub window_rows: usize,
 }
 
 /// Which operand stays while the other changes.
@@ -111,6 +113,7 @@ impl ConvShape {
     /// tap needs one row each.
     fn height(&self, out: usize, kernel_rows: usize) -> usize {
         match kernel_rows {
+            rows if self.window_rows > 0 => self.extent(0, out, rows),
             1 => out,
             _ => self.extent(0, out, kernel_rows).min(self.input[0]),
         }
@@ -118,8 +121,17 @@ impl ConvShape {
 
     /// At most how many input columns a chunk loads for `out` output columns.
     fn width(&self, out: usize) -> usize {
-        self.extent(1, out, self.window.kernel[1])
-            .min(self.input[1])
+        let width = self.extent(1, out, self.window.kernel[1]);
+        match self.window_rows {
+            0 => width.min(self.input[1]),
+            // Rows of a window an odd number of tiles apart lie in banks of their own.
+            _ => width | 1,
+        }
+    }
+
+    /// Input rows and columns of an output tile where DEPTHWISE multiplies, padding among them.
+    pub(super) fn frame(&self, [rows, cols]: [usize; 2]) -> [usize; 2] {
+        [self.height(rows, self.window.kernel[0]), self.width(cols)]
     }
 
     /// The outputs of an axis (0: rows, 1: columns) whose tap lies inside the input.
@@ -137,8 +149,12 @@ impl ConvShape {
         pairs.filter(|&(co, ci)| self.reads(co, ci)).count() as u64
     }
 
-    /// GEMM steps by the first part of the weights: all taps of all outputs but those on padding.
+    /// GEMM steps by the first part of the weights: all taps of all outputs but those on padding. Or those of DEPTHWISE.
     pub fn products(&self) -> u64 {
+        if self.window_rows > 0 {
+            let outputs = self.co * self.output[0] * self.output[1];
+            return (outputs * self.window.kernel[0].div_ceil(self.window_rows)) as u64;
+        }
         let taps = |axis: usize| -> usize {
             let count = |tap| self.valid(axis, tap).len();
             (0..self.window.kernel[axis]).map(count).sum()
@@ -224,10 +240,10 @@ impl ConvShape {
 
     /// Weight tiles of some output blocks, input blocks and kernel rows.
     pub(super) fn weight_tiles(&self, [co, ci, kernel_rows]: [usize; 3]) -> usize {
-        if self.ones {
-            1
-        } else {
-            co * ci * kernel_rows * self.tiles_across()
+        match self.window_rows {
+            _ if self.ones => 1,
+            0 => co * ci * kernel_rows * self.tiles_across(),
+            rows => co * kernel_rows.div_ceil(rows),
         }
     }
 
@@ -238,7 +254,10 @@ impl ConvShape {
 
     /// Weight tiles of an output block.
     pub(super) fn weight_row(&self) -> usize {
-        self.ci * self.window.kernel[0] * self.tiles_across()
+        match self.window_rows {
+            0 => self.ci * self.window.kernel[0] * self.tiles_across(),
+            rows => self.window.kernel[0].div_ceil(rows),
+        }
     }
 
     /// Weight tiles of a bias that the matrix unit adds.
@@ -404,7 +423,10 @@ fn fits(shape: &ConvShape, config: &Config, tile: &ConvTile) -> bool {
         .saturating_sub(shape.vectors * tile.co);
     let (inp, wgt) = shape.streamed(config, sums);
     let weights = shape.weight_tiles([tile.co, tile.ci, tile.kernel_rows]);
-    let uops = tile.co * tile.ci * tile.kernel_rows * shape.tiles_across() * shape.phases();
+    let uops = match shape.window_rows {
+        0 => tile.co * tile.ci * tile.kernel_rows * shape.tiles_across() * shape.phases(),
+        _ => weights,
+    };
     if shape.accumulators(tile.co, r * c) > acc / tile.acc_halves
         || weights > wgt / tile.halves
         || uops > config.depth(MemType::Uop)
@@ -429,8 +451,12 @@ fn fits(shape: &ConvShape, config: &Config, tile: &ConvTile) -> bool {
         && Gemm::FIELDS.dst_factor_out.fits(c)
 }
 
-/// Reduction chunks: some input blocks with the whole kernel, or one with some kernel rows.
+/// Reduction chunks: some input blocks with the whole kernel, or one with some kernel rows; where DEPTHWISE multiplies,
+/// everything.
 fn chunks(shape: &ConvShape) -> Vec<(usize, usize)> {
+    if shape.window_rows > 0 {
+        return vec![(shape.ci, shape.window.kernel[0])];
+    }
     let whole = parts(shape.ci)
         .into_iter()
         .map(|ci| (ci, shape.window.kernel[0]));
@@ -451,6 +477,15 @@ fn side_groups(shape: &ConvShape) -> usize {
     columns.len()
 }
 
+/// Cycles of the DEPTHWISE instructions of a tile: a column of a window takes one for every four rows, the first of each
+/// row of outputs has all columns.
+fn window_cycles(shape: &ConvShape, tile: &ConvTile) -> usize {
+    let (across, [rows, cols]) = (shape.window.kernel[1], tile.output);
+    let columns = across + (cols - 1) * shape.window.stride[1].min(across);
+    let insns = tile.co * shape.weight_row();
+    insns * (rows * columns * shape.window_rows.div_ceil(4) + 7)
+}
+
 fn cost(shape: &ConvShape, tile: &ConvTile, config: &Config) -> u64 {
     let [oh, ow] = shape.output;
     let beats = |mem: MemType, n: usize| (n * config.elem_bytes(mem)).div_ceil(BUS_BYTES);
@@ -467,7 +502,9 @@ fn cost(shape: &ConvShape, tile: &ConvTile, config: &Config) -> u64 {
     let height = shape.height(tile.output[0], tile.kernel_rows);
     let width = shape.width(tile.output[1]);
     let blocks = shape.chunk_blocks(tile);
-    let inp_chunk = beats(MemType::Inp, blocks * height * width) + 23 * blocks;
+    // Padding isn't on the bus.
+    let inside = height.min(shape.input[0]) * width.min(shape.input[1]);
+    let inp_chunk = beats(MemType::Inp, blocks * inside) + 23 * blocks;
     let weights = shape.weight_tiles([tile.co, tile.ci, tile.kernel_rows]);
     let wgt_chunk = beats(MemType::Wgt, weights) + 23;
     let inp_loads = if stay_inp { positions } else { tiles * chunks };
@@ -487,7 +524,10 @@ fn cost(shape: &ConvShape, tile: &ConvTile, config: &Config) -> u64 {
     let resident = beats(MemType::Wgt, config.depth(MemType::Wgt) - streamed);
     // Loads of the compute module share the bus.
     let load = inp_loads * inp_chunk + wgt_loads * wgt_chunk + residual + resident;
-    let gemm = shape.products() as usize + 7 * tiles * chunks * side_groups(shape);
+    let gemm = match shape.window_rows {
+        0 => shape.products() as usize + 7 * tiles * chunks * side_groups(shape),
+        _ => tiles * window_cycles(shape, tile),
+    };
     // The load module may bring what STOREs read.
     let preloads = config.extensions().contains(Extension::Preload);
     let own = |cycles: usize| if preloads { 0 } else { cycles };

@@ -275,8 +275,18 @@ impl<'l> Expect<'l> {
             .min(u64::from(input.tiles[0]).saturating_sub(span));
         let (area, parts) = (conv.window.area(), u64::from(conv.parts));
         let size = [input.tiles[1], input.tiles[2]];
+        let [rows, columns] = conv.window.kernel.map(u64::from);
+        let block = self.listing.config.block() as u64;
         for (tap, at) in (0..).zip(taps(&conv.window, [y, x], size)) {
             let Some([row, col]) = at else { continue };
+            if conv.window_rows > 0 {
+                let [ky, kx] = [tap / columns, tap % columns];
+                let of_tile = u64::from(conv.window_rows);
+                let tile = weights + u64::from(o) * rows.div_ceil(of_tile) + ky / of_tile;
+                let at = tile * block + ky % of_tile * columns + kx;
+                wanted.push(Term::tap(at, self.tile(input, [o, row, col])));
+                continue;
+            }
             for block in touched.clone() {
                 let pair = u64::from(o) * span + block - first;
                 let inp = self.tile(input, [block as u32, row, col]);

@@ -128,8 +128,15 @@ pub struct ConvGeometry {
     pub regions: Vec<Region>,
     /// The second input.
     pub residual: ResidualBy,
+    /// Kernel rows whose taps a weight tile holds, where DEPTHWISE multiplies; 0 where GEMM does.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub window_rows: u32,
     /// A max pool over the sums.
     pub pool: Option<WindowGeometry>,
+}
+
+const fn is_zero(count: &u32) -> bool {
+    *count == 0
 }
 
 /// Channels that are taken from inputs.

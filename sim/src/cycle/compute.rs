@@ -14,18 +14,37 @@ pub(super) fn gemm_done(timing: &TimingConfig, gemm: &Gemm, start: u64) -> u64 {
     start + DECODE + gemm.steps() + u64::from(timing.gemm_pipeline_cycles) + DRAIN
 }
 
-/// Cycles in which a DEPTHWISE issues its steps. Registers hold a window. Before a step the input scratchpad's port
-/// reads what they lack, a tile a cycle: all of the window, or with one micro-op only the columns that the inner loop
-/// moves on by.
-pub(crate) fn window_cycles(insn: &Depthwise) -> u64 {
-    let (rows, columns) = (u64::from(insn.rows), u64::from(insn.columns));
-    let [outer, inner] = [insn.iter_out, insn.iter_in].map(u64::from);
-    let whole = rows * columns;
-    if insn.uop_count() != 1 || inner == 0 {
-        return insn.steps() * whole;
+/// Banks of the input scratchpad, which hold tiles in turns. A DEPTHWISE reads a tile of each in a cycle.
+const BANKS: usize = 4;
+
+/// Columns of windows that a DEPTHWISE reads. Registers hold a window: with one micro-op a step reads only those that the
+/// inner loop moves on by, but for its first.
+fn columns_read(insn: &Depthwise) -> u64 {
+    let (columns, trips) = (u64::from(insn.columns), u64::from(insn.iter_in));
+    if insn.uop_count() != 1 || trips == 0 {
+        return insn.steps() * columns;
     }
-    let next = (rows * columns.min(insn.src_factor_in.into())).max(1);
-    outer * (whole + (inner - 1) * next)
+    let moved = columns.min(insn.src_factor_in.into());
+    u64::from(insn.iter_out) * (columns + (trips - 1) * moved)
+}
+
+/// Input tiles that a DEPTHWISE reads.
+pub(crate) fn window_tiles(insn: &Depthwise) -> u64 {
+    columns_read(insn) * u64::from(insn.rows)
+}
+
+/// Cycles in which a DEPTHWISE issues its steps: one for each, and more where the columns that it reads take longer, of
+/// which each takes a cycle for every tile in the same bank.
+pub(crate) fn window_cycles(insn: &Depthwise) -> u64 {
+    let mut tiles = [0; BANKS];
+    for row in 0..usize::from(insn.rows) {
+        tiles[row * usize::from(insn.pitch) % BANKS] += 1;
+    }
+    let column = tiles.into_iter().max().unwrap_or(0);
+    let stays = insn.uop_count() == 1 && insn.src_factor_in == 0;
+    let inner = u64::from(insn.iter_in).saturating_sub(1);
+    let repeated = u64::from(stays) * u64::from(insn.iter_out) * inner;
+    columns_read(insn) * column + repeated
 }
 
 /// The done cycle of a DEPTHWISE that starts in `start`.

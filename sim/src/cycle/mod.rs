@@ -59,7 +59,7 @@ mod timing;
 use vta_driver::Budget;
 use vta_isa::{Config, Insn, tokens};
 
-pub(crate) use compute::{issue_cycles, window_cycles};
+pub(crate) use compute::{issue_cycles, window_cycles, window_tiles};
 pub use dram::DramModel;
 pub use engine::Run;
 pub use error::{CycleError, TimingError};

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use vta_isa::{AluOp, Config, Extension, Insn, MemType, UOP_BYTES};
 
-use crate::cycle::{TimingConfig, window_cycles};
+use crate::cycle::{TimingConfig, window_tiles};
 
 /// The table: each price with where it comes from, which is its documentation and a comment of its TOML.
 macro_rules! costs {
@@ -70,8 +70,8 @@ costs! {
     alu_lane_mm2: 3906e-6,
     /// CLIP, an ALU lane: a second comparator, shifters of both bounds: 3 * 137 um2
     clip_lane_mm2: 411e-6,
-    /// DEPTHWISE, a MAC: 8 flip-flops of 4.5 um2, 24 multiplexers as MOV's
-    depthwise_mac_mm2: 81.6e-6,
+    /// DEPTHWISE, a MAC: 8 flip-flops of 4.5 um2, 30 multiplexers as MOV's
+    depthwise_mac_mm2: 93e-6,
     /// MOV, an ALU lane: 32 multiplexer cells of an open 45 nm library, 1.9 um2 each
     mov_lane_mm2: 60.8e-6,
     /// OVERWRITE, a sum: 32 gates of that library before its adder, 1.1 um2 each
@@ -281,7 +281,7 @@ impl Work {
                 let steps = insn.steps();
                 *uops += steps * UOP_BYTES as u64;
                 *accs += steps * acc * (1 + u64::from(!insn.overwrite));
-                *inp += window_cycles(insn) * tile(MemType::Inp);
+                *inp += window_tiles(insn) * tile(MemType::Inp);
                 *wgt += steps * tile(MemType::Wgt);
                 self.macs += steps * (insn.taps() * config.lanes()) as u64;
             }

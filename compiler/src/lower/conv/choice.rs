@@ -1,6 +1,6 @@
 //! The form of a convolution: what the matrix unit adds, and the tile.
 
-use vta_isa::{Extension, MemType};
+use vta_isa::{Depthwise, Extension, Load, MemType};
 use vta_program::listing::ResidualBy;
 use vta_program::{GemmSteps, Packing};
 
@@ -165,14 +165,24 @@ impl Lowering<'_> {
             product.as_ref(),
             &epilogue,
         )?;
-        let known = self.tiles.get(&shape);
-        let known =
-            known.and_then(|tile| Some((tile::appraise(&shape, self.config, tile)?, *tile)));
-        let searched = || {
-            let found = self.search(&shape);
-            found.map_err(|reason| Fault::NoTile(reason).of(parts.name))
+        let of = |shape: &ConvShape| {
+            let known = self.tiles.get(shape);
+            let known =
+                known.and_then(|tile| Some((tile::appraise(shape, self.config, tile)?, *tile)));
+            let searched = || {
+                let found = self.search(shape);
+                found.map_err(|reason| Fault::NoTile(reason).of(parts.name))
+            };
+            known.map_or_else(searched, Ok)
         };
-        let (cost, tile) = known.map_or_else(searched, Ok)?;
+        let windows = self.by_windows(parts, &shape);
+        let windows = windows.and_then(|shape| Some((of(&shape).ok()?, shape)));
+        let ((cost, tile), shape) = match (of(&shape), windows) {
+            (Ok(found), Some((other, shape))) if other.0 < found.0 => (other, shape),
+            (Ok(found), _) => (found, shape),
+            (Err(_), Some(windows)) => windows,
+            (Err(error), None) => return Err(error),
+        };
         Ok(Choice {
             cost,
             shape,
@@ -181,6 +191,32 @@ impl Lowering<'_> {
             product,
             epilogue,
             regions: parts.regions.clone(),
+        })
+    }
+
+    /// The same by DEPTHWISE, where each channel has weights of its own, and a row of a weight tile holds a kernel row's.
+    fn by_windows(&self, parts: &Parts<'_>, shape: &ConvShape) -> Option<ConvShape> {
+        let (window, fields) = (&shape.window, Depthwise::FIELDS);
+        let [_, across] = window.kernel;
+        let own = |groups: Groups| groups.inputs == 1 && groups.outputs == 1;
+        let most = self.config.block().min(fields.rows.max() as usize);
+        let pads = window.pads.to_array();
+        let possible = self.has(Extension::Depthwise)
+            && shape.groups.is_some_and(own)
+            && self.program.tensors[parts.input.0].packing == Packing::Tiles
+            && !shape.ones
+            && shape.weight_parts == 1
+            && shape.pool.is_none()
+            && window.dilation[1] == 1
+            && across <= most
+            // Another column makes the number of columns odd.
+            && pads.into_iter().all(|pad| Load::FIELDS.x_pad_1.fits(pad + 1));
+        let vectors = shape.bias == 0 && shape.regions > 0;
+        let anew = shape.residual != ResidualBy::Load && !vectors;
+        possible.then(|| ConvShape {
+            window_rows: (self.config.block() / across).clamp(1, most.min(window.kernel[0])),
+            anew: anew && (shape.bias == 0 || self.has(Extension::Overwrite)),
+            ..*shape
         })
     }
 
@@ -251,6 +287,7 @@ impl Lowering<'_> {
             weight_parts: parts.weight_parts(),
             ones: parts.ones,
             anew: false,
+            window_rows: 0,
         };
         let digits_first = bias > 0 && (parts.pool.is_none() || places > 0);
         let anew = self.has(Extension::Overwrite) && residual != ResidualBy::Load && by_place == 0;

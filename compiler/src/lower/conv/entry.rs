@@ -106,8 +106,7 @@ impl Walk<'_, '_, '_> {
             return Ok(());
         };
         self.load_first(work, chunk)?;
-        let taps = self.conv.shape.window.kernel[0] * self.conv.shape.tiles_across();
-        let weights = self.conv.shape.co * self.conv.shape.ci * taps;
+        let weights = self.conv.shape.co * self.conv.shape.weight_row();
         let config = self.e.lowering.config;
         let beats = (weights * config.elem_bytes(MemType::Wgt)).div_ceil(BUS_BYTES) as u64;
         let next = chunks.find(|(w, c)| w.weights(c) != work.weights(chunk));

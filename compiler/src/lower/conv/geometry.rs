@@ -39,6 +39,7 @@ impl Conv<'_> {
                 .map(|region| region.each_ref().map(range))
                 .collect(),
             residual: shape.residual,
+            window_rows: shape.window_rows as u32,
             pool: self.pool.map(window),
         }
     }

@@ -89,8 +89,12 @@ impl Walk<'_, '_, '_> {
         let input = (chunk.clone(), places);
         if self.progress.loaded_input.as_ref() != Some(&input) {
             let half = self.progress.inputs % self.conv.tile.halves * self.conv.inp_half;
-            for rows in inputs(self.conv.input, &blocks, chunk, self.conv.shape.input, half) {
-                self.e.load(MemType::Inp, rows)?;
+            if self.conv.shape.window_rows > 0 {
+                self.load_windows(work, half)?;
+            } else {
+                for rows in inputs(self.conv.input, &blocks, chunk, self.conv.shape.input, half) {
+                    self.e.load(MemType::Inp, rows)?;
+                }
             }
             self.progress.loaded_input = Some(input);
             self.progress.inputs += 1;
@@ -150,15 +154,17 @@ impl Walk<'_, '_, '_> {
                 .e
                 .load(MemType::Wgt, Transfer::run(self.conv.weights, [half, 0], 1));
         }
-        let [kh, _] = self.conv.shape.window.kernel;
-        let across = self.conv.shape.tiles_across();
-        let row = self.conv.shape.weight_row();
-        let block = work.co.start * row + chunk.ci.start * kh * across;
-        let tiles = chunk.ci.len() * chunk.kernel_rows.len() * across;
+        let shape = &self.conv.shape;
+        let [kh, _] = shape.window.kernel;
+        let before = |ci: usize, rows: usize| shape.weight_tiles([1, ci, rows]);
+        let row = shape.weight_row();
+        let tiles = before(chunk.ci.len(), chunk.kernel_rows.len());
         let rows = Transfer {
             base: self.conv.weights.into(),
             sram: half,
-            dram: block + chunk.kernel_rows.start * across,
+            dram: work.co.start * row
+                + before(chunk.ci.start, kh)
+                + before(1, chunk.kernel_rows.start),
             size: [work.co.len(), tiles],
             // A row alone has no next one, which might be further away than the field can say.
             stride: if Load::FIELDS.x_stride.fits(row) {

@@ -21,6 +21,7 @@ mod parts;
 mod pool;
 mod region;
 mod residual;
+mod windows;
 mod work;
 
 use vta_isa::{Extension, MemType};

@@ -174,6 +174,9 @@ impl Conv<'_> {
         if self.bias.is_some() && self.bias_first() {
             return Start::Bias;
         }
+        if self.shape.window_rows > 0 {
+            return Start::Products;
+        }
         let acc = self.acc(work, 0);
         let shared = self.shared(work, chunk, &acc, [0, 0]);
         let whole = shared.iter().find(|one| self.is_whole(work, one));
@@ -203,6 +206,9 @@ impl Walk<'_, '_, '_> {
         acc: &Acc,
         sums: Sums,
     ) -> Result<(), LowerError> {
+        if self.conv.shape.window_rows > 0 {
+            return self.multiply_windows(work, acc, sums);
+        }
         let halves = self.conv.halves(&self.progress);
         let mut shared = self.conv.shared(work, chunk, acc, halves);
         if shared.is_empty() {

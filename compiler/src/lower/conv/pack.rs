@@ -24,6 +24,9 @@ pub(super) fn weights(
         let at = |i: usize| u8::from(i / block == i % block);
         return (0..block * block).map(at).collect();
     }
+    if shape.window_rows > 0 {
+        return taps_of_windows(weights, co, shape, block);
+    }
     let pack = Pack {
         weights,
         shape,
@@ -37,6 +40,21 @@ pub(super) fn weights(
     blocks
         .enumerate()
         .for_each(|(at, packed)| pack.output_block(at, packed));
+    packed
+}
+
+/// `[CO/B][KH/R][B channels][B taps]` of `[CO][KH][KW]`, with the taps of R kernel rows in a tile.
+fn taps_of_windows(weights: &[i8], co: usize, shape: &ConvShape, block: usize) -> Vec<u8> {
+    let ([_, across], tiles) = (shape.window.kernel, shape.weight_row());
+    let mut packed = vec![0u8; shape.co * tiles * block * block];
+    let of_tile = shape.window_rows * across;
+    for (channel, taps) in weights.chunks_exact(weights.len() / co.max(1)).enumerate() {
+        for (t, taps) in taps.chunks(of_tile).enumerate() {
+            let row = (channel / block * tiles + t) * block + channel % block;
+            let to = &mut packed[row * block..][..taps.len()];
+            (to.iter_mut().zip(taps)).for_each(|(to, w)| *to = *w as u8);
+        }
+    }
     packed
 }
 

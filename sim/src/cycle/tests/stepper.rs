@@ -268,8 +268,8 @@ impl<'a> Stepper<'a> {
                 Job::Steps(gemm.steps() + 2 + u64::from(self.timing.gemm_pipeline_cycles))
             }
             Insn::Depthwise(insn) => {
-                let columns = 0..insn.columns;
                 let mut cycles = 0;
+                let bank = |y: &u8| usize::from(*y) * usize::from(insn.pitch) % 4;
                 for (j, _) in (0..insn.iter_out).flat_map(|_| (0..insn.iter_in).zip(0..)) {
                     for _ in insn.uop_bgn..insn.uop_end {
                         // What the window before has, columns further to the right.
@@ -277,8 +277,12 @@ impl<'a> Stepper<'a> {
                             let at = u16::from(*x) + insn.src_factor_in;
                             j > 0 && insn.uop_count() == 1 && at < u16::from(insn.columns)
                         };
-                        let read = columns.clone().filter(|x| !held(x)).count();
-                        cycles += (read as u64 * u64::from(insn.rows)).max(1);
+                        let mut step = 0;
+                        for _ in (0..insn.columns).filter(|x| !held(x)) {
+                            let of = |b| (0..insn.rows).filter(|y| bank(y) == b).count();
+                            step += (0..4).map(of).max().unwrap_or(0) as u64;
+                        }
+                        cycles += step.max(1);
                     }
                 }
                 Job::Steps(cycles + 2 + u64::from(self.timing.gemm_pipeline_cycles))

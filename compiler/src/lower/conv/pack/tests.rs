@@ -30,6 +30,7 @@ proptest! {
             regions: 0,
             weight_parts: parts,
             anew: false,
+                        window_rows: 0,
             ones: false,
         };
         let taps = inputs * area;

@@ -1,0 +1,95 @@
+//! The products of a depthwise convolution by DEPTHWISE: a step for each output and weight tile.
+//!
+//! Windows lie in the scratchpad with their padding, which LOADs fill with zeros, so that all outputs of a tile have all
+//! taps: an instruction for each output block and weight tile. Its rows are an odd number of tiles long, so that the
+//! input scratchpad's banks give a column of a window at once.
+
+use std::ops::Range;
+
+use super::super::LowerError;
+use super::super::emit::{Loops, Sums, uop};
+use super::super::transfer::{Area, Transfer};
+use super::layer::{Acc, Conv, Walk};
+use super::work::Work;
+
+/// Rows or columns of a tile's inputs: those in memory, and how many of padding are in front and behind.
+struct Side {
+    inside: Range<usize>,
+    pads: [usize; 2],
+}
+
+impl Conv<'_> {
+    fn side(&self, axis: usize, out: &Range<usize>, size: usize) -> Side {
+        let window = &self.shape.window;
+        // Counted from the first row or column of padding.
+        let (first, pad) = (out.start * window.stride[axis], window.pads.before()[axis]);
+        let memory = pad..pad + self.shape.input[axis];
+        let inside = first.max(memory.start)..(first + size).min(memory.end);
+        Side {
+            pads: [inside.start - first, first + size - inside.end],
+            inside: inside.start - pad..inside.end - pad,
+        }
+    }
+}
+
+impl Walk<'_, '_, '_> {
+    /// Loads a tile's inputs with their padding, block after block.
+    pub(super) fn load_windows(&mut self, work: &Work, sram: usize) -> Result<(), LowerError> {
+        let conv = self.conv;
+        let size @ [height, width] = conv.shape.frame([work.rows.len(), work.cols.len()]);
+        let [rows, cols] =
+            [(0, &work.rows), (1, &work.cols)].map(|(axis, out)| conv.side(axis, out, size[axis]));
+        for (i, block) in work.co.clone().enumerate() {
+            let area = Area {
+                block,
+                rows: rows.inside.clone(),
+                cols: cols.inside.clone(),
+            };
+            let sram = sram + i * height * width;
+            let from = Transfer::area(conv.input, conv.shape.input, &area, sram);
+            self.e.load_padded(from, [rows.pads, cols.pads])?;
+        }
+        Ok(())
+    }
+
+    /// Emits the products of a tile.
+    pub(super) fn multiply_windows(
+        &mut self,
+        work: &Work,
+        acc: &Acc,
+        sums: Sums,
+    ) -> Result<(), LowerError> {
+        let conv = self.conv;
+        let ([inp, wgt], window) = (conv.halves(&self.progress), &conv.shape.window);
+        let [height, width] = conv.shape.frame([work.rows.len(), work.cols.len()]);
+        let [kernel_rows, columns] = window.kernel;
+        let (across, pitch) = (conv.shape.weight_row(), window.dilation[0] * width);
+        let steps = || {
+            work.co
+                .clone()
+                .enumerate()
+                .flat_map(|(i, _)| (0..across).map(move |t| (i, t)))
+        };
+        let tiles = |(i, t): (usize, usize)| {
+            let row = t * conv.shape.window_rows;
+            let src = inp + i * height * width + row * pitch;
+            uop([acc.base + i * acc.pitch, src, wgt + i * across + t])
+        };
+        let kernel = self.e.kernel(steps().map(tiles).collect())?;
+        let loops = Loops {
+            iter: [work.rows.len(), work.cols.len()],
+            dst: [work.cols.len(), 1],
+            src: [window.stride[0] * width, window.stride[1]],
+        };
+        for (at, (_, t)) in steps().enumerate() {
+            let rows = conv
+                .shape
+                .window_rows
+                .min(kernel_rows - t * conv.shape.window_rows);
+            let sums = if t == 0 { sums } else { Sums::Add };
+            self.e
+                .windows((kernel, at), loops, [rows, columns, pitch], sums)?;
+        }
+        Ok(())
+    }
+}
