@@ -243,7 +243,7 @@ impl ConvShape {
         match self.window_rows {
             _ if self.ones => 1,
             0 => co * ci * kernel_rows * self.tiles_across(),
-            rows => co * kernel_rows.div_ceil(rows),
+            rows => co * ci * kernel_rows.div_ceil(rows),
         }
     }
 

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use vta_compiler::qgraph::{LaneOp, QConv, QGraph, QOp, TensorId, Window};
 use vta_compiler::{layer, lower, reference};
 use vta_driver::QueueLimits;
-use vta_isa::Config;
+use vta_isa::{Config, Extension};
 
 #[derive(Debug, Clone)]
 struct Grouped {
@@ -136,6 +136,30 @@ proptest! {
     }
 
     #[test]
+    fn windows_are_the_products_of_each_channel(
+        c in 1usize..70, hw in [1usize..20, 1usize..20], window in window(7), at in 0usize..6,
+        others in prop::collection::btree_set(prop::sample::select(Extension::ALL.to_vec()), 0..6),
+        residual in any::<bool>(), zero in zero(), seed in any::<u64>(),
+    ) {
+        prop_assume!(window.output(hw[0], hw[1]).is_some());
+        let (group, inputs, outputs) = (c, 1, 1);
+        let g = Grouped { group, inputs, outputs, hw, window, config: at, seed, parts: (1, 1) };
+        let mut graph = QGraph::default();
+        let mut rng = Rng(seed);
+        let input = tensor(&mut graph, [c, hw[0], hw[1]]);
+        graph.tensors[input.0].zero = zero;
+        graph.inputs = vec![input];
+        let mut last = conv(&mut graph, &g, &mut rng, input, None);
+        if residual && window.output(hw[0], hw[1]) == Some(hw) {
+            last = conv(&mut graph, &g, &mut rng, last, Some((last, vec![LaneOp::shl(3)])));
+        }
+        graph.outputs = vec![last];
+        let config = config(at);
+        let has = others.into_iter().fold(config.extensions(), |has, one| has.with(one));
+        check(&graph, &config.with_extensions(has.with(Extension::Depthwise)), seed)?;
+    }
+
+    #[test]
     fn a_pool_joins_a_depthwise_convolution(c in 1usize..50, n in 1usize..7, at in 0usize..6, seed in any::<u64>(), zero in zero()) {
         let g = Grouped {
             group: c,
@@ -162,9 +186,13 @@ proptest! {
 
 /// GEMM steps of the products alone: without resets, and without the bias.
 fn steps(spec: &str) -> u64 {
+    steps_on(&Config::default(), spec)
+}
+
+fn steps_on(config: &Config, spec: &str) -> u64 {
     let graph = layer::build(&layer::parse(spec).unwrap(), 1).unwrap();
     let options = lower::LowerOptions::default();
-    let program = lower::compile(&graph, &Config::default(), &options).unwrap();
+    let program = lower::compile(&graph, config, &options).unwrap();
     let limits = QueueLimits::default();
     let reports = vta_sim::hazards::check_program(&std::sync::Arc::new(program.clone()), limits);
     assert!(reports.unwrap().iter().all(|b| b.report.is_clean()));
@@ -172,6 +200,7 @@ fn steps(spec: &str) -> u64 {
         vta_isa::Insn::Gemm(g) if !g.reset && g.src_factor_in > 0 => {
             u64::from(g.uop_end - g.uop_bgn) * u64::from(g.iter_out) * u64::from(g.iter_in)
         }
+        vta_isa::Insn::Depthwise(insn) => insn.steps(),
         _ => 0,
     };
     let layer = &program.layers[0];
@@ -188,6 +217,19 @@ fn a_depthwise_layer_takes_one_step_for_each_tap() {
         4 * (14 + 2 * 13) * (14 + 2 * 13)
     );
     assert_eq!(steps("dw:1,64,14,14,3,2,1"), 4 * (6 + 2 * 7) * (6 + 2 * 7));
+}
+
+#[test]
+fn a_window_takes_one_step_for_each_output() {
+    let has = Config::default().extensions().with(Extension::Depthwise);
+    let config = Config::default().with_extensions(has);
+    let steps = |spec: &str| steps_on(&config, spec);
+    assert_eq!(steps("dw:1,64,14,14,3,1,1"), 4 * 14 * 14);
+    assert_eq!(steps("dw:1,64,14,14,3,2,1"), 4 * 7 * 7);
+    // A tile has room for three of five rows.
+    assert_eq!(steps("dw:1,60,14,14,5,1,2"), 2 * 4 * 14 * 14);
+    // Two channels each have more than a tile's rows.
+    assert_eq!(steps("conv:1,32,8,8,32,3,1,1,16"), 2 * 22 * 22);
 }
 
 #[test]
