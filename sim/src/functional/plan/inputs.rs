@@ -52,7 +52,9 @@ pub(super) struct InputTiles<'a> {
     /// The latest last.
     held: Vec<Held>,
     /// Lists whose tiles were loaded by loads of the same form before.
-    known: FxHashMap<(Same<u32>, Vec<Form>), Option<Found>>,
+    known: FxHashMap<Same<u32>, FxHashMap<Vec<Form>, Option<Found>>>,
+    /// Those that may have the tiles that are asked for, with their forms.
+    asked: (Vec<usize>, Vec<Form>),
     lists: Lists<u32>,
 }
 
@@ -62,6 +64,7 @@ impl<'a> InputTiles<'a> {
             config,
             held: Vec::new(),
             known: FxHashMap::default(),
+            asked: Default::default(),
             lists: Lists::default(),
         }
     }
@@ -69,17 +72,28 @@ impl<'a> InputTiles<'a> {
     /// Notes a load from a span, after so many operations.
     pub fn load(&mut self, access: &LoadAccess, span: Span, since: usize) {
         let tiles = access.entries.clone();
-        for old in std::mem::take(&mut self.held) {
-            let parts = [
-                old.tiles.start..old.tiles.end.min(tiles.start),
-                old.tiles.start.max(tiles.end)..old.tiles.end,
-            ];
-            let left = parts.into_iter().filter(|part| !part.is_empty());
-            let part = |tiles| Held {
-                tiles,
-                ..old.clone()
-            };
-            self.held.extend(left.map(part));
+        let mut at = 0;
+        while let Some(old) = self.held.get_mut(at) {
+            at += 1;
+            let left = old.tiles.start..old.tiles.end.min(tiles.start);
+            let right = old.tiles.start.max(tiles.end)..old.tiles.end;
+            match [left.is_empty(), right.is_empty()] {
+                [true, true] => {
+                    at -= 1;
+                    self.held.remove(at);
+                }
+                [false, true] => old.tiles = left,
+                [true, false] => old.tiles = right,
+                [false, false] => {
+                    let part = Held {
+                        tiles: right,
+                        ..old.clone()
+                    };
+                    old.tiles = left;
+                    self.held.insert(at, part);
+                    at += 1;
+                }
+            }
         }
         self.held.push(Held {
             tiles,
@@ -96,10 +110,14 @@ impl<'a> InputTiles<'a> {
         tiles: &Rc<[u32]>,
         ends: &Range<usize>,
     ) -> Option<(Places, Span, usize)> {
-        let overlaps = |held: &&Held| held.tiles.start < ends.end && ends.start < held.tiles.end;
-        let held: Vec<&Held> = self.held.iter().filter(overlaps).collect();
-        let first = held.first()?.span;
-        let form = |held: &&Held| {
+        let (asked, forms) = &mut self.asked;
+        let overlaps = |held: &Held| held.tiles.start < ends.end && ends.start < held.tiles.end;
+        asked.clear();
+        asked.extend((0..self.held.len()).filter(|&at| overlaps(&self.held[at])));
+        let held = |at: usize| &self.held[asked[at]];
+        let first = self.held[*asked.first()?].span;
+        let form = |at: usize| {
+            let held = held(at);
             let load = Load {
                 dram_base: 0,
                 deps: Default::default(),
@@ -111,23 +129,34 @@ impl<'a> InputTiles<'a> {
             ];
             (held.tiles.clone(), load, behind)
         };
-        let key = (Same(Rc::clone(tiles)), held.iter().map(form).collect());
-        let (config, lists) = (self.config, &mut self.lists);
-        let found = self.known.entry(key);
-        let found = found
-            .or_insert_with(|| of_tiles(config, &held, tiles, lists))
-            .clone()?;
+        forms.clear();
+        forms.extend((0..asked.len()).map(form));
+        let known = self.known.entry(Same(Rc::clone(tiles))).or_default();
+        let found = match known.get(&forms[..]) {
+            Some(found) => found.as_ref()?,
+            None => {
+                let held: Vec<&Held> = (0..asked.len()).map(held).collect();
+                let found = of_tiles(self.config, &held, tiles, &mut self.lists);
+                known.entry(forms.clone()).or_insert(found).as_ref()?
+            }
+        };
         let start = first.start.wrapping_add(found.low);
         let span = Span {
-            region: held[*found.read.first()?].span.region,
+            region: held(*found.read.first()?).span.region,
             start,
             len: found.len,
         };
-        let last = start + found.len - config.lanes();
-        let since = found.read.iter().map(|&load| held[load].since).min()?;
+        let last = start + found.len - self.config.lanes();
+        let since = found.read.iter().map(|&load| held(load).since).min()?;
         // Regions end below 2^32, and only a tile of one byte can be the last.
         let fits = last < PADDING as usize;
-        fits.then(|| (Places::at(found.list, start as u32), span, since))
+        fits.then(|| {
+            (
+                Places::at(Rc::clone(&found.list), start as u32),
+                span,
+                since,
+            )
+        })
     }
 }
 
