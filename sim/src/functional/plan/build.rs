@@ -11,7 +11,7 @@ use vta_isa::tokens;
 use vta_isa::{AluOp, AluOperand, Config, MemType, Module, Uop};
 
 use super::super::run::ops::{LoadOp, StoreOp};
-use super::draft::{AluDraft, AluSteps, Draft, Kind, Scaled, Slot, Weight};
+use super::draft::{AluDraft, AluSteps, Draft, Kind, Matmul, Scaled, Slot, Weight};
 use super::elementwise::TileReader;
 use super::inputs::{InputTiles, fill};
 use super::matmul::{self, Forms};
@@ -57,6 +57,8 @@ struct Builder<'a> {
     /// Where accumulator tiles were loaded from, where `loaded` has them; empty for padding.
     sources: Vec<Span>,
     loaded: TileSet,
+    /// The products of the instruction.
+    parts: Vec<(Matmul, Rc<TileSet>)>,
     /// No tiles.
     none: Rc<TileSet>,
     /// What was stored, with how many operations had been done.
@@ -97,6 +99,7 @@ pub(crate) fn trace(subject: &Subject<'_>, go_on: GoOn<'_>) -> Result<Trace, Unp
         alus: Shapes::default(),
         sources: vec![Span::default(); config.depth(MemType::Acc)],
         loaded: TileSet::EMPTY,
+        parts: Vec::new(),
         none: Rc::default(),
         stored: Vec::new(),
         room_bytes: limits.plan_bytes,
@@ -272,7 +275,8 @@ impl Builder<'_> {
         let make = || Forms::of(access.dst, operands, &mut self.positions);
         let forms = self.gemms.of([access.dst, src, wgt].map(Some), make)?;
         let lanes = self.config.lanes() as u32;
-        let mut parts = Vec::with_capacity(forms.products.len());
+        let mut parts = std::mem::take(&mut self.parts);
+        parts.clear();
         for form in &forms.products {
             let mut matmul = form.product(&self.trace.weights);
             match self.sources(form) {
@@ -290,19 +294,22 @@ impl Builder<'_> {
             parts.push((matmul, Rc::clone(&form.tiles)));
         }
         if let Some((terms, read)) = self.reader().scaled(&parts) {
+            matmul::join_groups(&mut parts);
             let scaled = Scaled {
                 terms,
                 read,
-                plain: matmul::join_groups(parts),
+                plain: parts,
             };
             let tiles = Some(&forms.tiles);
             self.push(Kind::Scaled(Box::new(scaled)), tiles, tiles);
             return Ok(());
         }
-        for (matmul, tiles) in matmul::join_groups(parts) {
+        matmul::join_groups(&mut parts);
+        for (matmul, tiles) in parts.drain(..) {
             let tiles = Some(&tiles);
             self.push(Kind::Matmul(Box::new(matmul)), tiles, tiles);
         }
+        self.parts = parts;
         Ok(())
     }
 

@@ -39,10 +39,10 @@ struct Found {
 enum Tile {
     Unknown,
     Padding,
-    /// A byte of a load's region.
+    /// A byte of a load's region, whose addresses have 32 bits.
     Byte {
-        load: usize,
-        start: usize,
+        load: u32,
+        start: u32,
     },
 }
 
@@ -56,6 +56,8 @@ pub(super) struct InputTiles<'a> {
     /// Those that may have the tiles that are asked for, with their forms.
     asked: (Vec<usize>, Vec<Form>),
     lists: Lists<u32>,
+    /// Where tiles come from, while that is found out.
+    tiles: Vec<Tile>,
 }
 
 impl<'a> InputTiles<'a> {
@@ -66,6 +68,7 @@ impl<'a> InputTiles<'a> {
             known: FxHashMap::default(),
             asked: Default::default(),
             lists: Lists::default(),
+            tiles: vec![Tile::Unknown; config.depth(MemType::Inp)],
         }
     }
 
@@ -136,7 +139,9 @@ impl<'a> InputTiles<'a> {
             Some(found) => found.as_ref()?,
             None => {
                 let held: Vec<&Held> = (0..asked.len()).map(held).collect();
-                let found = of_tiles(self.config, &held, tiles, &mut self.lists);
+                self.tiles[ends.clone()].fill(Tile::Unknown);
+                fill_all(self.config, &held, &mut self.tiles);
+                let found = of_tiles(self.config, &held, tiles, &self.tiles, &mut self.lists);
                 known.entry(forms.clone()).or_insert(found).as_ref()?
             }
         };
@@ -183,47 +188,54 @@ pub(super) fn fill<T: Clone>(
     }
 }
 
-/// Where some tiles lie that loads filled one after the other.
+/// Notes where all tiles come from that loads fill one after the other.
+fn fill_all(config: &Config, held: &[&Held], all: &mut [Tile]) {
+    for (load, held) in (0..).zip(held) {
+        let from = (&*held.access, held.span);
+        let byte = |start| Tile::Byte {
+            load,
+            start: start as u32,
+        };
+        fill(config, from, all, Tile::Padding, byte);
+    }
+}
+
+/// Where some tiles lie, all of which come from one region.
 fn of_tiles(
     config: &Config,
     held: &[&Held],
     tiles: &[u32],
+    all: &[Tile],
     lists: &mut Lists<u32>,
 ) -> Option<Found> {
-    let mut all = vec![Tile::Unknown; config.depth(MemType::Inp)];
-    for (load, held) in held.iter().enumerate() {
-        let byte = |start| Tile::Byte { load, start };
-        fill(
-            config,
-            (&held.access, held.span),
-            &mut all,
-            Tile::Padding,
-            byte,
-        );
-    }
     let mut read = vec![false; held.len()];
-    let (mut low, mut high) = (usize::MAX, 0);
+    let (mut low, mut high) = (PADDING, 0);
+    let mut list = Vec::with_capacity(tiles.len());
     for &tile in tiles {
-        match all[tile as usize] {
+        list.push(match all[tile as usize] {
             Tile::Unknown => return None,
-            Tile::Padding => {}
+            Tile::Padding => PADDING,
             Tile::Byte { load, start } => {
-                read[load] = true;
+                read[load as usize] = true;
                 (low, high) = (low.min(start), high.max(start));
+                start
             }
-        }
+        });
     }
+    // Only a tile of one byte can begin there.
+    if high == PADDING {
+        return None;
+    }
+    list.iter_mut()
+        .filter(|start| **start != PADDING)
+        .for_each(|start| *start -= low);
     let read: Rc<[usize]> = (0..held.len()).filter(|&load| read[load]).collect();
     let region = held[*read.first()?].span.region;
-    let place = |&tile: &u32| match all[tile as usize] {
-        Tile::Byte { start, .. } => (start - low) as u32,
-        Tile::Unknown | Tile::Padding => PADDING,
-    };
     let same = read.iter().all(|&load| held[load].span.region == region);
     same.then(|| Found {
-        list: lists.one(tiles.iter().map(place).collect()),
-        low: low.wrapping_sub(held[0].span.start),
-        len: high - low + config.lanes(),
+        list: lists.one(list),
+        low: (low as usize).wrapping_sub(held[0].span.start),
+        len: (high - low) as usize + config.lanes(),
         read,
     })
 }

@@ -121,18 +121,18 @@ impl Form {
 }
 
 /// Joins neighbouring products of a GEMM whose inputs are the same but for a distance: those of a convolution in groups.
-pub(crate) fn join_groups(parts: Vec<(Matmul, Rc<TileSet>)>) -> Vec<(Matmul, Rc<TileSet>)> {
-    if parts.len() == 1 {
-        return parts;
+pub(super) fn join_groups(all: &mut Vec<(Matmul, Rc<TileSet>)>) {
+    if all.len() == 1 {
+        return;
     }
-    let mut parts = &parts[..];
+    let mut parts = &all[..];
     let mut joined = Vec::with_capacity(parts.len());
     while let Some(((first, tiles), behind)) = parts.split_first() {
         let shifts = behind.iter().map_while(|(next, _)| shift(first, next));
         let shifts: Vec<u32> = std::iter::once(0).chain(shifts).collect();
         let (run, later) = parts.split_at(shifts.len());
-        let all: Vec<&Matmul> = run.iter().map(|(matmul, _)| matmul).collect();
-        let groups = all.iter().zip(shifts).flat_map(|(matmul, shift)| {
+        let run_of: Vec<&Matmul> = run.iter().map(|(matmul, _)| matmul).collect();
+        let groups = run_of.iter().zip(shifts).flat_map(|(matmul, shift)| {
             let group = move |group: &GroupDraft| GroupDraft {
                 shift: group.shift + shift,
                 ..*group
@@ -140,16 +140,16 @@ pub(crate) fn join_groups(parts: Vec<(Matmul, Rc<TileSet>)>) -> Vec<(Matmul, Rc<
             matmul.groups.iter().map(group)
         });
         let groups: Rc<[GroupDraft]> = groups.collect();
-        let (weights, mut tiles) = (Matmul::weights_of_all(&all), TileSet::clone(tiles));
+        let (weights, mut tiles) = (Matmul::weights_of_all(&run_of), TileSet::clone(tiles));
         run.iter().for_each(|(_, more)| tiles.add(more));
-        let reads = all.iter().map(|matmul| matmul.read);
+        let reads = run_of.iter().map(|matmul| matmul.read);
         let read = reads.reduce(|a, b| a.zip(b).map(|(a, b)| a.hull(&b)));
         let (positions, inputs) = (Rc::clone(&first.positions), first.inputs.clone());
         let matmul = Matmul::new(groups, weights, positions, inputs, read.flatten());
         joined.push((matmul, Rc::new(tiles)));
         parts = later;
     }
-    joined
+    *all = joined;
 }
 
 /// Bytes from each input of a product to the other's, if all are as far apart and nothing else differs but groups.
