@@ -206,8 +206,10 @@ impl Default for TileSet {
 
 impl<T: Into<usize>> Extend<T> for TileSet {
     fn extend<I: IntoIterator<Item = T>>(&mut self, tiles: I) {
-        for tile in tiles {
-            self.insert(tile.into());
+        for tile in tiles.into_iter().map(Into::into) {
+            if tile < MAX_TILES {
+                self.put(tile / WORD_BITS, 1 << (tile % WORD_BITS));
+            }
         }
     }
 }

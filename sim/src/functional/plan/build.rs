@@ -1,5 +1,7 @@
 //! From a batch to operations: instructions in token order, checked and resolved.
 
+use std::rc::Rc;
+
 use vta_driver::{DeviceMemory, MemoryError, Span, StepBudget};
 use vta_isa::resolve::{
     AluAccess, GemmAccess, Interval, LoadAccess, Resolved, Rows, StoreAccess, TileSet,
@@ -9,7 +11,7 @@ use vta_isa::tokens;
 use vta_isa::{AluOp, AluOperand, Config, MemType, Module, Uop};
 
 use super::super::run::ops::{LoadOp, StoreOp};
-use super::draft::{AluDraft, AluSteps, Draft, Kind, Scaled, Weight};
+use super::draft::{AluDraft, AluSteps, Draft, Kind, Matmul, Scaled, Slot, Weight};
 use super::elementwise::TileReader;
 use super::inputs::{InputTiles, fill};
 use super::matmul::{self, Forms};
@@ -28,7 +30,7 @@ const MOST_CONSTANTS: usize = 64;
 /// What building finds.
 #[derive(Default)]
 pub(crate) struct Trace {
-    pub drafts: Vec<Draft>,
+    pub drafts: Vec<Slot>,
     /// Bytes that are taken as constants.
     pub constants: Vec<Span>,
     /// Micro-ops that the batch leaves in the scratchpad.
@@ -55,6 +57,10 @@ struct Builder<'a> {
     /// Where accumulator tiles were loaded from, where `loaded` has them; empty for padding.
     sources: Vec<Span>,
     loaded: TileSet,
+    /// The products of the instruction.
+    parts: Vec<(Matmul, Rc<TileSet>)>,
+    /// No tiles.
+    none: Rc<TileSet>,
     /// What was stored, with how many operations had been done.
     stored: Vec<(Span, usize)>,
     /// What the lists of operations may take yet.
@@ -93,6 +99,8 @@ pub(crate) fn trace(subject: &Subject<'_>, go_on: GoOn<'_>) -> Result<Trace, Unp
         alus: Shapes::default(),
         sources: vec![Span::default(); config.depth(MemType::Acc)],
         loaded: TileSet::EMPTY,
+        parts: Vec::new(),
+        none: Rc::default(),
         stored: Vec::new(),
         room_bytes: limits.plan_bytes,
     };
@@ -106,7 +114,7 @@ pub(crate) fn trace(subject: &Subject<'_>, go_on: GoOn<'_>) -> Result<Trace, Unp
         builder.index = index;
         if insn.module() == Module::Compute {
             while let Some((mark, _)) = marks.next_if(|m| m.1.first_insn <= index) {
-                builder.push(Kind::Mark(mark), TileSet::EMPTY, TileSet::EMPTY);
+                builder.push(Kind::Mark(mark), None, None);
             }
         }
         match uops.resolve(config, insn)? {
@@ -135,7 +143,7 @@ pub(crate) fn trace(subject: &Subject<'_>, go_on: GoOn<'_>) -> Result<Trace, Unp
         return Err(Unplanned::Pattern);
     }
     let stored = |(_, span): &(u16, Span)| meet(&trace.stored, &[*span]);
-    for draft in &mut trace.drafts {
+    for draft in trace.drafts.iter_mut().flatten() {
         if let Kind::Alu(alu) = &mut draft.kind
             && alu.constants.iter().any(stored)
         {
@@ -152,18 +160,19 @@ pub(crate) fn span(memory: &DeviceMemory, rows: &Rows) -> Result<Span, MemoryErr
 }
 
 impl Builder<'_> {
-    fn push(&mut self, kind: Kind, reads: TileSet, writes: TileSet) {
+    fn push(&mut self, kind: Kind, reads: Option<&Rc<TileSet>>, writes: Option<&Rc<TileSet>>) {
         let origin = match kind {
             Kind::Mark(_) => Origin::default(),
             _ => Origin::of(self.index),
         };
+        let [reads, writes] = [reads, writes].map(|tiles| Rc::clone(tiles.unwrap_or(&self.none)));
         self.loaded.remove(&writes);
-        self.trace.drafts.push(Draft {
+        self.trace.drafts.push(Some(Draft {
             kind,
             reads,
             writes,
             origin,
-        });
+        }));
     }
 
     /// Counts the lists of an operation.
@@ -197,11 +206,11 @@ impl Builder<'_> {
             }
             MemType::Inp => {
                 self.inputs.load(access, span, self.trace.drafts.len());
-                self.push(Kind::Load(op), TileSet::EMPTY, TileSet::EMPTY);
+                self.push(Kind::Load(op), None, None);
             }
             MemType::Acc | MemType::Acc8 | MemType::Out => {
-                let writes = TileSet::range(access.entries.clone());
-                self.push(Kind::Load(op), TileSet::EMPTY, writes.clone());
+                let writes = Rc::new(TileSet::range(access.entries.clone()));
+                self.push(Kind::Load(op), None, Some(&writes));
                 if load.mem == MemType::Acc {
                     let len = config.elem_bytes(MemType::Acc);
                     let source = |start| Span { start, len, ..span };
@@ -245,7 +254,7 @@ impl Builder<'_> {
         let mut reads = TileSet::range(access.tiles.clone());
         let operands = access.operands.iter();
         operands.for_each(|tiles| reads.add(&TileSet::range(tiles.clone())));
-        self.push(Kind::Store(op), reads, TileSet::EMPTY);
+        self.push(Kind::Store(op), Some(&Rc::new(reads)), None);
         Ok(())
     }
 
@@ -255,20 +264,20 @@ impl Builder<'_> {
         }
         self.trace.once |= access.uops.from_before;
         let Some(operands @ [src, wgt]) = access.operands else {
-            self.push(Kind::Zero, TileSet::EMPTY, access.dst.set());
+            self.push(Kind::Zero, None, Some(&Rc::new(access.dst.set())));
             return Ok(());
         };
         if access.gemm.overwrite {
             if !access.dst.is_apart() {
                 return Err(Unplanned::Pattern);
             }
-            self.push(Kind::Zero, TileSet::EMPTY, access.dst.set());
+            self.push(Kind::Zero, None, Some(&Rc::new(access.dst.set())));
         }
         let make = || Forms::of(access.dst, operands, &mut self.positions);
         let forms = self.gemms.of([access.dst, src, wgt].map(Some), make)?;
-        let writes = forms.tiles.clone();
         let lanes = self.config.lanes() as u32;
-        let mut parts = Vec::with_capacity(forms.products.len());
+        let mut parts = std::mem::take(&mut self.parts);
+        parts.clear();
         for form in &forms.products {
             let mut matmul = form.product(&self.trace.weights);
             match self.sources(form) {
@@ -282,22 +291,26 @@ impl Builder<'_> {
                 }
             }
             self.take_room(matmul.bytes())?;
-            let mut weights = matmul.groups.iter().flat_map(|group| &group.weights);
-            self.trace.once |= weights.any(Weight::is_held);
-            parts.push((matmul, form.tiles.clone()));
+            self.trace.once |= matmul.weights.iter().any(Weight::is_held);
+            parts.push((matmul, Rc::clone(&form.tiles)));
         }
         if let Some((terms, read)) = self.reader().scaled(&parts) {
+            matmul::join_groups(&mut parts);
             let scaled = Scaled {
                 terms,
                 read,
-                plain: matmul::join_groups(parts),
+                plain: parts,
             };
-            self.push(Kind::Scaled(Box::new(scaled)), writes.clone(), writes);
+            let tiles = Some(&forms.tiles);
+            self.push(Kind::Scaled(Box::new(scaled)), tiles, tiles);
             return Ok(());
         }
-        for (matmul, writes) in matmul::join_groups(parts) {
-            self.push(Kind::Matmul(Box::new(matmul)), writes.clone(), writes);
+        matmul::join_groups(&mut parts);
+        for (matmul, tiles) in parts.drain(..) {
+            let tiles = Some(&tiles);
+            self.push(Kind::Matmul(Box::new(matmul)), tiles, tiles);
         }
+        self.parts = parts;
         Ok(())
     }
 
@@ -324,35 +337,41 @@ impl Builder<'_> {
             && !steps.destinations.meets(&steps.sources);
         let op = match access.alu.op {
             AluOp::Mov if apart => {
-                self.push(Kind::Zero, TileSet::EMPTY, steps.destinations.clone());
+                self.push(Kind::Zero, None, Some(&steps.destinations));
                 AluOp::Add
             }
             op => op,
         };
         let constants = access.src.and_then(|_| self.constants(&steps.sources));
-        let writes = steps.destinations.clone();
-        let mut reads = writes.clone();
-        reads.add(&steps.sources);
         let draft = AluDraft {
             op,
             imm,
-            steps,
+            steps: Rc::clone(&steps),
             constants: constants.unwrap_or_default(),
         };
-        self.push(Kind::Alu(draft), reads, writes);
+        self.push(
+            Kind::Alu(draft),
+            Some(&steps.reads),
+            Some(&steps.destinations),
+        );
         Ok(())
     }
 }
 
 impl AluSteps {
     fn of(access: &AluAccess<'_>) -> Self {
+        let sources = access.src.map_or(TileSet::EMPTY, |src| src.set());
+        let mut reads = access.dst.set();
+        reads.add(&sources);
+        let mut pairs = Vec::with_capacity(access.alu.steps() as usize);
+        // Nested loops, as `collect` wouldn't be.
+        let steps = access.steps();
+        steps.for_each(|(dst, src)| pairs.push((dst as u16, src as u16)));
         Self {
-            pairs: access
-                .steps()
-                .map(|(dst, src)| (dst as u16, src as u16))
-                .collect(),
-            destinations: access.dst.set(),
-            sources: access.src.map_or(TileSet::EMPTY, |src| src.set()),
+            pairs,
+            destinations: Rc::new(access.dst.set()),
+            sources,
+            reads: Rc::new(reads),
         }
     }
 }

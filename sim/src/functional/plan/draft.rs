@@ -16,15 +16,18 @@ use crate::kernels::PADDING;
 /// One operation of the trace with what it touches.
 pub(crate) struct Draft {
     pub kind: Kind,
-    /// Accumulator tiles.
-    pub reads: TileSet,
-    pub writes: TileSet,
+    /// Accumulator tiles. Operations of the same shape share them.
+    pub reads: Rc<TileSet>,
+    pub writes: Rc<TileSet>,
     pub origin: Origin,
 }
 
+/// An operation; `None` where it has become part of another.
+pub(crate) type Slot = Option<Draft>;
+
 impl Draft {
     /// A product on some tiles.
-    pub fn product(matmul: Matmul, writes: TileSet, origin: Origin) -> Self {
+    pub fn product(matmul: Matmul, writes: Rc<TileSet>, origin: Origin) -> Self {
         Self {
             reads: matmul.reads(&writes),
             kind: Kind::Matmul(Box::new(matmul)),
@@ -83,9 +86,11 @@ pub(crate) enum Kind {
 pub(crate) struct AluSteps {
     /// Destination and source tiles, in order.
     pub pairs: Vec<(u16, u16)>,
-    pub destinations: TileSet,
+    pub destinations: Rc<TileSet>,
     /// None of an immediate.
     pub sources: TileSet,
+    /// Both.
+    pub reads: Rc<TileSet>,
 }
 
 /// An ALU instruction.
@@ -118,7 +123,9 @@ impl Weight {
 
 /// A matrix product: every group's tile at every position sums the same taps.
 pub(crate) struct Matmul {
-    pub groups: Vec<GroupDraft>,
+    pub groups: Rc<[GroupDraft]>,
+    /// Those of each tap, `[tap][group]`.
+    pub weights: Vec<Weight>,
     /// Accumulator tiles, from the group's first.
     pub positions: Rc<[u16]>,
     /// Where the input tiles lie: in a region of DRAM (or padding), or in the input scratchpad.
@@ -135,13 +142,12 @@ pub(crate) struct Matmul {
     pub write_acc: bool,
 }
 
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct GroupDraft {
     /// First accumulator tile.
     pub dst: u16,
     /// Bytes from the product's inputs to the group's: 0 for all but convolutions in groups.
     pub shift: u32,
-    /// Weights of each tap.
-    pub weights: Vec<Weight>,
 }
 
 impl GroupDraft {
@@ -168,13 +174,15 @@ pub(crate) enum StartDraft {
 impl Matmul {
     /// Products that go on with the sums of the accumulators, and nothing else.
     pub fn new(
-        groups: Vec<GroupDraft>,
+        groups: impl Into<Rc<[GroupDraft]>>,
+        weights: Vec<Weight>,
         positions: impl Into<Rc<[u16]>>,
         inputs: impl Into<Places>,
         read: Option<Span>,
     ) -> Self {
         Self {
-            groups,
+            groups: groups.into(),
+            weights,
             positions: positions.into(),
             inputs: inputs.into(),
             read,
@@ -188,16 +196,16 @@ impl Matmul {
 
     /// Memory of its lists.
     pub fn bytes(&self) -> usize {
-        let weights = |group: &GroupDraft| size_of_val(&group.weights[..]);
         self.inputs.len() * size_of::<u32>()
             + size_of_val(&self.positions[..])
-            + self.groups.iter().map(weights).sum::<usize>()
+            + size_of_val(&self.weights[..])
     }
 
     /// Whether the groups of two products, of which there are as many, read inputs that are as far apart.
     pub fn same_shifts(&self, other: &Self) -> bool {
-        let mut groups = self.groups.iter().zip(&other.groups);
-        self.groups.len() == other.groups.len() && groups.all(|(a, b)| a.shift == b.shift)
+        let shifts = [self, other].map(|m| m.groups.iter().map(|group| group.shift));
+        let [first, second] = shifts;
+        first.eq(second)
     }
 
     /// Whether there is no tap at all: only what steps and stores do.
@@ -225,14 +233,38 @@ impl Matmul {
     }
 
     /// Accumulator tiles that it reads: the sums that it goes on with and operands of steps.
-    pub fn reads(&self, writes: &TileSet) -> TileSet {
+    pub fn reads(&self, writes: &Rc<TileSet>) -> Rc<TileSet> {
+        let goes_on = self.goes_on();
+        if goes_on && self.after.is_empty() {
+            return Rc::clone(writes);
+        }
         let mut reads = self.tiles_before();
         reads.extend(self.after.iter().flat_map(|(_, operand)| operand.tiles()));
         // Sums are read where they are written.
-        if self.goes_on() {
+        if goes_on {
             reads.add(writes);
         }
-        reads
+        Rc::new(reads)
+    }
+
+    /// The weights of some products, which have as many taps, if all their groups are one product's in this order.
+    pub fn weights_of_all(products: &[&Self]) -> Vec<Weight> {
+        let taps = |matmul: &&Self| matmul.weights.len() / matmul.groups.len().max(1);
+        let taps = products.first().map_or(0, taps);
+        let mut all = Vec::with_capacity(products.iter().map(|m| m.weights.len()).sum());
+        for tap in 0..taps {
+            for matmul in products {
+                let groups = matmul.groups.len();
+                all.extend_from_slice(&matmul.weights[tap * groups..][..groups]);
+            }
+        }
+        all
+    }
+
+    /// The weights of each tap of a group.
+    pub fn weights_of(&self, group: usize) -> Vec<Weight> {
+        let weights = self.weights.iter().skip(group);
+        weights.step_by(self.groups.len()).copied().collect()
     }
 
     /// DRAM that it reads, from the first byte to the last.
@@ -312,7 +344,7 @@ pub(crate) struct Scaled {
     /// The DRAM that is read.
     pub read: Span,
     /// The same as products.
-    pub plain: Vec<(Matmul, TileSet)>,
+    pub plain: Vec<(Matmul, Rc<TileSet>)>,
 }
 
 /// For each accumulator tile the byte of its input tile in the region, and the factors.

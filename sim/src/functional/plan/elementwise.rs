@@ -2,7 +2,7 @@
 //! sum) and a residual (a diagonal weight tile). Both become lane-wise steps of the product
 //! whose sums they add to.
 
-use std::collections::hash_map::Entry;
+use std::rc::Rc;
 
 use rustc_hash::FxHashMap;
 use vta_driver::{DeviceMemory, Span};
@@ -52,13 +52,12 @@ impl<'a> TileReader<'a> {
             self.weights(weight)
                 .is_some_and(|tile| is_diagonal(tile, block))
         };
-        let mut weights = matmul.groups.iter().flat_map(|group| &group.weights);
-        !matmul.has_no_taps() && weights.all(diagonal)
+        !matmul.has_no_taps() && matmul.weights.iter().all(diagonal)
     }
 
     /// The products of one GEMM as scaled inputs, if that is all they are: what each tile gets,
     /// and the DRAM that is read.
-    pub fn scaled(&self, parts: &[(Matmul, TileSet)]) -> Option<(Terms, Span)> {
+    pub fn scaled(&self, parts: &[(Matmul, Rc<TileSet>)]) -> Option<(Terms, Span)> {
         let mut terms = Terms::default();
         let mut known: FxHashMap<Weight, Vector> = FxHashMap::default();
         let mut read: Option<Span> = None;
@@ -70,11 +69,14 @@ impl<'a> TileReader<'a> {
                 return None;
             }
             read = Some(read.map_or(span, |r| r.hull(&span)));
-            for group in &matmul.groups {
-                let weight = group.weights.first()?;
-                let factors = match known.entry(*weight) {
-                    Entry::Occupied(found) => found.into_mut(),
-                    Entry::Vacant(new) => new.insert(self.diagonal(weight)?),
+            // One tap: a weight for each group.
+            for (group, weight) in matmul.groups.iter().zip(&matmul.weights) {
+                let factors = match known.get(weight) {
+                    Some(factors) => factors,
+                    None => {
+                        let diagonal = self.diagonal(weight)?;
+                        known.entry(*weight).or_insert(diagonal)
+                    }
                 };
                 if group.inputs(&matmul.inputs).any(|start| start == PADDING) {
                     return None;
@@ -111,9 +113,9 @@ impl<'a> TileReader<'a> {
             return None;
         }
         let bytes = self.memory.region(region);
-        let sums = matmul.groups.iter().map(|group| {
+        let sums = (0..matmul.groups.len()).map(|group| {
             let mut sums = vec![0i32; block];
-            for (weight, span) in group.weights.iter().zip(&spans) {
+            for (weight, span) in matmul.weights_of(group).iter().zip(&spans) {
                 let input = bytes.get(span.start..span.start + block)?;
                 add_tile(&mut sums, input, self.weights(weight)?);
             }
@@ -121,7 +123,7 @@ impl<'a> TileReader<'a> {
         });
         let sums: Vec<Vector> = sums.collect::<Option<_>>()?;
         matmul.inputs = Places::default();
-        matmul.groups.iter_mut().for_each(|g| g.weights.clear());
+        matmul.weights.clear();
         matmul.read = None;
         matmul.after = vec![(AluOp::Add, OperandDraft::Values(sums))];
         Some(spans)

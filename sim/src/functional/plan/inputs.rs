@@ -39,10 +39,10 @@ struct Found {
 enum Tile {
     Unknown,
     Padding,
-    /// A byte of a load's region.
+    /// A byte of a load's region, whose addresses have 32 bits.
     Byte {
-        load: usize,
-        start: usize,
+        load: u32,
+        start: u32,
     },
 }
 
@@ -52,8 +52,12 @@ pub(super) struct InputTiles<'a> {
     /// The latest last.
     held: Vec<Held>,
     /// Lists whose tiles were loaded by loads of the same form before.
-    known: FxHashMap<(Same<u32>, Vec<Form>), Option<Found>>,
+    known: FxHashMap<Same<u32>, FxHashMap<Vec<Form>, Option<Found>>>,
+    /// Those that may have the tiles that are asked for, with their forms.
+    asked: (Vec<usize>, Vec<Form>),
     lists: Lists<u32>,
+    /// Where tiles come from, while that is found out.
+    tiles: Vec<Tile>,
 }
 
 impl<'a> InputTiles<'a> {
@@ -62,24 +66,37 @@ impl<'a> InputTiles<'a> {
             config,
             held: Vec::new(),
             known: FxHashMap::default(),
+            asked: Default::default(),
             lists: Lists::default(),
+            tiles: vec![Tile::Unknown; config.depth(MemType::Inp)],
         }
     }
 
     /// Notes a load from a span, after so many operations.
     pub fn load(&mut self, access: &LoadAccess, span: Span, since: usize) {
         let tiles = access.entries.clone();
-        for old in std::mem::take(&mut self.held) {
-            let parts = [
-                old.tiles.start..old.tiles.end.min(tiles.start),
-                old.tiles.start.max(tiles.end)..old.tiles.end,
-            ];
-            let left = parts.into_iter().filter(|part| !part.is_empty());
-            let part = |tiles| Held {
-                tiles,
-                ..old.clone()
-            };
-            self.held.extend(left.map(part));
+        let mut at = 0;
+        while let Some(old) = self.held.get_mut(at) {
+            at += 1;
+            let left = old.tiles.start..old.tiles.end.min(tiles.start);
+            let right = old.tiles.start.max(tiles.end)..old.tiles.end;
+            match [left.is_empty(), right.is_empty()] {
+                [true, true] => {
+                    at -= 1;
+                    self.held.remove(at);
+                }
+                [false, true] => old.tiles = left,
+                [true, false] => old.tiles = right,
+                [false, false] => {
+                    let part = Held {
+                        tiles: right,
+                        ..old.clone()
+                    };
+                    old.tiles = left;
+                    self.held.insert(at, part);
+                    at += 1;
+                }
+            }
         }
         self.held.push(Held {
             tiles,
@@ -96,10 +113,14 @@ impl<'a> InputTiles<'a> {
         tiles: &Rc<[u32]>,
         ends: &Range<usize>,
     ) -> Option<(Places, Span, usize)> {
-        let overlaps = |held: &&Held| held.tiles.start < ends.end && ends.start < held.tiles.end;
-        let held: Vec<&Held> = self.held.iter().filter(overlaps).collect();
-        let first = held.first()?.span;
-        let form = |held: &&Held| {
+        let (asked, forms) = &mut self.asked;
+        let overlaps = |held: &Held| held.tiles.start < ends.end && ends.start < held.tiles.end;
+        asked.clear();
+        asked.extend((0..self.held.len()).filter(|&at| overlaps(&self.held[at])));
+        let held = |at: usize| &self.held[asked[at]];
+        let first = self.held[*asked.first()?].span;
+        let form = |at: usize| {
+            let held = held(at);
             let load = Load {
                 dram_base: 0,
                 deps: Default::default(),
@@ -111,23 +132,36 @@ impl<'a> InputTiles<'a> {
             ];
             (held.tiles.clone(), load, behind)
         };
-        let key = (Same(Rc::clone(tiles)), held.iter().map(form).collect());
-        let (config, lists) = (self.config, &mut self.lists);
-        let found = self.known.entry(key);
-        let found = found
-            .or_insert_with(|| of_tiles(config, &held, tiles, lists))
-            .clone()?;
+        forms.clear();
+        forms.extend((0..asked.len()).map(form));
+        let known = self.known.entry(Same(Rc::clone(tiles))).or_default();
+        let found = match known.get(&forms[..]) {
+            Some(found) => found.as_ref()?,
+            None => {
+                let held: Vec<&Held> = (0..asked.len()).map(held).collect();
+                self.tiles[ends.clone()].fill(Tile::Unknown);
+                fill_all(self.config, &held, &mut self.tiles);
+                let found = of_tiles(self.config, &held, tiles, &self.tiles, &mut self.lists);
+                known.entry(forms.clone()).or_insert(found).as_ref()?
+            }
+        };
         let start = first.start.wrapping_add(found.low);
         let span = Span {
-            region: held[*found.read.first()?].span.region,
+            region: held(*found.read.first()?).span.region,
             start,
             len: found.len,
         };
-        let last = start + found.len - config.lanes();
-        let since = found.read.iter().map(|&load| held[load].since).min()?;
+        let last = start + found.len - self.config.lanes();
+        let since = found.read.iter().map(|&load| held(load).since).min()?;
         // Regions end below 2^32, and only a tile of one byte can be the last.
         let fits = last < PADDING as usize;
-        fits.then(|| (Places::at(found.list, start as u32), span, since))
+        fits.then(|| {
+            (
+                Places::at(Rc::clone(&found.list), start as u32),
+                span,
+                since,
+            )
+        })
     }
 }
 
@@ -154,47 +188,54 @@ pub(super) fn fill<T: Clone>(
     }
 }
 
-/// Where some tiles lie that loads filled one after the other.
+/// Notes where all tiles come from that loads fill one after the other.
+fn fill_all(config: &Config, held: &[&Held], all: &mut [Tile]) {
+    for (load, held) in (0..).zip(held) {
+        let from = (&*held.access, held.span);
+        let byte = |start| Tile::Byte {
+            load,
+            start: start as u32,
+        };
+        fill(config, from, all, Tile::Padding, byte);
+    }
+}
+
+/// Where some tiles lie, all of which come from one region.
 fn of_tiles(
     config: &Config,
     held: &[&Held],
     tiles: &[u32],
+    all: &[Tile],
     lists: &mut Lists<u32>,
 ) -> Option<Found> {
-    let mut all = vec![Tile::Unknown; config.depth(MemType::Inp)];
-    for (load, held) in held.iter().enumerate() {
-        let byte = |start| Tile::Byte { load, start };
-        fill(
-            config,
-            (&held.access, held.span),
-            &mut all,
-            Tile::Padding,
-            byte,
-        );
-    }
     let mut read = vec![false; held.len()];
-    let (mut low, mut high) = (usize::MAX, 0);
+    let (mut low, mut high) = (PADDING, 0);
+    let mut list = Vec::with_capacity(tiles.len());
     for &tile in tiles {
-        match all[tile as usize] {
+        list.push(match all[tile as usize] {
             Tile::Unknown => return None,
-            Tile::Padding => {}
+            Tile::Padding => PADDING,
             Tile::Byte { load, start } => {
-                read[load] = true;
+                read[load as usize] = true;
                 (low, high) = (low.min(start), high.max(start));
+                start
             }
-        }
+        });
     }
+    // Only a tile of one byte can begin there.
+    if high == PADDING {
+        return None;
+    }
+    list.iter_mut()
+        .filter(|start| **start != PADDING)
+        .for_each(|start| *start -= low);
     let read: Rc<[usize]> = (0..held.len()).filter(|&load| read[load]).collect();
     let region = held[*read.first()?].span.region;
-    let place = |&tile: &u32| match all[tile as usize] {
-        Tile::Byte { start, .. } => (start - low) as u32,
-        Tile::Unknown | Tile::Padding => PADDING,
-    };
     let same = read.iter().all(|&load| held[load].span.region == region);
     same.then(|| Found {
-        list: lists.one(tiles.iter().map(place).collect()),
-        low: low.wrapping_sub(held[0].span.start),
-        len: high - low + config.lanes(),
+        list: lists.one(list),
+        low: (low as usize).wrapping_sub(held[0].span.start),
+        len: (high - low) as usize + config.lanes(),
         read,
     })
 }

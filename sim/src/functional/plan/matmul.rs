@@ -21,22 +21,34 @@ const MOST_SORTED_STEPS: u64 = 1 << 16;
 
 /// A product of a GEMM, wherever its weights and inputs come from.
 pub(super) struct Form {
-    /// First accumulator tile of each group, and weight tiles of each tap.
-    groups: Vec<(u16, Vec<u16>)>,
+    groups: Rc<[GroupDraft]>,
+    /// Weight tiles `[tap][group]`.
+    weights: Vec<u16>,
     positions: Rc<[u16]>,
     /// Input tiles `[tap][position]`.
     pub inputs: Rc<[u32]>,
     /// Tiles from the lowest of those to behind the highest.
     pub ends: Range<usize>,
     /// The tiles that it changes.
-    pub tiles: TileSet,
+    pub tiles: Rc<TileSet>,
+}
+
+/// What a form is made of.
+struct Parts {
+    /// First accumulator tile of each group, and weight tiles of each tap.
+    groups: Vec<(u16, Vec<u16>)>,
+    /// Tiles of each position, from the group's first, and from the tap's input.
+    positions: Vec<(u16, u16)>,
+    /// The input of each.
+    taps: Vec<u16>,
+    tiles: TileSet,
 }
 
 /// The products of GEMMs that have steps and aren't resets, and whose micro-ops and loops are the same.
 pub(super) struct Forms {
     pub products: Vec<Form>,
     /// All tiles that they change.
-    pub tiles: TileSet,
+    pub tiles: Rc<TileSet>,
 }
 
 impl Forms {
@@ -59,70 +71,85 @@ impl Forms {
         for form in &mut products {
             form.positions = lists.one(form.positions.to_vec());
         }
-        let tiles = dst.set();
+        let tiles = match &products[..] {
+            [only] => Rc::clone(&only.tiles),
+            _ => Rc::new(dst.set()),
+        };
         Ok(Self { products, tiles })
     }
 }
 
 impl Form {
-    fn new(
-        groups: Vec<(u16, Vec<u16>)>,
-        positions: &[(u16, u16)],
-        taps: &[u16],
-        tiles: TileSet,
-    ) -> Self {
-        let inputs = taps
-            .iter()
-            .flat_map(|tap| positions.iter().map(move |p| u32::from(tap + p.1)));
-        let inputs: Rc<[u32]> = inputs.collect();
-        let end = |tile: Option<&u32>| tile.map_or(0, |&tile| tile as usize);
-        let ends = end(inputs.iter().min())..end(inputs.iter().max()) + 1;
-        let positions = positions.iter().map(|p| p.0).collect();
-        Self {
+    fn new(parts: Parts) -> Self {
+        let Parts {
             groups,
             positions,
-            inputs,
-            ends,
+            taps,
             tiles,
+        } = &parts;
+        let mut inputs = Vec::with_capacity(taps.len() * positions.len());
+        for tap in taps {
+            inputs.extend(positions.iter().map(|p| u32::from(tap + p.1)));
+        }
+        let (low, high) = (inputs.iter().min(), inputs.iter().max());
+        let [low, high] = [low, high].map(|tile| tile.map_or(0, |&tile| tile as usize));
+        let positions = positions.iter().map(|p| p.0).collect();
+        let weights = (0..taps.len()).flat_map(|tap| groups.iter().map(move |g| g.1[tap]));
+        let group = |&(dst, _): &(u16, Vec<u16>)| GroupDraft { dst, shift: 0 };
+        Self {
+            weights: weights.collect(),
+            groups: groups.iter().map(group).collect(),
+            positions,
+            inputs: inputs.into(),
+            ends: low..high + 1,
+            tiles: Rc::new(tiles.clone()),
         }
     }
 
     /// The product with these weights, without inputs.
     pub fn product(&self, weights: &[Weight]) -> Matmul {
-        let group = |(dst, tiles): &(u16, Vec<u16>)| GroupDraft {
-            dst: *dst,
-            shift: 0,
-            weights: tiles
-                .iter()
-                .map(|&tile| weights[usize::from(tile)])
-                .collect(),
-        };
-        let groups = self.groups.iter().map(group).collect();
-        Matmul::new(groups, Rc::clone(&self.positions), Places::default(), None)
+        let weights = self.weights.iter().map(|&tile| weights[usize::from(tile)]);
+        let (groups, positions) = (Rc::clone(&self.groups), Rc::clone(&self.positions));
+        Matmul::new(
+            groups,
+            weights.collect(),
+            positions,
+            Places::default(),
+            None,
+        )
     }
 }
 
 /// Joins neighbouring products of a GEMM whose inputs are the same but for a distance: those of a convolution in groups.
-pub(crate) fn join_groups(parts: Vec<(Matmul, TileSet)>) -> Vec<(Matmul, TileSet)> {
-    if parts.len() == 1 {
-        return parts;
+pub(super) fn join_groups(all: &mut Vec<(Matmul, Rc<TileSet>)>) {
+    if all.len() == 1 {
+        return;
     }
-    let mut joined: Vec<(Matmul, TileSet)> = Vec::with_capacity(parts.len());
-    for (mut part, tiles) in parts {
-        if let Some((first, all)) = joined.last_mut()
-            && let Some(shift) = shift(first, &part)
-        {
-            part.groups
-                .iter_mut()
-                .for_each(|group| group.shift += shift);
-            first.groups.append(&mut part.groups);
-            first.read = first.read.zip(part.read).map(|(a, b)| a.hull(&b));
-            all.add(&tiles);
-        } else {
-            joined.push((part, tiles));
-        }
+    let mut parts = &all[..];
+    let mut joined = Vec::with_capacity(parts.len());
+    while let Some(((first, tiles), behind)) = parts.split_first() {
+        let shifts = behind.iter().map_while(|(next, _)| shift(first, next));
+        let shifts: Vec<u32> = std::iter::once(0).chain(shifts).collect();
+        let (run, later) = parts.split_at(shifts.len());
+        let run_of: Vec<&Matmul> = run.iter().map(|(matmul, _)| matmul).collect();
+        let groups = run_of.iter().zip(shifts).flat_map(|(matmul, shift)| {
+            let group = move |group: &GroupDraft| GroupDraft {
+                shift: group.shift + shift,
+                ..*group
+            };
+            matmul.groups.iter().map(group)
+        });
+        let groups: Rc<[GroupDraft]> = groups.collect();
+        let (weights, mut tiles) = (Matmul::weights_of_all(&run_of), TileSet::clone(tiles));
+        run.iter().for_each(|(_, more)| tiles.add(more));
+        let reads = run_of.iter().map(|matmul| matmul.read);
+        let read = reads.reduce(|a, b| a.zip(b).map(|(a, b)| a.hull(&b)));
+        let (positions, inputs) = (Rc::clone(&first.positions), first.inputs.clone());
+        let matmul = Matmul::new(groups, weights, positions, inputs, read.flatten());
+        joined.push((matmul, Rc::new(tiles)));
+        parts = later;
     }
-    joined
+    *all = joined;
 }
 
 /// Bytes from each input of a product to the other's, if all are as far apart and nothing else differs but groups.
@@ -180,7 +207,12 @@ fn affine_form(dst: AffineTiles<'_>, [src, wgt]: [AffineTiles<'_>; 2]) -> Option
             (at(d) as u16, at(s) as u16)
         }));
     }
-    Some(Form::new(groups, &positions, &taps, tiles))
+    Some(Form::new(Parts {
+        groups,
+        positions,
+        taps,
+        tiles,
+    }))
 }
 
 /// An input tile and the weight tile that it is multiplied with.
@@ -214,29 +246,42 @@ fn sorted_form(dst: AffineTiles<'_>, operands: [AffineTiles<'_>; 2]) -> Vec<Form
         }
         forms[last].1.push((dot.dst, dot.base));
     }
-    let mut joined: Vec<Form> = Vec::with_capacity(forms.len());
+    let mut joined: Vec<Parts> = Vec::with_capacity(forms.len());
     for (taps, mut positions) in forms {
         let tiles = positions.iter().map(|p| p.0).collect();
         // Counted from the first, so that groups of other instructions may have the same.
         let dst = positions.first().map_or(0, |p| p.0);
         positions.iter_mut().for_each(|p| p.0 -= dst);
         let (taps, weights): (Vec<u16>, _) = taps.iter().copied().unzip();
-        let mut form = Form::new(vec![(dst, weights)], &positions, &taps, tiles);
         match joined.last_mut() {
-            Some(last) if last.positions == form.positions && last.inputs == form.inputs => {
-                last.groups.append(&mut form.groups);
-                last.tiles.add(&form.tiles);
+            Some(last) if last.positions == positions && last.taps == taps => {
+                last.groups.push((dst, weights));
+                last.tiles.add(&tiles);
             }
-            _ => joined.push(form),
+            _ => joined.push(Parts {
+                groups: vec![(dst, weights)],
+                positions,
+                taps,
+                tiles,
+            }),
         }
     }
-    joined
+    joined.into_iter().map(Form::new).collect()
+}
+
+/// The tile of each step. All lie inside scratchpads.
+fn tiles(tiles: AffineTiles<'_>) -> Vec<u16> {
+    let mut all = Vec::with_capacity(tiles.uops.len() * trips(tiles) as usize);
+    // Nested loops, as `collect` wouldn't be.
+    tiles.steps().for_each(|tile| all.push(tile as u16));
+    all
 }
 
 /// The steps of a GEMM by destination, ascending; those of one in their order.
 fn dots(dst: AffineTiles<'_>, [src, wgt]: [AffineTiles<'_>; 2]) -> (Vec<Dot>, Vec<Tap>) {
+    let all = [dst, src, wgt].map(tiles);
     let mut ends = vec![0usize; MAX_TILES];
-    dst.steps().for_each(|tile| ends[tile as usize] += 1);
+    all[0].iter().for_each(|&tile| ends[usize::from(tile)] += 1);
     let mut dots = Vec::new();
     let mut steps = 0;
     for (tile, end) in (0..).zip(&mut ends) {
@@ -249,9 +294,10 @@ fn dots(dst: AffineTiles<'_>, [src, wgt]: [AffineTiles<'_>; 2]) -> (Vec<Dot>, Ve
         }
     }
     let mut taps = vec![(0, 0); steps];
-    for ((dst, src), wgt) in dst.steps().zip(src.steps()).zip(wgt.steps()) {
-        let next = &mut ends[dst as usize];
-        taps[*next] = (src as u16, wgt as u16);
+    let [dst, src, wgt] = &all;
+    for ((&dst, &src), &wgt) in dst.iter().zip(src).zip(wgt) {
+        let next = &mut ends[usize::from(dst)];
+        taps[*next] = (src, wgt);
         *next += 1;
     }
     for dot in &mut dots {

@@ -103,6 +103,15 @@ impl Places {
         stretches.flat_map(|s| s.list.0.iter().map(|&offset| moved(offset, s.first)))
     }
 
+    /// A list of all of them.
+    pub fn to_vec(&self) -> Vec<u32> {
+        let mut all = Vec::with_capacity(self.len());
+        for Stretch { list, first } in &self.0 {
+            all.extend(list.0.iter().map(|&offset| moved(offset, *first)));
+        }
+        all
+    }
+
     /// Those of each tap, counted from a byte that is given beside them.
     pub fn taps(&self, positions: usize) -> impl Iterator<Item = (&[u32], u32)> {
         let stretches = self.0.iter();
@@ -124,6 +133,11 @@ impl Places {
         self.0.extend(more.0);
     }
 
+    /// Adds what a function makes of each list of others, in the places where they lie.
+    pub fn append_mapped(&mut self, more: &Self, of: impl FnMut(&Rc<[u32]>) -> Rc<[u32]>) {
+        self.0.extend(more.mapped(of));
+    }
+
     /// The same, counted from a byte before all of them.
     pub fn behind(&self, byte: u32) -> Self {
         let stretch = |s: &Stretch| Stretch {
@@ -135,11 +149,14 @@ impl Places {
 
     /// What a function makes of each list, in the places where they lie.
     #[must_use]
-    pub fn map(&self, mut of: impl FnMut(&Rc<[u32]>) -> Rc<[u32]>) -> Self {
-        let stretch = |s: &Stretch| Stretch {
+    pub fn map(&self, of: impl FnMut(&Rc<[u32]>) -> Rc<[u32]>) -> Self {
+        Self(self.mapped(of).collect())
+    }
+
+    fn mapped(&self, mut of: impl FnMut(&Rc<[u32]>) -> Rc<[u32]>) -> impl Iterator<Item = Stretch> {
+        self.0.iter().map(move |s| Stretch {
             list: Same(of(&s.list.0)),
             first: s.first,
-        };
-        Self(self.0.iter().map(stretch).collect())
+        })
     }
 }

@@ -6,12 +6,16 @@ use rustc_hash::FxHashMap;
 use vta_isa::Uop;
 use vta_isa::resolve::{AffineTiles, Loops};
 
-/// Micro-ops, and the loops around their indices.
-type Key = (Box<[Uop]>, [Option<Loops>; 3]);
-
 /// What is made of micro-ops and the loops around their indices, made once for all instructions that have them.
 #[derive(Debug)]
-pub(super) struct Shapes<T>(FxHashMap<Key, Rc<T>>);
+pub(super) struct Shapes<T>(FxHashMap<[Option<u64>; 3], FxHashMap<Box<[Uop]>, Rc<T>>>);
+
+/// Loops as one number, which is hashed at once.
+fn packed(loops: Loops) -> u64 {
+    let Loops { trips, factors } = loops;
+    let all = trips.into_iter().chain(factors);
+    all.fold(0, |number, part| number << 16 | u64::from(part))
+}
 
 impl<T> Default for Shapes<T> {
     fn default() -> Self {
@@ -34,12 +38,13 @@ impl<T> Shapes<T> {
             .flatten()
             .next()
             .map_or(&[][..], |tiles| tiles.uops);
-        let key: Key = (uops.into(), tiles.map(|tiles| Some(tiles?.loops)));
-        if let Some(found) = self.0.get(&key) {
+        let loops = tiles.map(|tiles| Some(packed(tiles?.loops)));
+        let known = self.0.entry(loops).or_default();
+        if let Some(found) = known.get(uops) {
             return Ok(Rc::clone(found));
         }
         let made = Rc::new(make()?);
-        self.0.insert(key, Rc::clone(&made));
+        known.insert(uops.into(), Rc::clone(&made));
         Ok(made)
     }
 }

@@ -131,14 +131,16 @@ fn correction(tiles: &[&[u8]], first: usize, format: Format, block: usize) -> [i
     for tile in tiles {
         let rows = tile[first * block..].chunks_exact(block);
         for (to, row) in correction.iter_mut().zip(rows) {
-            *to = to.wrapping_sub(sum(row).wrapping_mul(128));
+            let sums = row.as_chunks().0.iter().map(sum);
+            *to = to.wrapping_sub(sums.sum::<i32>().wrapping_mul(128));
         }
     }
     correction
 }
 
-/// The sum of int8, by way of bytes without a sign: CPUs have an instruction for those.
-fn sum(row: &[u8]) -> i32 {
+/// The sum of int8, by way of bytes without a sign: CPUs have an instruction for those. Rows of biased blocks have a
+/// multiple of so many.
+fn sum(row: &[u8; COLUMN]) -> i32 {
     let biased: u32 = row.iter().map(|&w| u32::from(w ^ 0x80)).sum();
     biased as i32 - 128 * row.len() as i32
 }

@@ -51,8 +51,8 @@ impl Pairs {
             return Op::Zip { op: self.op, runs };
         }
         // Destinations in the order of their first steps, each with how many it has.
-        let mut tiles: Vec<(u16, usize)> = Vec::new();
-        let mut lens = [0; MAX_TILES];
+        let mut tiles: Vec<(u16, u32)> = Vec::new();
+        let mut lens = [0u32; MAX_TILES];
         for (dst, _) in &self.pairs {
             let len = &mut lens[usize::from(*dst)];
             if *len == 0 {
@@ -71,16 +71,16 @@ impl Pairs {
             firsts[usize::from(*tile)] = all;
             all += len;
         }
-        let mut operands = vec![0; all];
+        let mut operands = vec![0; all as usize];
         for (dst, src) in self.pairs {
             let next = &mut firsts[usize::from(dst)];
-            operands[*next] = lane(src);
+            operands[*next as usize] = lane(src);
             *next += 1;
         }
         let mut table = Gather::default();
         let mut rest = &operands[..];
         for (dst, len) in tiles {
-            let (list, later) = rest.split_at(len);
+            let (list, later) = rest.split_at(len as usize);
             table.push(lane(dst), list);
             rest = later;
         }

@@ -128,7 +128,7 @@ impl<'a> Products<'a> {
 
     /// Whether no weight tile has anything beside its diagonal.
     fn is_diagonal(&self, matmul: &Matmul) -> bool {
-        let mut weights = matmul.groups.iter().flat_map(|group| &group.weights);
+        let mut weights = matmul.weights.iter();
         weights.all(|weight| is_diagonal(self.tile(weight), self.pads.block))
     }
 
@@ -169,9 +169,10 @@ impl<'a> Products<'a> {
         let (block, lists) = (self.pads.block, &mut self.lists);
         let order = self.orders.entry((places, way, [positions, columns]));
         let order = order.or_insert_with_key(|(places, ..)| {
-            let offsets: Vec<u32> = places.iter().collect();
+            let offsets = places.to_vec();
             let taps = Taps::of(way, &offsets, [positions, columns, block]);
-            let inputs = Same(lists.one(taps.arrange(&offsets, positions, &PADDING)));
+            let inputs =
+                Same(lists.one(taps.arrange(&offsets, (positions, 0..positions), &PADDING)));
             Rc::new(Order { taps, inputs })
         });
         Rc::clone(order)
@@ -335,8 +336,11 @@ impl<'a> Products<'a> {
         columns: &[(usize, usize)],
     ) -> Result<Arc<Panel>, Unplanned> {
         let weights = |&(group, first): &(usize, usize)| {
-            let weights = &matmul.groups[group].weights;
-            (first, taps.arrange(weights, 1, &Weight::Zero))
+            let of_group = (matmul.groups.len(), group..group + 1);
+            (
+                first,
+                taps.arrange(&matmul.weights, of_group, &Weight::Zero),
+            )
         };
         let key: PanelKey = (way.format, columns.iter().map(weights).collect());
         if let Some(panel) = self.panels.get(&key) {

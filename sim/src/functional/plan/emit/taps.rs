@@ -3,7 +3,7 @@
 //! Sums wrap, so taps may come in any order, and taps of zeros among them add nothing. A bundle whose inputs lie side
 //! by side costs a row one copy, another one copy a tap; every bundle costs a multiplication, full or not.
 
-use std::ops::RangeInclusive;
+use std::ops::{Range, RangeInclusive};
 
 use crate::kernels::{Bundles, MAX_COLUMNS, PADDING, Way};
 
@@ -67,16 +67,20 @@ impl Taps {
         }
     }
 
-    /// Something of each tap, in order, from a list `[tap][size]`; `zero` for taps of zeros.
-    pub fn arrange<T: Clone>(&self, list: &[T], size: usize, zero: &T) -> Vec<T> {
-        let Some(order) = &self.order else {
-            return list.to_vec();
-        };
-        let mut arranged = Vec::with_capacity(order.len() * size);
-        for tap in order {
-            match tap {
-                Some(tap) => arranged.extend_from_slice(&list[tap * size..][..size]),
-                None => arranged.resize(arranged.len() + size, zero.clone()),
+    /// A part of what there is of each tap, in order, from a list `[tap][size]`; `zero` for taps of zeros.
+    pub fn arrange<T: Clone>(
+        &self,
+        list: &[T],
+        (size, part): (usize, Range<usize>),
+        zero: &T,
+    ) -> Vec<T> {
+        let taps = list.len().checked_div(size).unwrap_or(0);
+        let taps = self.order.as_ref().map_or(taps, Vec::len);
+        let mut arranged = Vec::with_capacity(taps * part.len());
+        for at in 0..taps {
+            match self.order.as_ref().map_or(Some(at), |order| order[at]) {
+                Some(tap) => arranged.extend_from_slice(&list[tap * size..][part.clone()]),
+                None => arranged.resize(arranged.len() + part.len(), zero.clone()),
             }
         }
         arranged
@@ -161,8 +165,8 @@ mod tests {
         let taps = Taps::of(way, inputs, [2, 2, block]);
         (
             taps.bundles.map_or(0, |bundles| bundles.taps),
-            taps.arrange(inputs, 2, &PADDING),
-            taps.arrange(&weights, 1, &Weight::Zero),
+            taps.arrange(inputs, (2, 0..2), &PADDING),
+            taps.arrange(&weights, (1, 0..1), &Weight::Zero),
         )
     }
 

@@ -10,6 +10,8 @@
 //! free. What the first reads is still there when the second runs, and nobody looks at the sums
 //! meanwhile, which the next touching operation being the second says.
 
+use std::rc::Rc;
+
 use vta_isa::AluOp;
 use vta_isa::resolve::Interval;
 
@@ -47,10 +49,9 @@ fn fold_chunk(slot: &mut Slot, behind: &mut [Slot]) {
 /// what the first did.
 fn absorb(mut first: Matmul, second: &mut Matmul) {
     first.inputs.append(std::mem::take(&mut second.inputs));
-    for (group, later) in first.groups.iter_mut().zip(&mut second.groups) {
-        group.weights.append(&mut later.weights);
-        group.shift = later.shift;
-    }
+    first.weights.append(&mut second.weights);
+    // The first's are the same, unless it has no taps.
+    first.groups = Rc::clone(&second.groups);
     first.read = match (first.read, second.read) {
         (Some(a), Some(b)) => Some(a.hull(&b)),
         (a, b) => a.or(b),
@@ -68,7 +69,7 @@ fn continues(first: &Draft, b: &Matmul, between: &[Slot]) -> bool {
     let constant = |step: &StepDraft| matches!(step, (AluOp::Add, OperandDraft::Values(_)));
     debug_assert!(a.after.iter().all(constant), "no step has joined it");
     debug_assert!(b.side.is_none() || !b.goes_on(), "no step has joined it");
-    let mut groups = a.groups.iter().zip(&b.groups);
+    let mut groups = a.groups.iter().zip(&*b.groups);
     let same = (a.has_no_taps() || region(a).is_some() && region(a) == region(b))
         && b.goes_on()
         && a.positions == b.positions

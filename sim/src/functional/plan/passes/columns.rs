@@ -13,8 +13,9 @@
 //! neither share tiles nor read each other's.
 
 use std::mem;
+use std::rc::Rc;
 
-use vta_isa::resolve::Interval;
+use vta_isa::resolve::{Interval, TileSet};
 
 use super::super::draft::{ByteTiles, Draft, Kind, Matmul, OperandDraft, StartDraft, StepDraft};
 use super::list::{Pass, Passed, Slot, join};
@@ -55,7 +56,7 @@ fn partner(first: &Draft, behind: &[Slot], columns: usize) -> Option<usize> {
             && b.groups.len() <= room
             && alike(a, b)
         {
-            let mut own = first.reads.clone();
+            let mut own = TileSet::clone(&first.reads);
             if a.write_acc {
                 own.add(&first.writes);
             }
@@ -131,7 +132,8 @@ fn absorb(first: Draft, second: &mut Draft) {
     let (Kind::Matmul(a), Kind::Matmul(b)) = (first.kind, &mut second.kind) else {
         return;
     };
-    b.groups.extend(a.groups);
+    b.weights = Matmul::weights_of_all(&[b, &a]);
+    b.groups = b.groups.iter().chain(&*a.groups).copied().collect();
     // Groups of one may read further on.
     b.read = b.read.zip(a.read).map(|(x, y)| x.hull(&y));
     for (a, b) in [(a.stored, &mut b.stored), (a.side, &mut b.side)] {
@@ -143,8 +145,8 @@ fn absorb(first: Draft, second: &mut Draft) {
         absorb_constants(a, b);
     }
     absorb_constants(a.after, &mut b.after);
-    second.reads.add(&first.reads);
-    second.writes.add(&first.writes);
+    Rc::make_mut(&mut second.reads).add(&first.reads);
+    Rc::make_mut(&mut second.writes).add(&first.writes);
 }
 
 fn absorb_constants(from: Vec<StepDraft>, to: &mut [StepDraft]) {

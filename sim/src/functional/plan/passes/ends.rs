@@ -71,7 +71,7 @@ fn fold_after(draft: &mut Draft, behind: &mut [Slot], lanes: usize) {
         let step = match &other.kind {
             _ if !stores.is_empty() => None,
             Kind::Alu(alu) => {
-                let tiles = [&draft.writes, &other.writes];
+                let tiles = [&*draft.writes, &*other.writes];
                 operand(alu, matmul, tiles, &passed).map(|o| (alu.op, o))
             }
             Kind::Matmul(more) if other.writes == draft.writes => added(more, matmul),
@@ -122,7 +122,7 @@ fn scaled(more: &Scaled, matmul: &mut Matmul, passed: &Passed) -> Option<StepDra
     }
     let factors = matmul.by_group(|tile| more.terms.get(&tile).map(|t| &t.1))?;
     let mut side: Option<ByteTiles> = None;
-    for group in &matmul.groups {
+    for group in &*matmul.groups {
         let starts = matmul
             .tiles_of(group)
             .map(|tile| Some(more.terms.get(&tile)?.0));

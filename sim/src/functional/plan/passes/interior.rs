@@ -14,9 +14,7 @@ use std::rc::Rc;
 use vta_isa::AluOp;
 use vta_isa::resolve::TileSet;
 
-use super::super::draft::{
-    ByteTiles, Draft, GroupDraft, Kind, Matmul, OperandDraft, StartDraft, StepDraft,
-};
+use super::super::draft::{ByteTiles, Draft, Kind, Matmul, OperandDraft, StartDraft, StepDraft};
 use super::list::{Pass, Slot, join, next_touching};
 
 pub(super) const PASS: Pass = Pass {
@@ -66,8 +64,8 @@ fn interior(slot: &mut Slot, behind: &mut [Slot]) -> Option<(usize, Draft)> {
     inside.start = StartDraft::Zero;
     inside.after.splice(0..0, first.after.iter().cloned());
     **whole = part(whole, |position| !is_own(position));
-    let writes = draft.writes.clone();
-    second.writes.remove(&writes);
+    let writes = Rc::clone(&draft.writes);
+    Rc::make_mut(&mut second.writes).remove(&writes);
     second.reads = whole.reads(&second.writes);
     let mut product = Draft::product(inside, writes, second.origin.clone());
     join(slot, &mut product.origin, NAME);
@@ -87,7 +85,7 @@ fn constants(draft: &Draft) -> Option<&Matmul> {
 
 /// How far the first product's groups lie behind the second's, if all lie equally far.
 fn shift(first: &Matmul, second: &Matmul) -> Option<i32> {
-    let pairs = first.groups.iter().zip(&second.groups);
+    let pairs = first.groups.iter().zip(&*second.groups);
     let mut shifts = pairs.map(|(a, b)| i32::from(a.dst) - i32::from(b.dst));
     let shift = shifts.next()?;
     let same = first.groups.len() == second.groups.len() && shifts.all(|s| s == shift);
@@ -105,13 +103,10 @@ fn part(whole: &Matmul, keep: impl Fn(&u16) -> bool) -> Matmul {
         offsets: of_kept(&tiles.offsets).to_vec(),
         ..tiles.clone()
     };
-    let group = |group: &GroupDraft| GroupDraft {
-        weights: group.weights.clone(),
-        ..*group
-    };
     let positions = whole.positions.iter().zip(&kept);
     Matmul {
-        groups: whole.groups.iter().map(group).collect(),
+        groups: Rc::clone(&whole.groups),
+        weights: whole.weights.clone(),
         positions: positions
             .filter(|(_, kept)| **kept)
             .map(|(p, _)| *p)

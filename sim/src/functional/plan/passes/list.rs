@@ -5,6 +5,7 @@ use vta_isa::Config;
 use vta_isa::resolve::{Interval, TileSet};
 
 use super::super::draft::Draft;
+pub(super) use super::super::draft::Slot;
 use super::super::origin::Origin;
 use super::super::{ASKED_EVERY, GoOn};
 
@@ -18,9 +19,6 @@ pub(in super::super) struct List<'a> {
     pub constants: Vec<Span>,
     go_on: GoOn<'a>,
 }
-
-/// An operation; `None` where it has become part of another.
-pub(super) type Slot = Option<Draft>;
 
 /// A fusion.
 pub(in super::super) struct Pass {
@@ -42,9 +40,9 @@ pub(in super::super) struct Context<'a> {
 }
 
 impl<'a> List<'a> {
-    pub fn new(drafts: Vec<Draft>, go_on: GoOn<'a>) -> Self {
+    pub fn new(slots: Vec<Slot>, go_on: GoOn<'a>) -> Self {
         Self {
-            slots: drafts.into_iter().map(Some).collect(),
+            slots,
             constants: Vec::new(),
             go_on,
         }

@@ -11,6 +11,8 @@
 //! Proof: every lane depends on one byte, or two, alone. They are still what the loads found when the store is done, and
 //! nobody sees that the accumulators hold something else.
 
+use std::rc::Rc;
+
 use vta_driver::Span;
 use vta_isa::MemType;
 use vta_isa::resolve::{Interval, TileSet};
@@ -36,8 +38,8 @@ pub(super) const PASS: Pass = Pass {
                 }
                 list.slots[at] = Some(Draft {
                     kind: Kind::Map(Box::new(op)),
-                    reads: TileSet::EMPTY,
-                    writes: TileSet::EMPTY,
+                    reads: Rc::default(),
+                    writes: Rc::default(),
                     origin: store.origin,
                 });
             }
@@ -69,7 +71,7 @@ fn find(slots: &[Slot], live: &TileSet, lanes: usize) -> Option<(MapOp, Vec<usiz
     if op.requantize.is_some() || !op.shape.is_dense() || store.reads.meets(live) {
         return None;
     }
-    let mut sides = vec![Side::new(store.reads.clone())];
+    let mut sides = vec![Side::new(TileSet::clone(&store.reads))];
     let (mut after, mut with) = (Vec::new(), None);
     let (mut passed, mut parts) = (Passed::default(), Vec::new());
     for (at, slot) in (0..before.len()).zip(before).rev().take(WINDOW) {
@@ -80,7 +82,7 @@ fn find(slots: &[Slot], live: &TileSet, lanes: usize) -> Option<(MapOp, Vec<usiz
             continue;
         };
         match &draft.kind {
-            _ if draft.writes != side.tiles => return None,
+            _ if *draft.writes != side.tiles => return None,
             Kind::Load(load) if is_plain(load) && !passed.stored(&load.span) => {
                 side.loaded = Some(load.span);
             }

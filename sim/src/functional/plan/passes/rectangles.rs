@@ -84,12 +84,16 @@ impl Rectangles {
     pub fn finish(&self, matmul: &Matmul) -> Option<ByteTiles> {
         let spans: Vec<Span> = self.spans.iter().copied().collect::<Option<_>>()?;
         let shape = self.shape?;
-        let offset = |at: usize| shape.offset(at, self.lanes) as u32;
+        let mut offsets = Vec::with_capacity(matmul.positions.len());
+        for row in 0..shape.rows {
+            let tiles = (0..shape.row_bytes).step_by(self.lanes);
+            offsets.extend(tiles.map(|byte| (row * shape.stride_bytes + byte) as u32));
+        }
         Some(ByteTiles {
             span: spans.iter().copied().reduce(|a, b| a.hull(&b))?,
             // Addresses have 32 bits, and offsets in regions, too.
             first: spans.iter().map(|s| s.start as u32).collect(),
-            offsets: (0..matmul.positions.len()).map(offset).collect(),
+            offsets,
         })
     }
 }

@@ -12,6 +12,8 @@
 //! An ADD between them, of tiles that nothing writes meanwhile, comes behind the products first: sums wrap, so that
 //! their order is free.
 
+use std::rc::Rc;
+
 use vta_isa::AluOp;
 
 use super::super::draft::{Draft, Kind, StartDraft};
@@ -82,7 +84,7 @@ fn fold_zero(slot: &mut Slot, mut behind: &mut [Slot]) {
         matmul.start = StartDraft::Zero;
         draft.reads = matmul.reads(&draft.writes);
         draft.origin.take(zero.origin.clone(), NAME);
-        zero.writes.remove(&draft.writes);
+        Rc::make_mut(&mut zero.writes).remove(&draft.writes);
         behind = later;
     }
     if zero.writes.is_empty() {

@@ -37,8 +37,10 @@ fn fold_before(before: &mut [Slot], draft: &mut Draft, lanes: usize) {
     let Kind::Matmul(matmul) = &mut draft.kind else {
         return;
     };
-    let rectangles = Rectangles::new(matmul, lanes).filter(|_| matmul.goes_on());
-    let Some(mut rectangles) = rectangles else {
+    if !matmul.goes_on() {
+        return;
+    }
+    let Some(mut rectangles) = Rectangles::new(matmul, lanes) else {
         return;
     };
     let mut passed = Passed::default();

@@ -10,11 +10,13 @@
 //! Proof: groups share no accumulator tile and read no sums of each other, so that each can be
 //! computed alone; the parts stand where the whole stood.
 
+use std::rc::Rc;
+
 use vta_driver::Span;
 use vta_isa::resolve::TileSet;
 
 use super::super::draft::{
-    ByteTiles, Draft, GroupDraft, Kind, Matmul, OperandDraft, StartDraft, StepDraft, Vector,
+    ByteTiles, Draft, Kind, Matmul, OperandDraft, StartDraft, StepDraft, Vector,
 };
 use super::list::{Pass, Slot, next_touching};
 
@@ -77,7 +79,7 @@ fn parts_of(slots: &[Slot], at: usize, lanes: usize) -> Vec<Draft> {
     }
     let part = |groups: &Vec<usize>| {
         let (writes, part) = (tiles_of(matmul, groups), part(matmul, groups, lanes));
-        Draft::product(part, writes, draft.origin.clone())
+        Draft::product(part, Rc::new(writes), draft.origin.clone())
     };
     done.iter().map(part).collect()
 }
@@ -88,7 +90,10 @@ fn first_treated(matmul: &Matmul, groups: &[usize], behind: &[Slot]) -> (Vec<usi
     let next = next.and_then(|next| behind[next].as_ref());
     // A product with taps is a chunk, which goes on with all groups.
     let next = next.filter(|d| !matches!(&d.kind, Kind::Matmul(m) if !m.has_no_taps()));
-    let all = |d: &Draft, group: usize| d.writes.includes(&tiles_of(matmul, &[group]));
+    let all = |d: &Draft, group: usize| {
+        let mut tiles = matmul.tiles_of(&matmul.groups[group]);
+        tiles.all(|tile| d.writes.contains(tile.into()))
+    };
     let inside = |group: &usize| next.is_some_and(|d| all(d, *group));
     groups.iter().partition(|group| inside(group))
 }
@@ -100,11 +105,8 @@ fn tiles_of(matmul: &Matmul, groups: &[usize]) -> TileSet {
 
 /// Some groups of a product.
 fn part(matmul: &Matmul, groups: &[usize], lanes: usize) -> Matmul {
-    let group = |&g: &usize| GroupDraft {
-        dst: matmul.groups[g].dst,
-        shift: matmul.groups[g].shift,
-        weights: matmul.groups[g].weights.clone(),
-    };
+    let taps = matmul.weights.chunks(matmul.groups.len());
+    let weights = taps.flat_map(|tap| groups.iter().map(|&g| tap[g]));
     let step = |(op, operand): &StepDraft| (*op, operand_of(operand, groups));
     let start = match &matmul.start {
         StartDraft::Side(steps) => StartDraft::Side(steps.iter().map(step).collect()),
@@ -117,7 +119,8 @@ fn part(matmul: &Matmul, groups: &[usize], lanes: usize) -> Matmul {
         side: side.map(|side| bytes_of(side, groups, lanes)),
         after: matmul.after.iter().map(step).collect(),
         ..Matmul::new(
-            groups.iter().map(group).collect(),
+            groups.iter().map(|&g| matmul.groups[g]).collect::<Vec<_>>(),
+            weights.collect(),
             matmul.positions.clone(),
             matmul.inputs.clone(),
             matmul.read,

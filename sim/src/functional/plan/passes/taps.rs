@@ -19,7 +19,7 @@ use vta_driver::Span;
 use vta_isa::resolve::{Interval, TileSet};
 
 use super::super::draft::{Draft, Kind, Matmul};
-use super::super::places::{Lists, Places, Same};
+use super::super::places::{Lists, Same};
 use super::list::{Pass, Slot, join, next_touching};
 use crate::kernels::PADDING;
 
@@ -80,29 +80,35 @@ fn absorb(last: &mut Draft, next: &Matmul, writes: &TileSet, unions: &mut Unions
     }
     let union = unions.of(&first.positions, &next.positions, shift);
     let most = first.positions.len().max(next.positions.len());
-    let mut tiles = last.writes.clone();
-    tiles.add(writes);
+    let mut tiles = Rc::clone(&last.writes);
+    if !tiles.includes(writes) {
+        Rc::make_mut(&mut tiles).add(writes);
+    }
     // Padding is multiplied like any input; and no tile may belong to two groups.
     let all = union.positions.len();
     if 2 * all > 3 * most || tiles.len() != first.groups.len() * all {
         return false;
     }
     let lowest = union.lowest;
-    if union.numbers[0].is_some() {
-        first.inputs = unions.spread(&first.inputs, &union.numbers[0]);
+    if let Some(numbers) = &union.numbers[0] {
+        first.inputs = first.inputs.map(|list| unions.spread(list, numbers));
     }
-    first
-        .inputs
-        .append(unions.spread(&next.inputs, &union.numbers[1]));
+    let spread = |list: &Rc<[u32]>| match &union.numbers[1] {
+        Some(numbers) => unions.spread(list, numbers),
+        None => Rc::clone(list),
+    };
+    first.inputs.append_mapped(&next.inputs, spread);
     first.positions = Rc::clone(&union.positions);
-    for (group, more) in first.groups.iter_mut().zip(&next.groups) {
-        // The lowest position of each group is a tile.
-        group.dst = (i32::from(group.dst) + lowest) as u16;
-        group.weights.extend_from_slice(&more.weights);
+    if lowest != 0 {
+        for group in Rc::make_mut(&mut first.groups) {
+            // The lowest position of each group is a tile.
+            group.dst = (i32::from(group.dst) + lowest) as u16;
+        }
     }
+    first.weights.extend_from_slice(&next.weights);
     first.read = Some(a.hull(&b));
-    last.reads.add(writes);
     last.writes = tiles;
+    last.reads = first.reads(&last.writes);
     true
 }
 
@@ -117,7 +123,7 @@ fn shares_inputs(product: &Matmul) -> bool {
 
 /// How far the second product's groups lie behind the first's, if all lie equally far.
 fn shift(first: &Matmul, next: &Matmul) -> Option<i32> {
-    let pairs = || first.groups.iter().zip(&next.groups);
+    let pairs = || first.groups.iter().zip(&*next.groups);
     let mut shifts = pairs().map(|(a, b)| i32::from(b.dst) - i32::from(a.dst));
     let shift = shifts.next()?;
     let same = first.groups.len() == next.groups.len() && shifts.all(|s| s == shift);
@@ -168,20 +174,15 @@ impl Unions {
     }
 
     /// Inputs over more positions.
-    fn spread(&mut self, inputs: &Places, numbers: &Numbers) -> Places {
-        let Some(numbers) = numbers else {
-            return inputs.clone();
-        };
+    fn spread(&mut self, list: &Rc<[u32]>, numbers: &Same<u16>) -> Rc<[u32]> {
         self.make_room();
-        inputs.map(|list| {
-            let key = (Same(Rc::clone(list)), numbers.clone());
-            let spread = self.spreads.entry(key).or_insert_with(|| {
-                let list = self.lists.1.one(spread(list, &numbers.0));
-                self.kept += list.len();
-                Same(list)
-            });
-            Rc::clone(&spread.0)
-        })
+        let key = (Same(Rc::clone(list)), numbers.clone());
+        let spread = self.spreads.entry(key).or_insert_with(|| {
+            let list = self.lists.1.one(spread(list, &numbers.0));
+            self.kept += list.len();
+            Same(list)
+        });
+        Rc::clone(&spread.0)
     }
 
     fn make_room(&mut self) {

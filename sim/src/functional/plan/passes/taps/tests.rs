@@ -8,24 +8,21 @@ use crate::functional::plan::draft::{GroupDraft, Weight};
 use crate::functional::plan::origin::Origin;
 
 fn product(dst: &[u16], positions: &[u16], inputs: &[u32], tap: u16) -> Draft {
-    let group = |&dst: &u16| GroupDraft {
-        shift: 0,
-        dst,
-        weights: vec![Weight::Held(tap); inputs.len() / positions.len()],
-    };
+    let group = |&dst: &u16| GroupDraft { shift: 0, dst };
+    let weights = vec![Weight::Held(tap); inputs.len() / positions.len() * dst.len()];
     let read = Some(Span {
         region: 1,
         start: 0,
         len: 1000,
     });
-    let groups = dst.iter().map(group).collect();
-    let matmul = Matmul::new(groups, positions.to_vec(), inputs.to_vec(), read);
-    let tiles = matmul
+    let groups: Vec<_> = dst.iter().map(group).collect();
+    let matmul = Matmul::new(groups, weights, positions, inputs.to_vec(), read);
+    let tiles: TileSet = matmul
         .groups
         .iter()
         .flat_map(|g| matmul.tiles_of(g))
         .collect();
-    Draft::product(matmul, tiles, Origin::default())
+    Draft::product(matmul, Rc::new(tiles), Origin::default())
 }
 
 fn joined(mut first: Draft, next: Draft) -> Option<Box<Matmul>> {
@@ -50,7 +47,7 @@ fn a_tap_that_misses_a_position_reads_padding() {
     let dst: Vec<u16> = found.groups.iter().map(|g| g.dst).collect();
     assert_eq!(dst, [100, 200]);
     let taps = [Weight::Held(0), Weight::Held(1)];
-    assert!(found.groups.iter().all(|g| g.weights == taps));
+    assert!((0..2).all(|group| found.weights_of(group) == taps));
 }
 
 #[test]
@@ -142,9 +139,8 @@ proptest! {
             let Some(Draft { kind: Kind::Matmul(matmul), writes, .. }) = &last else { unreachable!() };
             prop_assert_eq!(by_tile(matmul), expected.clone());
             let tiles: TileSet = expected.keys().copied().collect();
-            prop_assert_eq!(writes, &tiles);
-            let weights = matmul.groups[0].weights.len();
-            prop_assert_eq!(matmul.inputs.len(), weights * matmul.positions.len());
+            prop_assert_eq!(&**writes, &tiles);
+            prop_assert_eq!(matmul.inputs.len(), matmul.weights.len() * matmul.positions.len());
         }
     }
 }
