@@ -4,8 +4,8 @@ use std::rc::Rc;
 
 use vta_driver::{DeviceMemory, MemoryError, Span, StepBudget};
 use vta_isa::resolve::{
-    AluAccess, GemmAccess, Interval, LoadAccess, Resolved, Rows, StoreAccess, TileSet,
-    UopScratchpad, meet, merge,
+    AluAccess, DepthwiseAccess, GemmAccess, Interval, LoadAccess, Resolved, Rows, StoreAccess,
+    TileSet, UopScratchpad, meet, merge,
 };
 use vta_isa::tokens;
 use vta_isa::{AluOp, AluOperand, Config, MemType, Module, Uop};
@@ -24,6 +24,8 @@ use crate::SimError;
 
 /// ALU steps of one instruction that are listed; longer ones aren't planned.
 const MOST_ALU_STEPS: u64 = 1 << 17;
+/// Steps of a DEPTHWISE that are listed; longer ones aren't planned.
+const MOST_WINDOWS: u64 = 1 << 16;
 /// Source tiles of an ALU instruction that are looked up as constants at most.
 const MOST_CONSTANTS: usize = 64;
 
@@ -127,7 +129,7 @@ pub(crate) fn trace(subject: &Subject<'_>, go_on: GoOn<'_>) -> Result<Trace, Unp
             Resolved::Store(access) => builder.store(&access),
             Resolved::Gemm(access) => builder.gemm(&access),
             Resolved::Alu(access) => builder.alu(&access),
-            Resolved::Depthwise(_) => Err(Unplanned::Pattern),
+            Resolved::Depthwise(access) => builder.windows(&access),
         }
     })?;
     let mut trace = Trace {
@@ -275,24 +277,11 @@ impl Builder<'_> {
         }
         let make = || Forms::of(access.dst, operands, &mut self.positions);
         let forms = self.gemms.of([access.dst, src, wgt].map(Some), make)?;
-        let lanes = self.config.lanes() as u32;
         let mut parts = std::mem::take(&mut self.parts);
         parts.clear();
         for form in &forms.products {
-            let mut matmul = form.product(&self.trace.weights);
-            match self.sources(form) {
-                Some((places, span)) => {
-                    matmul.inputs = places;
-                    matmul.read = Some(span);
-                }
-                None => {
-                    let bytes = form.inputs.iter().map(|tile| tile * lanes);
-                    matmul.inputs = bytes.collect::<Vec<_>>().into();
-                }
-            }
-            self.take_room(matmul.bytes())?;
-            self.trace.once |= matmul.weights.iter().any(Weight::is_held);
-            parts.push((matmul, Rc::clone(&form.tiles)));
+            let matmul = form.product(&self.trace.weights);
+            parts.push(self.part(form, matmul)?);
         }
         if let Some((terms, read)) = self.reader().scaled(&parts) {
             matmul::join_groups(&mut parts);
@@ -311,6 +300,57 @@ impl Builder<'_> {
             self.push(Kind::Matmul(Box::new(matmul)), tiles, tiles);
         }
         self.parts = parts;
+        Ok(())
+    }
+
+    /// A product with its inputs, and the tiles that it changes.
+    fn part(
+        &mut self,
+        form: &matmul::Form,
+        mut matmul: Matmul,
+    ) -> Result<(Matmul, Rc<TileSet>), Unplanned> {
+        match self.sources(form) {
+            Some((places, span)) => {
+                matmul.inputs = places;
+                matmul.read = Some(span);
+            }
+            None => {
+                let lanes = self.config.lanes() as u32;
+                let bytes = form.inputs.iter().map(|tile| tile * lanes);
+                matmul.inputs = bytes.collect::<Vec<_>>().into();
+            }
+        }
+        self.take_room(matmul.bytes())?;
+        self.trace.once |= matmul.weights.iter().any(Weight::is_held);
+        Ok((matmul, Rc::clone(&form.tiles)))
+    }
+
+    /// Windows are products with diagonal weights, tap by tap.
+    fn windows(&mut self, access: &DepthwiseAccess<'_>) -> Result<(), Unplanned> {
+        let insn = &access.insn;
+        if insn.steps() == 0 {
+            return Ok(());
+        }
+        // Of several steps on a tile the last one counts, if they overwrite.
+        if insn.steps() > MOST_WINDOWS || !access.dst.is_apart() {
+            return Err(Unplanned::Pattern);
+        }
+        self.trace.once |= access.uops.from_before;
+        if insn.overwrite {
+            self.push(Kind::Zero, None, Some(&Rc::new(access.dst.set())));
+        }
+        let mut parts = Vec::with_capacity(access.uops.known.len());
+        for uop in access.uops.known {
+            let tile = self.trace.weights[usize::from(uop.wgt)];
+            let weights = tile.taps(insn.taps()).ok_or(Unplanned::Pattern)?;
+            let form = matmul::Form::windows(access, uop, &mut self.positions);
+            parts.push(self.part(&form, form.with(weights))?);
+        }
+        matmul::join_groups(&mut parts);
+        for (matmul, tiles) in parts {
+            let tiles = Some(&tiles);
+            self.push(Kind::Matmul(Box::new(matmul)), tiles, tiles);
+        }
         Ok(())
     }
 

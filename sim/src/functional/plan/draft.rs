@@ -112,9 +112,25 @@ pub(crate) enum Weight {
     Dram { region: u32, start: u32 },
     /// The scratchpad's tile as it was before the batch.
     Held(u16),
+    /// One with nothing beside its diagonal, where it has a tap of each channel, of the tile at a byte of a region.
+    Tap { region: u32, start: u32, tap: u8 },
 }
 
 impl Weight {
+    /// What DEPTHWISE multiplies by, tap by tap, if the tile isn't the scratchpad's own.
+    pub fn taps(self, count: usize) -> Option<Vec<Self>> {
+        let tap = |tap: usize| match self {
+            Self::Zero => Some(Self::Zero),
+            Self::Dram { region, start } => Some(Self::Tap {
+                region,
+                start,
+                tap: tap as u8,
+            }),
+            Self::Held(_) | Self::Tap { .. } => None,
+        };
+        (0..count).map(tap).collect()
+    }
+
     /// Whether it was there before the batch.
     pub fn is_held(&self) -> bool {
         matches!(self, Self::Held(_))

@@ -2,6 +2,7 @@
 //! sum) and a residual (a diagonal weight tile). Both become lane-wise steps of the product
 //! whose sums they add to.
 
+use std::borrow::Cow;
 use std::rc::Rc;
 
 use rustc_hash::FxHashMap;
@@ -20,6 +21,15 @@ pub(super) fn is_diagonal(tile: &[u8], block: usize) -> bool {
     pieces.all(|piece| piece[1..].iter().all(|&w| w == 0))
 }
 
+/// A tile that has a tap of each channel on its diagonal, of a tile whose rows have the taps of a channel.
+pub(super) fn diagonal_of(tile: &[u8], tap: u8, block: usize) -> Vec<u8> {
+    let mut diagonal = vec![0; block * block];
+    let taps = tile.iter().skip(tap.into()).step_by(block);
+    let places = diagonal.iter_mut().step_by(block + 1);
+    places.zip(taps).for_each(|(to, from)| *to = *from);
+    diagonal
+}
+
 /// Reads tiles of weights and inputs in DRAM.
 #[derive(Clone, Copy)]
 pub(crate) struct TileReader<'a> {
@@ -29,20 +39,26 @@ pub(crate) struct TileReader<'a> {
 
 impl<'a> TileReader<'a> {
     /// A weight tile's bytes, `[output][input]`; none for padding or the scratchpad's own.
-    fn weights(&self, weight: &Weight) -> Option<&'a [u8]> {
-        let Weight::Dram { region, start } = *weight else {
-            return None;
-        };
+    fn weights(&self, weight: &Weight) -> Option<Cow<'a, [u8]>> {
         let block = self.config.block();
-        let bytes = self.memory.region(region as usize);
-        bytes.get(start as usize..start as usize + block * block)
+        let tile = |region: u32, start: u32| {
+            let bytes = self.memory.region(region as usize);
+            bytes.get(start as usize..start as usize + block * block)
+        };
+        match *weight {
+            Weight::Dram { region, start } => tile(region, start).map(Cow::Borrowed),
+            Weight::Tap { region, start, tap } => {
+                Some(Cow::Owned(diagonal_of(tile(region, start)?, tap, block)))
+            }
+            Weight::Zero | Weight::Held(_) => None,
+        }
     }
 
     /// The diagonal of a weight tile that has nothing beside it.
     fn diagonal(&self, weight: &Weight) -> Option<Vector> {
         let (block, tile) = (self.config.block(), self.weights(weight)?);
         let diagonal = tile.iter().step_by(block + 1).map(|&w| i32::from(w as i8));
-        is_diagonal(tile, block).then(|| diagonal.collect())
+        is_diagonal(&tile, block).then(|| diagonal.collect())
     }
 
     /// Whether a product has taps, all of diagonal weights.
@@ -50,7 +66,7 @@ impl<'a> TileReader<'a> {
         let block = self.config.block();
         let diagonal = |weight| {
             self.weights(weight)
-                .is_some_and(|tile| is_diagonal(tile, block))
+                .is_some_and(|tile| is_diagonal(&tile, block))
         };
         !matmul.has_no_taps() && matmul.weights.iter().all(diagonal)
     }
@@ -117,7 +133,7 @@ impl<'a> TileReader<'a> {
             let mut sums = vec![0i32; block];
             for (weight, span) in matmul.weights_of(group).iter().zip(&spans) {
                 let input = bytes.get(span.start..span.start + block)?;
-                add_tile(&mut sums, input, self.weights(weight)?);
+                add_tile(&mut sums, input, &self.weights(weight)?);
             }
             Some(Vector::from(sums))
         });

@@ -9,7 +9,7 @@ use std::rc::Rc;
 
 use rustc_hash::FxHashMap;
 use vta_isa::Uop;
-use vta_isa::resolve::{AffineTiles, Interval, MAX_TILES, TileSet};
+use vta_isa::resolve::{AffineTiles, DepthwiseAccess, Interval, MAX_TILES, TileSet};
 
 use super::draft::{GroupDraft, Matmul, Weight};
 use super::places::{Lists, Places};
@@ -106,17 +106,37 @@ impl Form {
         }
     }
 
+    /// The windows of a micro-op of a DEPTHWISE whose steps each have a destination.
+    pub fn windows(access: &DepthwiseAccess<'_>, uop: &Uop, lists: &mut Lists<u16>) -> Self {
+        let insn = &access.insn;
+        let [to, from] = [access.dst.loops, access.src.loops];
+        // All tiles are inside scratchpads.
+        let positions = to.offsets().zip(from.offsets());
+        let taps = (0..u16::from(insn.rows)).flat_map(|y| {
+            let row = uop.src + y * insn.pitch;
+            (0..u16::from(insn.columns)).map(move |x| row + x)
+        });
+        let uops = [*uop];
+        let mut form = Self::new(Parts {
+            groups: vec![(uop.dst, vec![uop.wgt; insn.taps()])],
+            positions: positions.map(|(d, s)| (d as u16, s as u16)).collect(),
+            taps: taps.collect(),
+            tiles: insn.dst(&uops).set(),
+        });
+        form.positions = lists.one(form.positions.to_vec());
+        form
+    }
+
     /// The product with these weights, without inputs.
     pub fn product(&self, weights: &[Weight]) -> Matmul {
         let weights = self.weights.iter().map(|&tile| weights[usize::from(tile)]);
+        self.with(weights.collect())
+    }
+
+    /// The product with weights for each tap and group.
+    pub fn with(&self, weights: Vec<Weight>) -> Matmul {
         let (groups, positions) = (Rc::clone(&self.groups), Rc::clone(&self.positions));
-        Matmul::new(
-            groups,
-            weights.collect(),
-            positions,
-            Places::default(),
-            None,
-        )
+        Matmul::new(groups, weights, positions, Places::default(), None)
     }
 }
 

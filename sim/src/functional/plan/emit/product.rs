@@ -1,5 +1,6 @@
 //! Products as the kernels take them.
 
+use std::borrow::Cow;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -8,7 +9,7 @@ use vta_driver::{DeviceMemory, Span};
 use vta_isa::AluOp;
 
 use super::super::draft::{ByteTiles, Matmul, OperandDraft, StartDraft, StepDraft, Vector, Weight};
-use super::super::elementwise::is_diagonal;
+use super::super::elementwise::{diagonal_of, is_diagonal};
 use super::super::places::{Lists, Places, Same};
 use super::super::unplanned::Unplanned;
 use super::taps::Taps;
@@ -129,7 +130,7 @@ impl<'a> Products<'a> {
     /// Whether no weight tile has anything beside its diagonal.
     fn is_diagonal(&self, matmul: &Matmul) -> bool {
         let mut weights = matmul.weights.iter();
-        weights.all(|weight| is_diagonal(self.tile(weight), self.pads.block))
+        weights.all(|weight| is_diagonal(&self.tile(weight), self.pads.block))
     }
 
     fn rows(&mut self, matmul: &Matmul) -> Arc<Rows> {
@@ -346,11 +347,12 @@ impl<'a> Products<'a> {
         if let Some(panel) = self.panels.get(&key) {
             return Ok(Arc::clone(panel));
         }
-        let column = |(first, weights): &(usize, Vec<Weight>)| Column {
-            tiles: weights.iter().map(|w| self.tile(w)).collect(),
-            first: *first,
+        let tiles = |(first, weights): &(usize, Vec<Weight>)| {
+            let tiles: Vec<_> = weights.iter().map(|w| self.tile(w)).collect();
+            (*first, tiles)
         };
-        let parts: Vec<Column<'_>> = key.1.iter().map(column).collect();
+        let tiles: Vec<_> = key.1.iter().map(tiles).collect();
+        let parts: Vec<Column<'_>> = tiles.iter().map(column).collect();
         let panel = Arc::new(Panel::new(&parts, way.format, self.pads.block));
         self.kept_bytes += size_of_val(panel.lines());
         if self.kept_bytes > self.most_bytes {
@@ -361,22 +363,30 @@ impl<'a> Products<'a> {
     }
 
     /// The bytes of a weight tile.
-    pub fn tile(&self, weight: &Weight) -> &[u8] {
-        match weight {
+    pub fn tile(&self, weight: &Weight) -> Cow<'_, [u8]> {
+        let len = self.zeros.len();
+        let in_dram = |region: u32, start: u32| {
+            let bytes = self.memory.region(region as usize);
+            // Spans were resolved in this memory.
+            let tile = bytes.get(start as usize..start as usize + len);
+            tile.unwrap_or(&self.zeros)
+        };
+        let tile = match *weight {
             Weight::Zero => &self.zeros,
-            Weight::Held(tile) => {
-                let at = usize::from(*tile) * self.zeros.len();
-                &self.pads.wgt[at..at + self.zeros.len()]
+            Weight::Held(tile) => &self.pads.wgt[usize::from(tile) * len..][..len],
+            Weight::Dram { region, start } => in_dram(region, start),
+            Weight::Tap { region, start, tap } => {
+                return Cow::Owned(diagonal_of(in_dram(region, start), tap, self.pads.block));
             }
-            Weight::Dram { region, start } => {
-                let start = *start as usize;
-                let bytes = self.memory.region(*region as usize);
-                // Spans were resolved in this memory.
-                bytes
-                    .get(start..start + self.zeros.len())
-                    .unwrap_or(&self.zeros)
-            }
-        }
+        };
+        Cow::Borrowed(tile)
+    }
+}
+
+fn column<'t>((first, tiles): &'t (usize, Vec<Cow<'_, [u8]>>)) -> Column<'t> {
+    Column {
+        tiles: tiles.iter().map(|tile| &**tile).collect(),
+        first: *first,
     }
 }
 
