@@ -2,7 +2,9 @@
 
 use proptest::prelude::*;
 use vta_isa::tokens::{pops, pushes, stray_flag};
-use vta_isa::{Alu, AluOp, AluOperand, Config, Deps, Gemm, Insn, Load, MemType, Requantize, Store};
+use vta_isa::{
+    Alu, AluOp, AluOperand, Config, Deps, Depthwise, Gemm, Insn, Load, MemType, Requantize, Store,
+};
 
 use super::super::engine::Engine;
 use super::super::*;
@@ -88,7 +90,22 @@ fn any_insn() -> impl Strategy<Value = Insn> {
             src_factor_in: 0,
         })
     });
-    prop_oneof![4 => load, 2 => store, 1 => gemm, 1 => alu]
+    let window = (1u8..6, 1u8..4, 0u16..9);
+    let loops = (0u16..4, 0u16..4, 0u16..6, 0u16..5);
+    let depthwise = (window, loops).prop_map(|((rows, columns, pitch), loops)| {
+        let (uop_end, iter_out, iter_in, src_factor_in) = loops;
+        Insn::from(Depthwise {
+            rows,
+            columns,
+            pitch,
+            uop_end,
+            iter_out,
+            iter_in,
+            src_factor_in,
+            ..Depthwise::default()
+        })
+    });
+    prop_oneof![4 => load, 2 => store, 1 => gemm, 1 => depthwise, 1 => alu]
 }
 
 fn deps_of(bits: u8) -> Deps {
