@@ -293,10 +293,10 @@ impl Builder<'_> {
             self.trace.once |= matmul.weights.iter().any(Weight::is_held);
             parts.push((matmul, Rc::clone(&form.tiles)));
         }
-        if let Some((terms, read)) = self.reader().scaled(&parts) {
+        if let Some((factors, read)) = self.reader().scaled(&parts) {
             matmul::join_groups(&mut parts);
             let scaled = Scaled {
-                terms,
+                factors,
                 read,
                 plain: parts,
             };
