@@ -283,10 +283,10 @@ impl Builder<'_> {
             let matmul = form.product(&self.trace.weights);
             parts.push(self.part(form, matmul)?);
         }
-        if let Some((terms, read)) = self.reader().scaled(&parts) {
+        if let Some((factors, read)) = self.reader().scaled(&parts) {
             matmul::join_groups(&mut parts);
             let scaled = Scaled {
-                terms,
+                factors,
                 read,
                 plain: parts,
             };

@@ -356,12 +356,47 @@ impl ByteTiles {
 
 /// A GEMM whose weight tiles are diagonal: it adds an input, scaled lane by lane, to each tile.
 pub(crate) struct Scaled {
-    pub terms: Terms,
+    /// Of each group of the products.
+    pub factors: Vec<Vector>,
     /// The DRAM that is read.
     pub read: Span,
     /// The same as products.
     pub plain: Vec<(Matmul, Rc<TileSet>)>,
 }
 
-/// For each accumulator tile the byte of its input tile in the region, and the factors.
-pub(crate) type Terms = FxHashMap<u16, (u32, Vector)>;
+impl Scaled {
+    /// Each accumulator tile with the byte of its input tile in the region, and the factors.
+    pub fn terms(&self) -> impl Iterator<Item = (u16, (u32, &Vector))> {
+        let products = self.plain.iter().map(|(matmul, _)| matmul);
+        let groups = products.flat_map(|m| m.groups.iter().map(move |group| (m, group)));
+        groups
+            .zip(&self.factors)
+            .flat_map(|((matmul, group), factors)| {
+                let starts = matmul.tiles_of(group).zip(group.inputs(&matmul.inputs));
+                starts.map(move |(tile, start)| (tile, (start, factors)))
+            })
+    }
+
+    /// Whether the other scales the same inputs.
+    pub fn same_inputs(&self, other: &Self) -> bool {
+        let mut pairs = self.plain.iter().zip(&other.plain);
+        let alike = self.plain.len() == other.plain.len()
+            && pairs
+                .clone()
+                .all(|((a, _), (b, _))| a.groups == b.groups && a.positions == b.positions);
+        if alike {
+            return pairs.all(|((a, _), (b, _))| a.inputs.hold_same(&b.inputs));
+        }
+        // Mostly the first tells.
+        let starts = || self.terms().map(|(tile, (start, _))| (tile, start));
+        let others = || other.terms().map(|(tile, (start, _))| (tile, start));
+        if starts()
+            .next()
+            .is_some_and(|first| !others().any(|term| term == first))
+        {
+            return false;
+        }
+        let others: FxHashMap<u16, u32> = others().collect();
+        starts().all(|(tile, start)| others.get(&tile) == Some(&start))
+    }
+}

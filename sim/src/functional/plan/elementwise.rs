@@ -10,7 +10,7 @@ use vta_driver::{DeviceMemory, Span};
 use vta_isa::resolve::{Interval, TileSet};
 use vta_isa::{AluOp, Config};
 
-use super::draft::{Matmul, OperandDraft, Terms, Vector, Weight};
+use super::draft::{Matmul, OperandDraft, Vector, Weight};
 use super::places::Places;
 use crate::kernels::PADDING;
 use crate::kernels::direct::add_tile;
@@ -71,10 +71,10 @@ impl<'a> TileReader<'a> {
         !matmul.has_no_taps() && matmul.weights.iter().all(diagonal)
     }
 
-    /// The products of one GEMM as scaled inputs, if that is all they are: what each tile gets,
+    /// The products of one GEMM as scaled inputs, if that is all they are: the factors of each group,
     /// and the DRAM that is read.
-    pub fn scaled(&self, parts: &[(Matmul, Rc<TileSet>)]) -> Option<(Terms, Span)> {
-        let mut terms = Terms::default();
+    pub fn scaled(&self, parts: &[(Matmul, Rc<TileSet>)]) -> Option<(Vec<Vector>, Span)> {
+        let mut all = Vec::new();
         let mut known: FxHashMap<Weight, Vector> = FxHashMap::default();
         let mut read: Option<Span> = None;
         for (matmul, _) in parts {
@@ -86,7 +86,7 @@ impl<'a> TileReader<'a> {
             }
             read = Some(read.map_or(span, |r| r.hull(&span)));
             // One tap: a weight for each group.
-            for (group, weight) in matmul.groups.iter().zip(&matmul.weights) {
+            for weight in &matmul.weights {
                 let factors = match known.get(weight) {
                     Some(factors) => factors,
                     None => {
@@ -94,14 +94,13 @@ impl<'a> TileReader<'a> {
                         known.entry(*weight).or_insert(diagonal)
                     }
                 };
-                if group.inputs(&matmul.inputs).any(|start| start == PADDING) {
-                    return None;
-                }
-                let starts = matmul.tiles_of(group).zip(group.inputs(&matmul.inputs));
-                terms.extend(starts.map(|(tile, start)| (tile, (start, factors.clone()))));
+                all.push(factors.clone());
+            }
+            if matmul.inputs.iter().any(|start| start == PADDING) {
+                return None;
             }
         }
-        Some((terms, read?))
+        Some((all, read?))
     }
 
     /// Makes a product whose sums are all over the same input tiles an addition of constants;

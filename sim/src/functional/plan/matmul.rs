@@ -178,6 +178,9 @@ fn shift(first: &Matmul, next: &Matmul) -> Option<u32> {
     let same = first.positions == next.positions
         && first.inputs.len() == next.inputs.len()
         && region(first) == region(next);
+    if let Some(shift) = first.inputs.distance(&next.inputs) {
+        return same.then_some(shift);
+    }
     let mut pairs = first.inputs.iter().zip(next.inputs.iter());
     let (a, b) = first
         .inputs

@@ -128,6 +128,15 @@ impl Places {
         self == other || self.len() == other.len() && self.iter().eq(other.iter())
     }
 
+    /// How far others lie behind these, if they are the same lists.
+    pub fn distance(&self, others: &Self) -> Option<u32> {
+        let pairs = || self.0.iter().zip(&others.0);
+        let same = self.0.len() == others.0.len() && pairs().all(|(a, b)| a.list == b.list);
+        let mut distances = pairs().map(|(a, b)| b.first.checked_sub(a.first));
+        let distance = distances.next()??;
+        (same && distances.all(|by| by == Some(distance))).then_some(distance)
+    }
+
     /// Adds taps.
     pub fn append(&mut self, more: Self) {
         self.0.extend(more.0);

@@ -6,9 +6,12 @@ use rustc_hash::FxHashMap;
 use vta_isa::Uop;
 use vta_isa::resolve::{AffineTiles, Loops};
 
+/// By micro-ops.
+type Known<T> = FxHashMap<Box<[Uop]>, Rc<T>>;
+
 /// What is made of micro-ops and the loops around their indices, made once for all instructions that have them.
 #[derive(Debug)]
-pub(super) struct Shapes<T>(FxHashMap<[Option<u64>; 3], FxHashMap<Box<[Uop]>, Rc<T>>>);
+pub(super) struct Shapes<T>(FxHashMap<[Option<u64>; 3], Known<T>>);
 
 /// Loops as one number, which is hashed at once.
 fn packed(loops: Loops) -> u64 {

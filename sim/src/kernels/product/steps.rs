@@ -127,9 +127,10 @@ pub(crate) struct Steps {
 
 impl Steps {
     pub fn new(list: Vec<Step>) -> Self {
-        let list: Vec<Step> = match list.iter().any(|step| step.op == AluOp::Clip) {
-            true => list.into_iter().flat_map(Step::apart).collect(),
-            false => list,
+        let list: Vec<Step> = if list.iter().any(|step| step.op == AluOp::Clip) {
+            list.into_iter().flat_map(Step::apart).collect()
+        } else {
+            list
         };
         let tiles = list.iter().filter_map(|step| match &step.operand {
             Operand::Tiles(tiles) => tiles.iter().copied().max(),

@@ -8,7 +8,7 @@
 //!
 //! Proof: it was kept as the products that its instruction is, too.
 
-use super::super::draft::{Draft, Kind, Scaled};
+use super::super::draft::{Draft, Kind};
 use super::super::elementwise::TileReader;
 use super::list::{List, Pass, Slot, next_touching};
 
@@ -85,6 +85,5 @@ fn are_digits(a: &Draft, b: &Draft) -> bool {
     let (Kind::Scaled(a), Kind::Scaled(b)) = (&a.kind, &b.kind) else {
         return false;
     };
-    let start = |scaled: &Scaled, tile: &u16| scaled.terms.get(tile).map(|term| term.0);
-    a.terms.keys().all(|tile| start(a, tile) == start(b, tile))
+    a.same_inputs(b)
 }

@@ -120,12 +120,11 @@ fn scaled(more: &Scaled, matmul: &mut Matmul, passed: &Passed) -> Option<StepDra
     if passed.stored(&more.read) {
         return None;
     }
-    let factors = matmul.by_group(|tile| more.terms.get(&tile).map(|t| &t.1))?;
+    let terms: FxHashMap<u16, (u32, &Vector)> = more.terms().collect();
+    let factors = matmul.by_group(|tile| terms.get(&tile).map(|t| t.1))?;
     let mut side: Option<ByteTiles> = None;
     for group in &*matmul.groups {
-        let starts = matmul
-            .tiles_of(group)
-            .map(|tile| Some(more.terms.get(&tile)?.0));
+        let starts = matmul.tiles_of(group).map(|tile| Some(terms.get(&tile)?.0));
         let starts: Vec<u32> = starts.collect::<Option<_>>()?;
         let first = *starts.first()?;
         let offsets = starts.iter().map(|start| start.checked_sub(first));

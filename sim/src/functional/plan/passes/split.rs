@@ -63,30 +63,40 @@ fn parts_of(slots: &[Slot], at: usize, lanes: usize) -> Vec<Draft> {
     if next.is_none_or(|next| next.writes.includes(&draft.writes)) {
         return Vec::new();
     }
-    let mut whole = vec![(0..matmul.groups.len()).collect::<Vec<usize>>()];
-    let mut done: Vec<Vec<usize>> = Vec::new();
-    while let Some(groups) = whole.pop() {
-        let (now, later) = first_treated(matmul, &groups, &slots[at + 1..]);
+    let all = (0..matmul.groups.len()).collect();
+    let mut whole: Vec<Part> = vec![(all, Rc::clone(&draft.writes))];
+    let mut done: Vec<Part> = Vec::new();
+    while let Some(part) = whole.pop() {
+        let (now, later) = first_treated(matmul, &part, &slots[at + 1..]);
         if now.is_empty() || later.is_empty() {
-            done.push(groups);
+            done.push(part);
         } else {
-            whole.push(later);
-            whole.push(now);
+            whole.extend([later, now].map(|groups| {
+                let tiles = Rc::new(tiles_of(matmul, &groups));
+                (groups, tiles)
+            }));
         }
     }
     if done.len() < 2 {
         return Vec::new();
     }
-    let part = |groups: &Vec<usize>| {
-        let (writes, part) = (tiles_of(matmul, groups), part(matmul, groups, lanes));
-        Draft::product(part, Rc::new(writes), draft.origin.clone())
+    let part = |(groups, tiles): Part| {
+        let part = part(matmul, &groups, lanes);
+        Draft::product(part, tiles, draft.origin.clone())
     };
-    done.iter().map(part).collect()
+    done.into_iter().map(part).collect()
 }
 
+/// Some groups and their tiles.
+type Part = (Vec<usize>, Rc<TileSet>);
+
 /// The groups that what follows treats first, and the others.
-fn first_treated(matmul: &Matmul, groups: &[usize], behind: &[Slot]) -> (Vec<usize>, Vec<usize>) {
-    let next = next_touching(behind, &tiles_of(matmul, groups));
+fn first_treated(
+    matmul: &Matmul,
+    (groups, tiles): &Part,
+    behind: &[Slot],
+) -> (Vec<usize>, Vec<usize>) {
+    let next = next_touching(behind, tiles);
     let next = next.and_then(|next| behind[next].as_ref());
     // A product with taps is a chunk, which goes on with all groups.
     let next = next.filter(|d| !matches!(&d.kind, Kind::Matmul(m) if !m.has_no_taps()));
