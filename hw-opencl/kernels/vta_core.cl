@@ -50,9 +50,24 @@ static uint vta_mem(ulong2 w)
         return VTA_MEM_ACC;
     case VTA_MEM_PRELOAD_ACC8:
         return VTA_MEM_ACC8;
+    case VTA_MEM_PADDED_INP:
+        return VTA_MEM_INP;
     default:
         return mem;
     }
+}
+
+/* The rows of a LOAD, and the byte of its padding: where inputs are padded with a value, it has bits of the rows. */
+static uint vta_y_size(ulong2 w)
+{
+    const int padded = VTA_LOAD_MEMORY_TYPE(w) == VTA_MEM_PADDED_INP;
+    return padded ? VTA_PADDED_Y_SIZE(w) : VTA_LOAD_Y_SIZE(w);
+}
+
+static uchar vta_pad_byte(ulong2 w)
+{
+    const int padded = VTA_LOAD_MEMORY_TYPE(w) == VTA_MEM_PADDED_INP;
+    return padded ? as_uchar((char)VTA_PADDED_PAD_VALUE(w)) : (uchar)0;
 }
 
 /* The scratchpads on chip, of zeros. */
@@ -319,7 +334,7 @@ static void vta_load(ulong2 w, ulong dram_base, __global const uchar *restrict d
                      VTA_PAD char *restrict wgt, VTA_PAD int *restrict acc)
 {
     const uint mem = vta_mem(w);
-    const uint y_size = VTA_LOAD_Y_SIZE(w), x_size = VTA_LOAD_X_SIZE(w);
+    const uint y_size = vta_y_size(w), x_size = VTA_LOAD_X_SIZE(w);
     const uint y_pad_0 = VTA_LOAD_Y_PAD_0(w), x_pad_0 = VTA_LOAD_X_PAD_0(w);
     const uint rows = y_pad_0 + y_size + VTA_LOAD_Y_PAD_1(w);
     const uint cols = x_pad_0 + x_size + VTA_LOAD_X_PAD_1(w);
@@ -338,7 +353,7 @@ static void vta_load(ulong2 w, ulong dram_base, __global const uchar *restrict d
             __global const uchar *restrict from = inside ? line + (ulong)x * elem : dram;
             if (mem == VTA_MEM_INP) {
                 for (uint l = 0; l < VTA_LANES; ++l)
-                    inp[tile * VTA_LANES + l] = inside ? as_char(from[l]) : (char)0;
+                    inp[tile * VTA_LANES + l] = as_char(inside ? from[l] : vta_pad_byte(w));
             } else if (mem == VTA_MEM_WGT) {
                 for (uint l = 0; l < VTA_WGT_TILE; ++l)
                     wgt[tile * VTA_WGT_TILE + l] = inside ? as_char(from[l]) : (char)0;
@@ -466,7 +481,7 @@ VTA_SINGLE __kernel void vta_load(uint count, ulong dram_base,
         const ulong2 w = insns[i];
         if (VTA_INSN_OPCODE(w) != VTA_OPCODE_LOAD)
             continue;
-        const uint y_size = VTA_LOAD_Y_SIZE(w), x_size = VTA_LOAD_X_SIZE(w);
+        const uint y_size = vta_y_size(w), x_size = VTA_LOAD_X_SIZE(w);
         const uint elem = vta_elem_bytes(vta_mem(w));
         if (x_size == 0 || y_size == 0)
             continue;
@@ -516,7 +531,7 @@ VTA_SINGLE __kernel void vta_compute(uint count, __global const ulong2 *restrict
             vta_depthwise(w, uop, inp, wgt, acc);
         } else if (opcode == VTA_OPCODE_LOAD) {
             const uint mem = vta_mem(w);
-            const uint y_size = VTA_LOAD_Y_SIZE(w), x_size = VTA_LOAD_X_SIZE(w);
+            const uint y_size = vta_y_size(w), x_size = VTA_LOAD_X_SIZE(w);
             const uint y_pad_0 = VTA_LOAD_Y_PAD_0(w), x_pad_0 = VTA_LOAD_X_PAD_0(w);
             const uint rows = y_pad_0 + y_size + VTA_LOAD_Y_PAD_1(w);
             const uint cols = x_pad_0 + x_size + VTA_LOAD_X_PAD_1(w);
@@ -534,7 +549,7 @@ VTA_SINGLE __kernel void vta_compute(uint count, __global const ulong2 *restrict
                             packet = read_channel_intel(vta_loaded);
                         for (uint b = 0; b < VTA_PACKET_BYTES; ++b) {
                             const uint at = p * VTA_PACKET_BYTES + b;
-                            const uint byte = inside ? packet.bytes[b] : 0u;
+                            const uint byte = inside ? packet.bytes[b] : vta_pad_byte(w);
                             const uint shift = at % 4 * 8;
                             if (at >= elem)
                                 continue;

@@ -3,7 +3,7 @@
 #ifndef VTA_ISA_H
 #define VTA_ISA_H
 
-#define VTA_ENCODING_VERSION 67503624u
+#define VTA_ENCODING_VERSION 84280840u
 
 /* Opcodes. */
 #define VTA_OPCODE_LOAD 0u
@@ -24,6 +24,7 @@
 #define VTA_MEM_OUT 4u
 #define VTA_MEM_ACC8 5u
 #define VTA_EACH_MEM(X) X(UOP, uop) X(WGT, wgt) X(INP, inp) X(ACC, acc) X(OUT, out) X(ACC8, acc8)
+#define VTA_MEM_PADDED_INP 4u
 #define VTA_MEM_PRELOAD_ACC 6u
 #define VTA_MEM_PRELOAD_ACC8 7u
 
@@ -101,6 +102,10 @@
 #define VTA_DEPTHWISE_ROWS(w) ((uint)((w).s1 >> 44) & 0xfu)
 #define VTA_DEPTHWISE_COLUMNS(w) ((uint)((w).s1 >> 48) & 0xfu)
 #define VTA_DEPTHWISE_PITCH(w) ((uint)((w).s1 >> 52) & 0x7ffu)
+
+/* Fields of a LOAD of inputs with padding that isn't zero. */
+#define VTA_PADDED_Y_SIZE(w) ((uint)((w).s1 >> 0) & 0xffu)
+#define VTA_PADDED_PAD_VALUE(w) ((int)((uint)((w).s1 >> 8) << 24) >> 24)
 
 /* Fields of a STORE that requantises. */
 #define VTA_REQUANTIZE_REQUANTIZE(w) ((uint)((w).s0 >> 2) & 0x1u)

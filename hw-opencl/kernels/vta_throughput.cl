@@ -335,7 +335,7 @@ static void vta_load_inp(__global const uint *a, uint unit, vta_memory m VTA_VIE
     const uint tile = unit / (VTA_LANES / VTA_V), lane = unit % (VTA_LANES / VTA_V) * VTA_V;
     __global const char *from = (__global const char *)vta_tile(a, tile, VTA_LANES, m);
     __global vta_inp *to = m.inp + (size_t)(a[0] + tile) * VTA_LANES + lane;
-    vta_ints x = (vta_ints)0;
+    vta_ints x = (vta_ints)as_int(a[8]);
     if (from)
         x = VTA_TO(int)(VTA_LOAD(from + lane));
 #if VTA_MATH == 1

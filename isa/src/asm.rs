@@ -12,7 +12,7 @@
 //! Mnemonics are the names of [`Opcode`], `load` with a [`MemType`] behind it (but `out`) and
 //! `alu` with an [`AluOp`]. Fields that are left out are 0; an ALU instruction with `imm=` takes the immediate
 //! and without it `acc[src]`. Flags: `pop_prev`, `pop_next`, `push_prev`, `push_next`, for
-//! LOAD of accumulators `preload`, for GEMM `reset` and `overwrite`, for DEPTHWISE `overwrite`, for STORE `requantize`, which has fields of its own. Numbers are decimal or, after `0x`, hexadecimal. Printing leaves out zeros, so
+//! LOAD of accumulators `preload`, of inputs `pad_value=`, for GEMM `reset` and `overwrite`, for DEPTHWISE `overwrite`, for STORE `requantize`, which has fields of its own. Numbers are decimal or, after `0x`, hexadecimal. Printing leaves out zeros, so
 //! `parse(print(x)) == x`.
 
 use std::fmt;
@@ -268,7 +268,11 @@ fn parse_insn(mnemonic: &str, w: &mut Words) -> Result<Option<Insn>, Fault> {
             let deps = w.deps()?;
             let preload = MemType::PRELOADED.iter().any(|(known, ..)| *known == mem)
                 && w.take(Load::PRELOAD, Flag::Yes).is_some();
-            Load::build(deps, mem, preload, |field| w.field(field))?.into()
+            let pad_value = match mem {
+                MemType::Inp => w.field(&Load::PAD_VALUE)? as i8,
+                MemType::Uop | MemType::Wgt | MemType::Acc | MemType::Acc8 | MemType::Out => 0,
+            };
+            Load::build(deps, mem, preload, pad_value, |field| w.field(field))?.into()
         }
         Opcode::Store => {
             let deps = w.deps()?;
@@ -323,6 +327,9 @@ impl fmt::Display for Insn {
                 write!(f, ".{}", x.mem)?;
                 if x.preload {
                     write!(f, " {}", Load::PRELOAD)?;
+                }
+                if x.pad_value != 0 {
+                    write!(f, " {}={}", Load::PAD_VALUE.name, x.pad_value)?;
                 }
                 print(f, x.values())
             }

@@ -41,6 +41,7 @@ extensions! {
     Mov = "MOV", false, "ALU MOV: a tile becomes a copy of another, which alone is read.";
     Mul = "MUL", true, "ALU MUL. The code is a left shift on the original RTL.";
     Overwrite = "OVERWRITE", false, "GEMM `overwrite`: products replace what the accumulators hold.";
+    Pad = "PAD", false, "LOAD of inputs with `pad_value`: padding that isn't zero.";
     Preload = "PRELOAD", false, "LOAD `preload` of memory types ACC and ACC8: the load module fills accumulators.";
     Requant = "REQUANT", false, "STORE `requantize`: sums are rounded and clamped on their way to DRAM, with a residual or without.";
     Shl = "SHL", true, "ALU SHL. SHR by a negative immediate shifts left on every machine.";
@@ -183,6 +184,7 @@ mod tests {
             ("load.acc y_size=1 x_size=1", None),
             ("load.acc preload y_size=1 x_size=1", Some("PRELOAD")),
             ("load.acc8 preload", Some("ACC8")),
+            ("load.inp pad_value=-3 y_size=1 x_size=1", Some("PAD")),
             ("alu.mul imm=3", Some("MUL")),
             ("alu.shl imm=3", Some("SHL")),
             ("alu.shr imm=-3", None),

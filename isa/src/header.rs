@@ -7,10 +7,10 @@
 
 use std::fmt::Write;
 
-use crate::{AluOp, Field, MemType, Notation, Opcode, Requantize, Rounding, Uop};
+use crate::{AluOp, Field, Load, MemType, Notation, Opcode, Requantize, Rounding, Uop};
 
 /// Grows when a field of a kind is added or moves, or a code changes its meaning.
-const REVISION: u32 = 4;
+const REVISION: u32 = 5;
 
 /// Says of a header, and of a bitstream built with it, which encoding it decodes: from the upper
 /// byte down the revision of the encoding and how many opcodes, memory types and ALU operations
@@ -47,6 +47,7 @@ pub fn opencl_header() -> String {
     define(&mut text, "VTA_OPCODE_REQUANTIZING", requantizing);
     let mems = MemType::ALL.map(|c| (c.name(), u32::from(c.code())));
     codes(&mut text, "Memory types", "MEM", &mems);
+    define(&mut text, "VTA_MEM_PADDED_INP", MemType::PADDED.into());
     for (mem, code, _) in MemType::PRELOADED {
         let name = mem.name().to_ascii_uppercase();
         define(&mut text, &format!("VTA_MEM_PRELOAD_{name}"), code.into());
@@ -58,6 +59,12 @@ pub fn opencl_header() -> String {
         let kind = opcode.name().to_ascii_uppercase();
         insn(&mut text, &kind, &kind, opcode.fields());
     }
+    insn(
+        &mut text,
+        "a LOAD of inputs with padding that isn't zero",
+        "PADDED",
+        Load::PADDED,
+    );
     let requantizes = "a STORE that requantises";
     insn(&mut text, requantizes, "REQUANTIZE", Requantize::LIST);
     for (name, tiles) in [

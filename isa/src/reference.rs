@@ -19,7 +19,8 @@ pub fn tables() -> String {
     let (mut rows, mut kinds): (Vec<Field>, Vec<String>) = head.unzip();
     let kinds_of = Opcode::ALL.map(|opcode| (opcode.name().to_ascii_uppercase(), opcode.fields()));
     let requantizing = ("STORE, if it requantises".to_owned(), Requantize::LIST);
-    for (kind, fields) in kinds_of.into_iter().chain([requantizing]) {
+    let padded = ("LOAD of `inp` with `pad_value`".to_owned(), Load::PADDED);
+    for (kind, fields) in kinds_of.into_iter().chain([padded, requantizing]) {
         for field in fields {
             match rows.iter().position(|row| row == field) {
                 Some(at) => kinds[at] = format!("{}, {kind}", kinds[at]),
@@ -44,6 +45,12 @@ pub fn tables() -> String {
     codes(&mut text, "opcode", &opcodes);
     let mems = MemType::ALL.map(|c| (c.name(), c.code(), c.extension(), c.meaning()));
     codes(&mut text, "memory_type", &mems);
+    let padded = "As `inp`, with padding of `pad_value`; of a LOAD";
+    let name = format!("{} {}", MemType::Inp, Load::PAD_VALUE.name);
+    code(
+        &mut text,
+        (&name, MemType::PADDED, Some(Extension::Pad), padded),
+    );
     for (mem, value, meaning) in MemType::PRELOADED {
         let name = format!("{mem} {}", Load::PRELOAD);
         code(&mut text, (&name, value, Some(Extension::Preload), meaning));

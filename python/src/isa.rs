@@ -174,6 +174,9 @@ fn word(value: &Bound<'_, PyAny>) -> PyResult<u128> {
         // A negative number has its sign in all 64 bits; the field has the lowest.
         word |= field.put(bits & field.max()).map_err(beyond)?;
     }
+    if opcode == Opcode::Load {
+        return padded(value, word);
+    }
     let [flag, others @ ..] = Requantize::LIST else {
         return Ok(word);
     };
@@ -183,6 +186,22 @@ fn word(value: &Bound<'_, PyAny>) -> PyResult<u128> {
         return Err(input(format!("{name} means nothing without {flag}")));
     }
     Ok(word)
+}
+
+/// The word of a LOAD whose padding holds what its dataclass says.
+fn padded(value: &Bound<'_, PyAny>, word: u128) -> PyResult<u128> {
+    let (field, plain) = (
+        Load::PAD_VALUE,
+        Insn::decode(word).map_err(|e| input(e.to_string()))?,
+    );
+    let pad_value = number(value, &field)? as i8;
+    match plain {
+        Insn::Load(load) if pad_value != 0 => {
+            let load = Load { pad_value, ..load };
+            Insn::from(load).encode().map_err(beyond)
+        }
+        _ => Ok(word),
+    }
 }
 
 /// The code of what a LOAD loads, and of the module that does.
@@ -267,6 +286,8 @@ fn object<'py>(classes: &Bound<'py, PyModule>, insn: &Insn) -> PyResult<Bound<'p
         Insn::Load(load) => {
             fields.set_item("mem", load.mem.name())?;
             fields.set_item(Load::PRELOAD, load.preload)?;
+            fields.set_item(Load::PAD_VALUE.name, load.pad_value)?;
+            fields.set_item("y_size", load.y_size)?;
         }
         Insn::Alu(alu) => {
             fields.set_item("op", alu.op.name())?;

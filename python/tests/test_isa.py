@@ -30,9 +30,16 @@ def random_insn(kind, rng):
             # A code of the memory type.
             values["preload"] = values["mem"] in ("acc", "acc8") and rng.random() < 0.5
             continue
+        if field.name == "pad_value":
+            # Bits of the rows, of inputs.
+            padded = values["mem"] == "inp" and rng.random() < 0.5
+            values["pad_value"] = rng.randint(-128, 127) if padded else 0
+            continue
         low, high = ranges[field.name]
         value = rng.choice([low, high, rng.randint(low, high)])
         values[field.name] = bool(value) if field.type == "bool" else value
+    if values.get("pad_value"):
+        values["y_size"] %= 256
     if kind is isa.Alu and rng.random() < 0.5:
         values["imm"] = None
     if kind is isa.Store and not values["requantize"]:
@@ -47,7 +54,7 @@ def test_the_fields_are_those_of_rust(kind):
     if kind is isa.Store:
         known.discard("mem")
     if kind is isa.Load:
-        known.add("preload")
+        known |= {"preload", "pad_value"}
         flags.add("preload")
     assert {field.name for field in dataclasses.fields(kind)} == known
     assert {field.name for field in dataclasses.fields(kind) if field.type == "bool"} == flags

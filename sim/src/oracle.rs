@@ -131,7 +131,7 @@ impl Machine<'_> {
                     .checked_sub(left)
                     .filter(|&x| x < u64::from(load.x_size));
                 let (Some(y), Some(x)) = (y, x) else {
-                    self.fill(load.mem, tile, &vec![0; elem as usize]);
+                    self.fill(load.mem, tile, &vec![load.pad_value as u8; elem as usize]);
                     continue;
                 };
                 // A row lies in one allocation, so it is read as a whole.

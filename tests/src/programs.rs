@@ -286,6 +286,16 @@ impl Generator<'_> {
         self.insns[first].deps_mut().pop_prev = true;
     }
 
+    /// What padding holds.
+    fn pad_value(&mut self, mem: MemType) -> i8 {
+        let able = mem == MemType::Inp && self.config.extensions().contains(Extension::Pad);
+        if able && self.below(2) == 0 {
+            self.rng.next_u64() as i8
+        } else {
+            0
+        }
+    }
+
     /// Rows of a shape that fit `room` scratchpad tiles and the DRAM region.
     pub(crate) fn load(&mut self, mem: MemType, half: Range<usize>) {
         if self.below(12) == 0 {
@@ -329,6 +339,7 @@ impl Generator<'_> {
             deps: Deps::NONE,
             mem,
             preload: false,
+            pad_value: self.pad_value(mem),
             sram_base: sram_base as u16,
             dram_base: (base + offset) as u32,
             y_size: y as u16,

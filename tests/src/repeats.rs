@@ -393,9 +393,20 @@ impl Generator<'_> {
             x_size,
             x_stride: [x_size, 0, 1][usize::from(self.below(3))],
             x_pad_0: pad as u8,
+            pad_value: self.pad_value(mem),
             ..Load::default()
         };
         self.insns.push(load.into());
+    }
+
+    /// What padding holds.
+    fn pad_value(&mut self, mem: MemType) -> i8 {
+        let able = mem == MemType::Inp && self.config.extensions().contains(Extension::Pad);
+        if able && self.one_in(2) {
+            self.next() as i8
+        } else {
+            0
+        }
     }
 
     /// Some tiles; rows may overlap, and a later one wins.

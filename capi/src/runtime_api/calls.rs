@@ -33,6 +33,7 @@ const LOAD: Insn = Insn::Load(Load {
     deps: Deps::NONE,
     mem: MemType::Inp,
     preload: false,
+    pad_value: 0,
     sram_base: 0,
     dram_base: 0,
     y_size: 0,

@@ -240,15 +240,22 @@ impl<'l, 'a> Emitter<'l, 'a> {
         Ok(())
     }
 
-    /// A load of inputs in rows, with rows and columns of zeros in front and behind.
+    /// A load of inputs in rows, with rows and columns of padding in front and behind.
     pub fn load_padded(
         &mut self,
         from: Transfer,
         [above, beside]: [[usize; 2]; 2],
+        pad_value: i8,
     ) -> Result<(), LowerError> {
         let field = Load::FIELDS;
         let load = Load {
             mem: MemType::Inp,
+            // The original's word where nothing is padded.
+            pad_value: if [above, beside] == [[0; 2]; 2] {
+                0
+            } else {
+                pad_value
+            },
             sram_base: from.sram as u16,
             dram_base: (from.base.tiles + from.dram) as u32,
             y_size: from.size[0] as u16,

@@ -71,6 +71,8 @@ pub struct ConvShape {
     pub anew: bool,
     /// Kernel rows whose taps a weight tile holds, where DEPTHWISE multiplies; 0 where GEMM does.
     pub window_rows: usize,
+    /// What padding in the scratchpad holds, where that has any: the input's zero point, if the machine has PAD.
+    pub pad_value: i8,
 }
 
 /// Which operand stays while the other changes.

@@ -1,6 +1,6 @@
 //! Tiled programs on the simulators give the reference interpreter's bits.
 
-use crate::common::{Rng, check, clamp, config, push, tensor, window, zero};
+use crate::common::{Rng, check, clamp, config, push, seed_with, tensor, window, zero};
 use crate::parts::parts;
 use proptest::prelude::*;
 use vta_compiler::lower::{self, LowerOptions};
@@ -9,7 +9,7 @@ use vta_compiler::qgraph::{
 };
 use vta_compiler::reflect::Network;
 use vta_driver::{Layer, Program};
-use vta_isa::Config;
+use vta_isa::{Config, Extension};
 
 #[derive(Debug, Clone)]
 struct Shape {
@@ -122,9 +122,8 @@ fn preloads_come_behind_the_only_part_and_never_behind_no_chunk() {
             group: 1,
         });
         graph.outputs = vec![push(&mut graph, op, [20, h, w])];
-        // Those whose number has the bits of PRELOAD and REQUANT.
-        for seed in [48, 63] {
-            check(&graph, &config, seed << 3 | 7).unwrap();
+        for has in [&[Extension::Preload, Extension::Requant][..], &Extension::ALL] {
+            check(&graph, &config, seed_with(has)).unwrap();
         }
     }
 }

@@ -205,5 +205,6 @@ fn words(rows: &Rows, tiles: &Range<usize>, load: &Load) -> Vec<u32> {
         load.x_pad_0.into(),
         load.y_pad_0.into(),
         cols,
+        i32::from(load.pad_value) as u32,
     ]
 }

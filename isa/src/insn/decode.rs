@@ -18,9 +18,6 @@ pub enum DecodeError {
     /// No memory type has the code.
     #[error("memory_type is {0}, but only {known} are defined", known = MemType::assigned())]
     MemType(u8),
-    /// LOAD can't fill the output scratchpad.
-    #[error("memory_type of a LOAD is {0}, but it must be uop, wgt, inp, acc or acc8")]
-    LoadMemType(MemType),
     /// STORE that moves data must name OUT.
     #[error("memory_type of a STORE is {0}, but it must be out")]
     StoreMemType(MemType),
@@ -77,7 +74,7 @@ impl Load {
         let field = Self::FIELDS.memory_type;
         let preloaded = MemType::PRELOADED.into_iter();
         let (mem, preload) = match MemType::of(field, word) {
-            Ok(MemType::Out) => return Err(DecodeError::LoadMemType(MemType::Out)),
+            Ok(MemType::Out) => return Ok(Self::of_padded(word)),
             Ok(mem) => (mem, false),
             Err(unknown) => preloaded
                 .filter(|(_, code, _)| u64::from(*code) == field.get(word))
@@ -85,7 +82,14 @@ impl Load {
                 .next()
                 .ok_or(unknown)?,
         };
-        Ok(Self::unpack(word, Deps::unpack(word), mem, preload))
+        Ok(Self::unpack(word, Deps::unpack(word), mem, preload, 0))
+    }
+
+    /// Of inputs, with padding that isn't zero.
+    fn of_padded(word: u128) -> Self {
+        let (value, y_size) = Self::padded(word);
+        let load = Self::unpack(word, Deps::unpack(word), MemType::Inp, false, value);
+        Self { y_size, ..load }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::transfer::transfer;
 use crate::field::codes;
-use crate::{Deps, Extension, FieldError, Opcode};
+use crate::{Deps, Extension, Field, FieldError, Notation, Opcode};
 
 codes! {
     /// The memory type of LOAD and STORE.
@@ -23,6 +23,9 @@ impl MemType {
         (Self::Acc8, 7, "As `acc8`, by the load module"),
     ];
 
+    /// The code of a LOAD of inputs whose padding isn't zero: no LOAD fills the output scratchpad, whose code it is.
+    pub const PADDED: u8 = Self::Out.code();
+
     /// The code that says that the load module fills accumulators.
     #[inline]
     const fn preloaded(self) -> Option<u8> {
@@ -40,7 +43,7 @@ impl MemType {
 
 transfer! {
     /// LOAD writes `y_pad_0 + y_size + y_pad_1` rows of `x_pad_0 + x_size + x_pad_1` consecutive
-    /// tiles from `sram_base`. Padding tiles are zero; row `y` of the payload comes from
+    /// tiles from `sram_base`. Padding tiles are zero, or of inputs `pad_value`; row `y` of the payload comes from
     /// `dram_base + y * x_stride`. `x_stride = 0` repeats one row. With `x_size = 0` or `y_size = 0`
     /// nothing is written, padding neither: only the tokens act.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -53,6 +56,9 @@ transfer! {
             /// The load module fills accumulators, not the compute module: a code of the memory type
             /// ([`MemType::PRELOADED`]). No other type has one.
             preload: bool;
+            /// What the lanes of padding hold: 0, or of a LOAD of inputs any value, which is a code of the memory type
+            /// ([`MemType::PADDED`]) and bits that `y_size` has otherwise.
+            pad_value: i8;
         }
         after {
             y_pad_0: u8 = [112, 4], Number, "rows", "Zeros above";
@@ -66,7 +72,7 @@ transfer! {
 impl Default for Load {
     /// A LOAD INP that moves nothing.
     fn default() -> Self {
-        Self::unpack(0, Deps::NONE, MemType::Inp, false)
+        Self::unpack(0, Deps::NONE, MemType::Inp, false, 0)
     }
 }
 
@@ -74,24 +80,56 @@ impl Load {
     /// The flag of assembly text that says that the load module fills accumulators.
     pub const PRELOAD: &'static str = "preload";
 
-    /// The code of its memory type; `None` if that has none for the load module.
+    /// What padding holds, where the memory type is [`MemType::PADDED`].
+    pub const PAD_VALUE: Field = Field {
+        name: "pad_value",
+        first_bit: 72,
+        bits: 8,
+        notation: Notation::Signed,
+        unit: "int8",
+        meaning: "What padding holds, of a LOAD of inputs: `y_size` has 8 bits then",
+    };
+
+    /// The rows of such a LOAD.
+    const PADDED_ROWS: Field = Field {
+        bits: 8,
+        ..Self::FIELDS.y_size
+    };
+
+    /// Its fields that differ then.
+    pub const PADDED: &'static [Field] = &[Self::PADDED_ROWS, Self::PAD_VALUE];
+
+    /// What a word has that a LOAD of inputs with padding is: that value, and its rows.
+    pub(super) const fn padded(word: u128) -> (i8, u16) {
+        let value = Self::PAD_VALUE.get(word) as u8 as i8;
+        (value, Self::PADDED_ROWS.get(word) as u16)
+    }
+
+    /// The code of its memory type.
+    ///
+    /// # Errors
+    /// [`FieldError`] if that has none for the load module, or for padding that isn't zero, or more rows than that can have.
     #[inline]
-    pub(crate) const fn code(&self) -> Option<u8> {
-        match self.preload {
-            true => self.mem.preloaded(),
-            false => Some(self.mem.code()),
+    pub(crate) const fn code(&self) -> Result<u8, FieldError> {
+        match (self.preload, self.pad_value, self.mem) {
+            (false, 0, mem) => Ok(mem.code()),
+            (false, _, MemType::Inp) => match Self::PADDED_ROWS.put(self.y_size as u64) {
+                Ok(_) => Ok(MemType::PADDED),
+                Err(error) => Err(error),
+            },
+            (false, ..) => Err(none(Self::PAD_VALUE.name)),
+            (true, ..) => match self.mem.preloaded() {
+                Some(code) if self.pad_value == 0 => Ok(code),
+                _ => Err(none(Self::PRELOAD)),
+            },
         }
     }
 
     #[inline]
     pub(crate) fn encode(&self) -> Result<u128, FieldError> {
-        let code = self.code().ok_or(FieldError {
-            field: Self::PRELOAD,
-            value: 1,
-            bits: 0,
-        })?;
-        let mem = Self::FIELDS.memory_type.put(code.into())?;
-        Ok(Opcode::Load.word(self.deps)? | mem | self.pack()?)
+        let mem = Self::FIELDS.memory_type.put(self.code()?.into())?;
+        let pads = Self::PAD_VALUE.put(self.pad_value as u8 as u64)?;
+        Ok(Opcode::Load.word(self.deps)? | mem | self.pack()? | pads)
     }
 
     /// Tiles written to the scratchpad, padding included; 0 for a synchronisation.
@@ -109,5 +147,14 @@ impl Load {
     #[inline]
     pub const fn dram_elems(&self) -> u64 {
         self.x_size as u64 * self.y_size as u64
+    }
+}
+
+/// A field that an instruction doesn't have.
+const fn none(field: &'static str) -> FieldError {
+    FieldError {
+        field,
+        value: 1,
+        bits: 0,
     }
 }

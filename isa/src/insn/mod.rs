@@ -125,7 +125,7 @@ impl Insn {
     #[inline]
     pub const fn fits(&self) -> bool {
         match self {
-            Self::Load(x) => x.fits() && x.code().is_some(),
+            Self::Load(x) => x.fits() && x.code().is_ok(),
             Self::Store(x) => x.all_fit(),
             Self::Gemm(x) => x.fits(),
             Self::Finish(_) => true,
@@ -137,6 +137,7 @@ impl Insn {
     /// The extensions that the instruction needs: none for those of the original RTL.
     pub const fn extensions(&self) -> Extensions {
         let [kind, flag] = match self {
+            Self::Load(load) if load.pad_value != 0 => [None, Some(Extension::Pad)],
             Self::Load(load) => [load.mem.extension(), Extension::Preload.when(load.preload)],
             Self::Alu(alu) => [alu.op.extension(), None],
             Self::Gemm(gemm) => [None, Extension::Overwrite.when(gemm.overwrite)],

@@ -76,6 +76,8 @@ costs! {
     mov_lane_mm2: 60.8e-6,
     /// OVERWRITE, a sum: 32 gates of that library before its adder, 1.1 um2 each
     overwrite_sum_mm2: 35.2e-6,
+    /// PAD, a lane of a tile: 8 multiplexers as MOV's
+    pad_lane_mm2: 15.2e-6,
     /// PRELOAD, a lane of a tile: 32 flip-flops of 4.5 um2, multiplexers as MOV's
     preload_lane_mm2: 204.8e-6,
     /// REQUANT, a lane of a tile: 224 flip-flops for its entry, 4.5 um2 each
@@ -185,6 +187,7 @@ impl Costs {
             Extension::Mov => self.mov_lane_mm2,
             Extension::Overwrite => self.overwrite_sum_mm2,
             Extension::Clip => self.clip_lane_mm2,
+            Extension::Pad => self.pad_lane_mm2,
             Extension::Preload => self.preload_lane_mm2,
             Extension::Requant => self.requant_lane_mm2,
         }

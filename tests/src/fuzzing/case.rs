@@ -192,6 +192,10 @@ impl<'a> Case<'a> {
             deps: Deps::NONE,
             mem,
             preload: sums && self.bytes.byte() & 1 == 0,
+            pad_value: match mem {
+                MemType::Inp => self.bytes.byte() as i8,
+                MemType::Uop | MemType::Wgt | MemType::Acc | MemType::Acc8 | MemType::Out => 0,
+            },
             sram_base: self.bytes.word() % Config::MAX_ACC_DEPTH as u16,
             dram_base: self.base(mem, addr) + u32::from(self.bytes.byte()),
             y_size: self.bytes.below(5),

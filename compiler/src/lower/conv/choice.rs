@@ -177,7 +177,14 @@ impl Lowering<'_> {
         };
         let windows = self.by_windows(parts, &shape);
         let windows = windows.and_then(|shape| Some((of(&shape).ok()?, shape)));
-        let ((cost, tile), shape) = match (of(&shape), windows) {
+        let left_out = match parts.pad_value {
+            0 => of(&shape),
+            _ => {
+                let reason = "its padding has a value".to_owned();
+                Err(Fault::NoTile(reason).of(parts.name))
+            }
+        };
+        let ((cost, tile), shape) = match (left_out, windows) {
             (Ok(found), Some((other, shape))) if other.0 < found.0 => (other, shape),
             (Ok(found), _) => (found, shape),
             (Err(_), Some(windows)) => windows,
@@ -216,7 +223,24 @@ impl Lowering<'_> {
         possible.then(|| ConvShape {
             window_rows: (self.config.block() / across).clamp(1, most.min(window.kernel[0])),
             anew: anew && (shape.bias == 0 || self.has(Extension::Overwrite)),
+            pad_value: parts.pad_value,
             ..*shape
+        })
+    }
+
+    /// The convolution with the input's zero point as padding, so that no output lacks a tap, if the machine can do so.
+    pub(super) fn padded<'g>(&self, parts: &Parts<'g>) -> Option<Parts<'g>> {
+        let zero = i8::try_from(self.graph.tensors[parts.input.0].zero).ok()?;
+        let has = |extension| self.has(extension);
+        let able = has(Extension::Depthwise) && has(Extension::Pad);
+        let rows = Load::PADDED
+            .iter()
+            .find(|field| field.name == Load::FIELDS.y_size.name)?;
+        let [_, height, _] = self.tile_chw(parts.input);
+        (able && zero != 0 && rows.fits(height)).then(|| Parts {
+            pad_value: zero,
+            regions: Vec::new(),
+            ..*parts
         })
     }
 
@@ -288,6 +312,7 @@ impl Lowering<'_> {
             ones: parts.ones,
             anew: false,
             window_rows: 0,
+            pad_value: 0,
         };
         let digits_first = bias > 0 && (parts.pool.is_none() || places > 0);
         let anew = self.has(Extension::Overwrite) && residual != ResidualBy::Load && by_place == 0;

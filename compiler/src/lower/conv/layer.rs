@@ -26,6 +26,8 @@ pub(super) struct Conv<'g> {
     pub shape: ConvShape,
     pub tile: ConvTile,
     pub input: Base,
+    /// What padding in the scratchpad holds.
+    pub pad_value: i8,
     pub weights: BufferId,
     /// Of weights in several parts: which tiles are all zeros, in the order of memory.
     pub blank: Vec<bool>,
@@ -212,6 +214,7 @@ impl Lowering<'_> {
         let [_, oh, ow] = self.tile_chw(output);
         Conv {
             input: self.base(parts.input),
+            pad_value: shape.pad_value,
             weights,
             blank,
             bias,

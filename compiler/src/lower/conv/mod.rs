@@ -99,11 +99,21 @@ impl<'a> Lowering<'a> {
             epilogue: &conv.epilogue,
             store: conv.store.as_ref(),
             regions: Vec::new(),
+            pad_value: 0,
             pool: fusable(graph, &self.readers, id),
         };
         self.check_conv(&parts)?;
+        let padded = self.padded(&parts);
         let mut parts = self.divide(parts);
         let mut choice = self.choose(&parts);
+        if let Some(padded) = padded.filter(|_| !parts.regions.is_empty())
+            && let Ok(other) = self.choose(&padded)
+            && choice.as_ref().map_or(true, |own| other.cost < own.cost)
+            && let works = work::works(&other.shape, &other.tile)
+            && works.iter().all(|work| !work.chunks.is_empty())
+        {
+            return Ok((padded, other));
+        }
         if choice.as_ref().is_err_and(LowerError::is_no_tile) && parts.pool.take().is_some() {
             choice = self.choose(&parts);
         }
@@ -154,6 +164,7 @@ impl<'a> Lowering<'a> {
             epilogue: ops,
             store: None,
             regions: Vec::new(),
+            pad_value: 0,
             pool: None,
         };
         self.check_conv(&parts)?;

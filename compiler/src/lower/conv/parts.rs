@@ -39,6 +39,8 @@ pub(super) struct Parts<'g> {
     pub store: Option<&'g QStore>,
     /// Outputs with a bias of their own; none where all have one.
     pub regions: Vec<Region>,
+    /// What padding holds, whose taps are products: 0 where these are left out.
+    pub pad_value: i8,
     pub pool: Option<Pooling<'g>>,
 }
 

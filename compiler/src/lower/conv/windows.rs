@@ -47,7 +47,9 @@ impl Walk<'_, '_, '_> {
             };
             let sram = sram + i * height * width;
             let from = Transfer::area(conv.input, conv.shape.input, &area, sram);
-            self.e.load_padded(from, [rows.pads, cols.pads])?;
+            let pad_value = conv.pad_value;
+            self.e
+                .load_padded(from, [rows.pads, cols.pads], pad_value)?;
         }
         Ok(())
     }

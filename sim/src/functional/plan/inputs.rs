@@ -196,7 +196,12 @@ fn fill_all(config: &Config, held: &[&Held], all: &mut [Tile]) {
             load,
             start: start as u32,
         };
-        fill(config, from, all, Tile::Padding, byte);
+        // Products know padding of zeros alone.
+        let padding = match held.access.load.pad_value {
+            0 => Tile::Padding,
+            _ => Tile::Unknown,
+        };
+        fill(config, from, all, padding, byte);
     }
 }
 

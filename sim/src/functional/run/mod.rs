@@ -85,17 +85,17 @@ pub(crate) fn load(op: &LoadOp, pads: &mut Scratchpads, bytes: &[u8]) {
         pads.fill(op.mem, tile, bytes);
         return;
     }
-    let pitch = left + op.cols + right;
-    pads.clear(op.mem, tile, above * pitch);
+    let (pitch, padding) = (left + op.cols + right, (op.mem, op.pad_value));
+    pads.clear(padding, tile, above * pitch);
     tile += above * pitch;
     for row in 0..rows {
         let from = row * stride_bytes;
-        pads.clear(op.mem, tile, left);
+        pads.clear(padding, tile, left);
         pads.fill(op.mem, tile + left, &bytes[from..from + row_bytes]);
-        pads.clear(op.mem, tile + left + op.cols, right);
+        pads.clear(padding, tile + left + op.cols, right);
         tile += pitch;
     }
-    pads.clear(op.mem, tile, below * pitch);
+    pads.clear(padding, tile, below * pitch);
 }
 
 /// Stores where the operation says.

@@ -71,8 +71,10 @@ pub(crate) struct LoadOp {
     pub shape: Shape,
     /// Elements of a row.
     pub cols: usize,
-    /// Zero elements left and right, zero rows above and below.
+    /// Elements of padding left and right, rows of padding above and below.
     pub padding: [usize; 4],
+    /// What bytes of padding are, of inputs.
+    pub pad_value: i8,
 }
 
 /// Accumulator tiles to DRAM.
@@ -135,6 +137,7 @@ impl LoadOp {
             shape: Shape::of(rows),
             cols: load.x_size.into(),
             padding: padding.map(usize::from),
+            pad_value: load.pad_value,
         }
     }
 }

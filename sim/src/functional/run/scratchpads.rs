@@ -130,15 +130,15 @@ impl Scratchpads {
         self.block * self.block
     }
 
-    /// Zeroes `tiles` consecutive elements, which exist.
-    pub fn clear(&mut self, mem: MemType, first: usize, tiles: usize) {
+    /// Zeroes `tiles` consecutive elements, which exist, or makes inputs another value.
+    pub fn clear(&mut self, (mem, value): (MemType, i8), first: usize, tiles: usize) {
         if tiles == 0 {
             return;
         }
         let range = |size: usize| first * size..(first + tiles) * size;
         match mem {
             MemType::Uop => self.uop[range(1)].fill(Uop::default()),
-            MemType::Inp => self.inp[range(self.lanes)].fill(0),
+            MemType::Inp => self.inp[range(self.lanes)].fill(value as u8),
             MemType::Wgt => {
                 let range = range(self.weight_tile_bytes());
                 self.wgt[range].fill(0);

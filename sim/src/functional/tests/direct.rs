@@ -223,6 +223,7 @@ fn load() -> impl Strategy<Value = Insn> {
             let load = Load {
                 mem,
                 preload,
+                pad_value: if mem == MemType::Inp { tile as i8 } else { 0 },
                 sram_base: sram_base / 4,
                 dram_base: tile,
                 y_size,

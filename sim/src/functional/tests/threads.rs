@@ -165,6 +165,10 @@ fn load(config: &Config, dice: &mut Dice, mem: MemType) -> Insn {
     Load {
         mem,
         preload,
+        pad_value: match mem {
+            MemType::Inp => dice.below(3) as i8,
+            MemType::Uop | MemType::Wgt | MemType::Acc | MemType::Acc8 | MemType::Out => 0,
+        },
         sram_base: (dice.below(TILES - tiles) + far) as u16,
         dram_base: (DATA / elem + dice.below(room + 1)) as u32,
         y_size: y,

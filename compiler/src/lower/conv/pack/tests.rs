@@ -31,6 +31,7 @@ proptest! {
             weight_parts: parts,
             anew: false,
                         window_rows: 0,
+                        pad_value: 0,
             ones: false,
         };
         let taps = inputs * area;
