@@ -52,7 +52,8 @@ impl HostBytes {
     /// `None` when the host has no memory for them.
     pub(crate) fn zeroed(size_bytes: u64) -> Option<Self> {
         let len = usize::try_from(size_bytes).ok()?;
-        if size_bytes >= MAPPED_BYTES {
+        // WebAssembly's memory is zeroed when it grows, and has no maps.
+        if size_bytes >= MAPPED_BYTES && !cfg!(target_family = "wasm") {
             let map = MmapMut::map_anon(len).ok()?;
             in_large_pages(&map);
             return Some(Self::Mapped(map));

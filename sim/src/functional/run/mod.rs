@@ -10,7 +10,8 @@ pub(super) mod script;
 pub(super) mod shape;
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+use web_time::Instant;
 
 use vta_driver::DeviceMemory;
 
