@@ -18,7 +18,9 @@ pub use self::measure::{
     BenchArgs, BoardsArgs, CostsArgs, DevicesArgs, ExploreArgs, MergeArgs, SweepArgs, TuneArgs,
 };
 pub use self::network::{CompileArgs, CutArgs, LayerArgs, PlanDetail, QuantizeArgs, RunArgs};
-pub use self::program::{AsmArgs, CheckArgs, DisasmArgs, LayoutArgs, Packing, PlaygroundArgs, ReplayArgs};
+pub use self::program::{
+    AsmArgs, CheckArgs, DisasmArgs, LayoutArgs, Packing, PlaygroundArgs, ReplayArgs,
+};
 
 const AFTER: &str = "\
 Start with: vta run demo

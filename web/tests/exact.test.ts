@@ -1,7 +1,7 @@
 // Outputs and cycles are those of the command line, bit for bit.
 
 import assert from "node:assert/strict";
-import { execFileSync } from "node:child_process";
+import { execFileSync, spawnSync } from "node:child_process";
 import { mkdtempSync, readFileSync, readdirSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -15,33 +15,61 @@ function run(...args: string[]): string {
 
 const names = readdirSync(PROGRAMS).filter((name) => name.endsWith(".asm")).sort();
 
+/// What the command line prints, or why it refuses.
+function told(...args: string[]): { json: unknown } | { error: string } {
+  const done = spawnSync(VTA, args, { encoding: "utf8", maxBuffer: 1 << 28 });
+  return done.status === 0 ? { json: JSON.parse(done.stdout) } : { error: done.stderr };
+}
+
+function exec(name: string, text: string, machine: object): { json: { cycles?: number; out: OutElement[] } } | { error: string } {
+  try {
+    return { json: JSON.parse(vta.exec(name, text, JSON.stringify(machine))) };
+  } catch (error) {
+    return { error: (error as Error).message };
+  }
+}
+
+function read(name: string): { file: string; text: string; config: object } {
+  const file = join(PROGRAMS, name);
+  return { file, text: readFileSync(file, "utf8"), config: JSON.parse(readFileSync(file.replace(/asm$/, "json"), "utf8")) };
+}
+
 test("random programs have the command line's outputs and cycles", () => {
   assert.ok(names.length >= 40, `${names.length} programs`);
+  let timed = 0;
   for (const name of names) {
-    const file = join(PROGRAMS, name);
-    const machine = file.replace(/asm$/, "json");
-    const text = readFileSync(file, "utf8");
-    const config = JSON.parse(readFileSync(machine, "utf8"));
+    const { file, text, config } = read(name);
     for (const device of ["sim", "cycle", "oracle"]) {
-      const expected = JSON.parse(run("exec", file, "--config", machine, "--device", device, "--json"));
-      const found = JSON.parse(vta.exec(file, text, JSON.stringify({ device, config })));
-      assert.deepEqual(found, expected, `${name} on ${device}`);
+      const expected = told("exec", file, "--config", file.replace(/asm$/, "json"), "--device", device, "--json");
+      const found = exec(file, text, { device, config });
+      if ("error" in found) {
+        // The cycle model refuses programs on which the RTL aborts.
+        assert.equal(device, "cycle", found.error);
+        assert.match(found.error, /the RTL aborts/);
+        assert.ok("error" in expected && expected.error.includes(found.error.trim()), `${name}: ${JSON.stringify(expected)}`);
+      } else {
+        assert.deepEqual({ json: found.json }, expected, `${name} on ${device}`);
+        timed += Number(found.json.cycles !== undefined);
+      }
     }
   }
+  console.log(`${names.length} programs, ${timed} of them with cycles`);
+  assert.ok(timed > names.length / 4, `${timed} programs were timed`);
 });
 
 test("stepping random programs ends with the oracle's outputs in the cycle model's cycles", () => {
   for (const name of names) {
-    const text = readFileSync(join(PROGRAMS, name), "utf8");
-    const config = JSON.parse(readFileSync(join(PROGRAMS, name.replace(/asm$/, "json")), "utf8"));
-    const expected = JSON.parse(vta.exec(name, text, JSON.stringify({ device: "oracle", config })));
+    const { text, config } = read(name);
+    const expected = exec(name, text, { device: "oracle", config });
+    assert.ok("json" in expected, name);
     const { overview, state } = step(text, { device: "cycle", config });
-    const cycles = JSON.parse(vta.exec(name, text, JSON.stringify({ device: "cycle", config }))).cycles;
-    assert.equal(overview.cycles, cycles, name);
-    assert.deepEqual(overview.hazards, [], name);
+    const timed = exec(name, text, { device: "cycle", config });
+    if ("json" in timed) assert.equal(overview.cycles, timed.json.cycles, name);
+    const races = overview.hazards.filter(({ words }) => words.includes("no chain of tokens"));
+    assert.deepEqual(races, [], name);
     const end = state(overview.last);
     assert.equal(end.fault, null, name);
-    const stored = new Map(expected.out.map((out: OutElement) => [out.element, out.values]));
+    const stored = new Map(expected.json.out.map((out) => [out.element, out.values]));
     assert.ok(end.out.length > 0, name);
     for (const { element, values } of end.out) assert.deepEqual(values, stored.get(element), `${name}: out ${element}`);
   }

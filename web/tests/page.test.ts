@@ -1,7 +1,7 @@
 // The pages in Chromium: what they show and say, by mouse and keyboard, on a phone and at 1280 px, dark and light.
 
 import assert from "node:assert/strict";
-import { execFileSync } from "node:child_process";
+import { spawnSync } from "node:child_process";
 import { mkdirSync, readFileSync, readdirSync } from "node:fs";
 import { createServer, type Server } from "node:http";
 import type { AddressInfo } from "node:net";
@@ -54,6 +54,15 @@ async function open(hash: string, { width = 1280, dark = false }: Look = {}): Pr
   page.on("pageerror", (error) => assert.fail(`${hash}: ${error.message}`));
   await page.goto(base + hash);
   return page;
+}
+
+/// Waits until a function says so in the page, whose policy forbids the eval of Playwright's own wait.
+async function until<A>(page: Page, holds: (given: A) => boolean, given: A): Promise<void> {
+  const end = performance.now() + 120_000;
+  while (!(await page.evaluate(holds as (given: unknown) => boolean, given))) {
+    assert.ok(performance.now() < end, `not within two minutes: ${holds}`);
+    await page.waitForTimeout(20);
+  }
 }
 
 const settled: Record<string, (page: Page) => Promise<unknown>> = {
@@ -138,7 +147,7 @@ test("steps go by cycles and instructions", async () => {
   await page.getByRole("slider", { name: "Cycle" }).focus();
   await page.keyboard.press("ArrowRight");
   await page.getByText(/behind cycle 64 of/).waitFor();
-  await page.getByRole("button", { name: "⏮" }).click();
+  await page.getByRole("button", { name: "Start", exact: true }).click();
   await page.getByText("before the first cycle").waitFor();
   await page.context().close();
 });
@@ -171,7 +180,7 @@ test("programs that ask for much leave the page answering", async () => {
   ]) {
     await page.evaluate((program) => {
       const client = (globalThis as unknown as { vta: { call(...args: unknown[]): Promise<unknown> } }).vta;
-      return client.call("program", program, '{"device":"cycle"}').catch(() => {});
+      return client.call("program", program, '{"device":"cycle"}').then(() => {}, () => {});
     }, text);
   }
   const long = await page.evaluate(() => (globalThis as unknown as { long: number[] }).long);
@@ -197,11 +206,11 @@ test("a machine is designed by keyboard, and a search fills the front", async ()
   const first = await cycles.innerText();
   await page.getByRole("slider", { name: "Bus" }).focus();
   await page.keyboard.press("ArrowRight");
-  await page.waitForFunction((before) => document.querySelector(".tile strong")?.textContent !== before, first);
+  await until(page, (before) => document.querySelector(".tile strong")?.textContent !== before, first);
   const started = performance.now();
   await page.getByRole("button", { name: "Search" }).click();
   const wanted = SMALL ? 20 : 200;
-  await page.waitForFunction((most) => Number(document.querySelector("progress")?.value) >= most, wanted);
+  await until(page, (most) => Number(document.querySelector("progress")?.value) >= most, wanted);
   console.log(`${wanted} machines after ${(performance.now() - started).toFixed(0)} ms`);
   await page.getByRole("button", { name: "Stop" }).click();
   assert.match((await page.locator(".front svg").getAttribute("aria-label")) ?? "", /machines, [1-9]/);
@@ -230,8 +239,12 @@ test("programs in Chromium have the command line's outputs and cycles", async ()
   for (const name of SMALL ? names.slice(0, 20) : names) {
     const file = join(PROGRAMS, name);
     const machine = file.replace(/asm$/, "json");
-    const expected = JSON.parse(execFileSync(VTA, ["exec", file, "--config", machine, "--device", "cycle", "--json"], { encoding: "utf8", maxBuffer: 1 << 28 }));
-    const target = JSON.stringify({ device: "cycle", config: JSON.parse(readFileSync(machine, "utf8")) });
+    // The cycle model refuses programs on which the RTL aborts: values of these come from the simulator.
+    const told = (device: string) => spawnSync(VTA, ["exec", file, "--config", machine, "--device", device, "--json"], { encoding: "utf8", maxBuffer: 1 << 28 });
+    const timed = told("cycle");
+    const device = timed.status === 0 ? "cycle" : "sim";
+    const expected = JSON.parse((timed.status === 0 ? timed : told("sim")).stdout);
+    const target = JSON.stringify({ device, config: JSON.parse(readFileSync(machine, "utf8")) });
     const found = await page.evaluate(
       ([path, text, target]) => (globalThis as unknown as { vta: { call(...args: unknown[]): Promise<unknown> } }).vta.call("exec", path, text, target),
       [file, readFileSync(file, "utf8"), target],
@@ -253,9 +266,9 @@ test("axe finds nothing serious, and nothing is wider than the page", async () =
           for (let i = 0; i < 9; i++) await page.getByRole("button", { name: "+ insn" }).click();
           await page.waitForTimeout(300);
         }
-        if (name === "design" && !SMALL) {
+        if (name === "design") {
           await page.getByRole("button", { name: "Search" }).click();
-          await page.waitForFunction(() => Number(document.querySelector("progress")?.value) >= 60);
+          await until(page, (most) => Number(document.querySelector("progress")?.value) >= most, SMALL ? 20 : 100);
           await page.getByRole("button", { name: "Stop" }).click();
         }
         await page.addScriptTag({ path: AXE }).catch(async () => page.evaluate(readFileSync(AXE, "utf8")));

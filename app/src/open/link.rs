@@ -32,7 +32,10 @@ pub fn playground(file: &Path, base: &str) -> Result<String> {
     );
     let mut deflated = DeflateEncoder::new(Vec::new(), Compression::best());
     deflated.write_all(json!({"asm": text}).to_string().as_bytes())?;
-    Ok(format!("{base}#/program/{}", base64url(&deflated.finish()?)))
+    Ok(format!(
+        "{base}#/program/{}",
+        base64url(&deflated.finish()?)
+    ))
 }
 
 /// Without padding.

@@ -9,7 +9,6 @@ use vta_replay::spaces;
 use vta_sim::cycle::{Client, Unit};
 use vta_sim::hazards::{self, Hazard};
 use vta_sim::stepper::{Span, Stepper, Touched};
-use vta_sim::views::Spend;
 
 use crate::check;
 use crate::device::machine::Machine;
@@ -27,6 +26,8 @@ pub const BUDGET: Budget = Budget {
 };
 /// The most tiles of a scratchpad whose values are told at once; others are only counted.
 const MAX_TILES: usize = 256;
+/// The most bursts that are told.
+const MAX_BURSTS: usize = 2000;
 /// Scratchpads, as they are shown.
 const PADS: [MemType; 4] = [MemType::Inp, MemType::Wgt, MemType::Uop, MemType::Acc];
 
@@ -105,23 +106,20 @@ impl Steps {
             }
             Err(error) => (None, Some(error.to_string())),
         };
-        let stuck = self.stuck_lines();
+        let (stuck, bursts) = (self.stuck_lines(), self.stepper.bursts());
         Ok(json!({
             "insns": insns.zip(spans).map(insn).collect::<Vec<_>>(),
             "modules": Module::ALL.map(|m| m.name()),
             "units": Unit::ALL,
             "edges": Edge::ALL,
-            "spends": Spend::ALL.map(|s| s.words()),
             "batch": self.config.batch(), "block": self.config.block(),
             "depths": PADS.map(depth).into_iter().collect::<serde_json::Map<_, _>>(),
             "cycles": cycles, "last": self.stepper.last_cycle(), "stopped": stopped,
             "stuck_lines": stuck,
             "faults": faults,
             "hazards": self.hazards()?,
-            "stalls": self.stepper.stalls().iter().map(|s| json!({
-                "unit": s.unit as usize, "reason": s.reason, "from": s.from, "to": s.to,
-            })).collect::<Vec<_>>(),
-            "bursts": self.stepper.bursts().iter().map(|b| json!({
+            // Of long runs every other one, and so on: what a picture has room for.
+            "bursts": bursts.iter().step_by(bursts.len() / MAX_BURSTS + 1).map(|b| json!({
                 "client": b.client.name(), "write": b.client == Client::Out,
                 "from": b.first_cycle, "to": b.last_cycle + 1,
             })).collect::<Vec<_>>(),

@@ -118,7 +118,7 @@ export class Editor {
           syntaxHighlighting(colours),
           marked,
           EditorState.changeFilter.of((transaction) => transaction.newDoc.length <= MOST_TEXT),
-          EditorView.contentAttributes.of({ "aria-label": "Program" }),
+          EditorView.contentAttributes.of({ "aria-label": "Program", tabindex: "0" }),
           EditorView.updateListener.of((update) => {
             if (update.docChanged) changed(update.state.doc.toString());
           }),

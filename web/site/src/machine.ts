@@ -122,7 +122,7 @@ function outputs(state: State): HTMLElement {
   };
   return h(
     "div",
-    { class: "scroll", tabindex: 0, role: "region", "aria-label": "Outputs in DRAM" },
+    { class: "outs-scroll", tabindex: 0, role: "region", "aria-label": "Outputs in DRAM" },
     h("table", { class: "outs" }, h("caption", {}, "Outputs in DRAM"), h("tbody", {}, ...state.out.map(row))),
   );
 }

@@ -60,7 +60,7 @@ class Page {
   private readonly editor: Editor;
   private readonly ends = h("div", { class: "ends", "aria-live": "polite" });
   private readonly shown = h("div", {});
-  private readonly line = h("div", { class: "line" });
+  private readonly line = h("div", { class: "line", tabindex: 0, role: "region", "aria-label": "Timeline" });
   private readonly where = h("output", { class: "where" });
   private readonly slider = h("input", { type: "range", min: -1, max: 0, value: -1, "aria-label": "Cycle" });
   private readonly text = h("div", { class: "lesson-text" });
@@ -76,7 +76,7 @@ class Page {
       h("h1", {}, "Program"),
       h(
         "div",
-        { class: "program" },
+        { class: "workbench" },
         h(
           "section",
           { class: "lesson", "aria-label": "Lesson" },
@@ -92,12 +92,12 @@ class Page {
           h(
             "div",
             { class: "bar steps" },
-            button("⏮", "Before the first cycle", () => void this.go(-1)),
+            button("Start", "Before the first cycle", () => void this.go(-1)),
             button("− insn", "Back to where an instruction was done", () => void this.insn(-1)),
             button("− 1", "One cycle back", () => void this.go(this.cycle - 1)),
             button("+ 1", "One cycle on", () => void this.go(this.cycle + 1)),
             button("+ insn", "On to where an instruction is done", () => void this.insn(1)),
-            button("⏭", "To the end", () => void this.go(Infinity)),
+            button("End", "To the end", () => void this.go(Infinity)),
             this.where,
           ),
           this.slider,
@@ -194,7 +194,8 @@ class Page {
     this.overview = overview;
     const remarks: Remark[] = [];
     const words: [string, string][] = [];
-    for (const fault of overview.faults) words.push(["wrong", fault]);
+    // The static check finds a deadlock, too, but doesn't know its cycle.
+    for (const fault of overview.faults) if (!overview.stopped || !fault.startsWith("deadlock")) words.push(["wrong", fault]);
     if (overview.stopped) {
       words.push(["wrong", overview.stopped]);
       for (const line of overview.stuck_lines) remarks.push({ line, words: overview.stopped, severity: "error" });

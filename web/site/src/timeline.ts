@@ -5,7 +5,7 @@ import { colour } from "./machine.ts";
 import type { Overview } from "./types.ts";
 
 const [WIDTH, LANE, LEFT] = [1000, 22, 78];
-/// Bursts that are drawn; of longer runs every other one and so on.
+/// Instructions that are drawn; of longer runs every other one and so on.
 const MOST = 2000;
 
 export class Timeline {
@@ -21,10 +21,7 @@ export class Timeline {
     const bar = (row: number, from: number, to: number, kind: string, title: string): SVGElement =>
       s("rect", { x: x(from).toFixed(2), width: Math.max(x(to) - x(from), 0.6).toFixed(2), y: row * LANE + 3, height: LANE - 6, class: kind }, s("title", {}, title));
     const shapes: SVGElement[] = [];
-    const every = Math.ceil(overview.bursts.length / MOST) || 1;
-    overview.bursts.forEach((burst, i) => {
-      if (i % every === 0) shapes.push(bar(0, burst.from, burst.to, burst.client === "fetch" ? "k10" : "k7", `${burst.client}: cycles ${burst.from} to ${burst.to - 1}`));
-    });
+    for (const burst of overview.bursts) shapes.push(bar(0, burst.from, burst.to, burst.client === "fetch" ? "k10" : "k7", `${burst.client}: cycles ${burst.from} to ${burst.to - 1}`));
     const step = Math.ceil(overview.insns.length / MOST) || 1;
     overview.insns.forEach((insn, i) => {
       if (insn.start === null || i % step) return;

@@ -28,7 +28,6 @@ export interface Overview {
   stuck_lines: number[];
   faults: string[];
   hazards: HazardFound[];
-  stalls: { unit: number; reason: string; from: number; to: number }[];
   bursts: { client: string; write: boolean; from: number; to: number }[];
 }
 
