@@ -1,7 +1,7 @@
 //! Machines: one at a time as sliders choose them, and those that a search chooses.
 
 use serde_json::{Map, Value, json};
-use vta_app::sweep::{Best, Explorer, Row, Sweeper, Walk, Workload};
+use vta_app::sweep::{Explorer, Row, Sweeper, Walk, Workload};
 use wasm_bindgen::prelude::*;
 
 use crate::{Tab, said, target};
@@ -40,12 +40,10 @@ impl Design {
     }
 }
 
-/// A search for machines that no other one beats.
+/// A search for machines that no other one beats. Several workers open the same one: one of them asks which machines
+/// are wanted and is told of them, all may measure.
 #[wasm_bindgen]
-pub struct Exploration {
-    explorer: Explorer,
-    wanted: Vec<usize>,
-}
+pub struct Exploration(Explorer);
 
 #[wasm_bindgen]
 impl Exploration {
@@ -61,45 +59,38 @@ impl Exploration {
             ..Walk::default()
         };
         let explorer = Explorer::open(&work, &lines(axes), &target(machine)?, &walk, &Tab);
-        let explorer = explorer.map_err(|e| said(&e))?;
-        Ok(Self {
-            explorer,
-            wanted: Vec::new(),
-        })
+        explorer.map(Self).map_err(|e| said(&e))
     }
 
-    /// Measures the next machine; `undefined` when the search is over.
+    /// The machines that are wanted next, a list; an empty one when the search is over. All must be told before it is
+    /// asked again.
+    pub fn wanted(&mut self) -> String {
+        json!(self.0.next_points()).to_string()
+    }
+
+    /// Measures a machine.
     ///
     /// # Errors
     /// As [`Design::measure`].
-    pub fn step(&mut self) -> Result<Option<String>, JsError> {
-        if self.wanted.is_empty() {
-            self.wanted = self.explorer.next_points();
-            self.wanted.reverse();
-        }
-        let Some(point) = self.wanted.pop() else {
-            return Ok(None);
-        };
-        let row = self
-            .explorer
-            .sweeper()
-            .measure(point)
-            .map_err(|e| said(&e))?;
-        self.explorer.tell(point, row.outcome.clone());
-        let keys = self.explorer.keys();
+    pub fn measure(&self, point: usize) -> Result<String, JsError> {
+        let row = self.0.sweeper().measure(point).map_err(|e| said(&e))?;
+        let keys = self.0.keys();
         let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
-        Ok(Some(row_json(&keys, &row).to_string()))
+        Ok(row_json(&keys, &row).to_string())
     }
 
-    /// The machines that no other one beats so far.
+    /// Tells what [`Self::measure`] gave.
     ///
     /// # Errors
-    /// Never: nothing cancels.
-    pub fn front(&self) -> Result<String, JsError> {
-        let best = self.explorer.best(&()).map_err(|e| said(&e))?;
-        let keys = self.explorer.keys();
-        let rows: Vec<Map<String, Value>> = best.iter().map(|b: &Best| b.json(&keys)).collect();
-        Ok(json!(rows).to_string())
+    /// A text that isn't what it gave.
+    pub fn tell(&mut self, point: usize, measured: &str) -> Result<(), JsError> {
+        let mut row: Value = serde_json::from_str(measured)?;
+        let outcome = match row["error"].as_str() {
+            Some(error) => Err(error.to_owned()),
+            None => Ok(serde_json::from_value(row["figures"].take())?),
+        };
+        self.0.tell(point, outcome);
+        Ok(())
     }
 }
 

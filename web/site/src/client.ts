@@ -24,6 +24,11 @@ export class Client {
 
   constructor(private readonly url: URL) {}
 
+  /// Another worker of the same kind.
+  another(): Client {
+    return new Client(this.url);
+  }
+
   /// Calls a method of `worker.ts`.
   call<T>(method: string, ...args: unknown[]): Promise<T> {
     const worker = (this.worker ??= this.start());

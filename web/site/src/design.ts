@@ -26,6 +26,8 @@ const EXTENSIONS = "EXTENSIONS=none,CLIP+MOV+OVERWRITE,CLIP+MOV+OVERWRITE+REQUAN
 const SETS = ["those of the board", "clamps in one step, copies, overwriting products", "and rounding stores, preloads"];
 const MACHINE = JSON.stringify({ device: "cycle" });
 const FRONT = 200;
+/// Workers of a search, each with memory of its own.
+const MOST_WORKERS = 4;
 const FIGURES: [string, string, (value: number) => string][] = [
   ["cycles", "Cycles", grouped],
   ["pass_ms", "Time", (v) => `${v.toFixed(2)} ms`],
@@ -75,7 +77,8 @@ function picture(found: Measured[], here: Measured | undefined): SVGElement {
   );
 }
 
-export function designPage(client: Client, root: HTMLElement, link: unknown): void {
+/// Fills the page; what ends its own workers.
+export function designPage(client: Client, root: HTMLElement, link: unknown): () => void {
   const chosen = positions(link);
   const figures = h("div", { class: "tiles", "aria-live": "polite" });
   const drawing = h("div", { class: "front" });
@@ -129,22 +132,39 @@ export function designPage(client: Client, root: HTMLElement, link: unknown): vo
     void measure();
   });
 
-  let exploring = 0;
+  let exploring: Client[] = [];
+  const stop = (): void => {
+    for (const worker of exploring) worker.cancel();
+    exploring = [];
+  };
+  /// Workers of its own, so that sliders go on: one asks for machines, all measure.
   const explore = async (): Promise<void> => {
-    const turn = ++exploring;
+    stop();
     found.length = 0;
+    const count = Math.min(Math.max(navigator.hardwareConcurrency || 1, 1), MOST_WORKERS);
+    const workers = Array.from({ length: count }, () => client.another());
+    exploring = workers;
     try {
-      await client.call("explore", "demo", "", MACHINE, FRONT);
-      while (turn === exploring) {
-        const next = await client.call<Measured | null>("explored");
-        if (!next || turn !== exploring) break;
-        found.push(next);
-        progress.value = found.length;
-        if (found.length % 5 === 0) draw();
+      await Promise.all(workers.map((worker) => worker.call("explore", "demo", "", MACHINE, FRONT)));
+      for (;;) {
+        const wanted = await workers[0]!.call<number[]>("wanted");
+        if (!wanted.length) break;
+        const measure = async (worker: Client): Promise<void> => {
+          for (let point = wanted.pop(); point !== undefined; point = wanted.pop()) {
+            const next = await worker.call<Measured>("explored", point);
+            await workers[0]!.call("tell", point, next);
+            found.push(next);
+            progress.value = found.length;
+            if (found.length % 5 === 0) draw();
+          }
+        };
+        await Promise.all(workers.map(measure));
       }
     } catch (error) {
       if (!(error instanceof Cancelled)) drawing.replaceChildren(h("p", { class: "wrong" }, (error as Error).message));
       return;
+    } finally {
+      for (const worker of workers) worker.cancel();
     }
     draw();
   };
@@ -167,12 +187,11 @@ export function designPage(client: Client, root: HTMLElement, link: unknown): vo
       { "aria-label": "Machines that no other one beats" },
       h("h2", {}, "Machines that no other one beats"),
       h("p", { class: "note" }, `A search measures up to ${FRONT} machines for few cycles and little energy. Blue ones are the front of cycles against area, the orange one is that of the sliders.`),
-      h("div", { class: "bar" }, button("Search", () => void explore()), button("Stop", () => {
-        exploring += 1;
-      }), progress),
+      h("div", { class: "bar" }, button("Search", () => void explore()), button("Stop", stop), progress),
       drawing,
     ),
   );
   draw();
   void open().then(measure, (error: Error) => figures.replaceChildren(h("p", { class: "wrong" }, error.message)));
+  return stop;
 }

@@ -19,7 +19,11 @@ Object.assign(globalThis, { vta: client });
 
 const PAGES = ["classify", "program", "design", "model"];
 
+let leave = () => {};
+
 async function show(): Promise<void> {
+  leave();
+  leave = () => {};
   const [, name = "", packed] = /^#\/([a-z]*)(?:\/(.*))?$/.exec(location.hash) ?? [];
   const page = PAGES.includes(name) ? name : "classify";
   for (const link of document.querySelectorAll("nav a")) {
@@ -40,7 +44,7 @@ async function show(): Promise<void> {
   main.replaceChildren(root);
   if (page === "classify") classifyPage(client, root);
   if (page === "program") programPage(client, root, link === undefined ? undefined : programOf(link));
-  if (page === "design") designPage(client, root, link);
+  if (page === "design") leave = designPage(client, root, link);
   if (page === "model") modelPage(client, root);
 }
 

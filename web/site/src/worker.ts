@@ -61,7 +61,9 @@ const methods = {
     exploration?.free();
     exploration = next;
   },
-  explored: () => JSON.parse(opened(exploration).step() ?? "null"),
+  wanted: () => JSON.parse(opened(exploration).wanted()),
+  explored: (point: number) => JSON.parse(opened(exploration).measure(point)),
+  tell: (point: number, measured: unknown) => opened(exploration).tell(point, JSON.stringify(measured)),
   check: (name: string, onnx: Uint8Array, machine: string) => JSON.parse(vta.check_model(name, onnx, machine)),
   calibrate(name: string, onnx: Uint8Array) {
     quantizer?.free();

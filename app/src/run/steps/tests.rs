@@ -38,7 +38,7 @@ fn values_and_expected_ones_stand_side_by_side() {
     let mut steps = steps(PROGRAM);
     let before = steps.state(None);
     assert_eq!(before["pads"]["inp"]["count"], 0);
-    assert_eq!(before["out"][0]["values"], json!([0; 16]));
+    assert_eq!(before["out"][0]["values"], json!(vec![0; 16]));
     let end = steps.state(Some(142));
     assert_eq!(end["pads"]["acc"]["tiles"][0]["values"][0], 34);
     let writer = PROGRAM
