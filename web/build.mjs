@@ -12,7 +12,8 @@ const MOST_BYTES = 3_000_000;
 const [bindings, out] = process.argv.slice(2);
 rmSync(out, { recursive: true, force: true });
 mkdirSync(out, { recursive: true });
-await build({
+const { metafile } = await build({
+  metafile: true,
   entryPoints: ["site/src/main.ts", "site/src/worker.ts", "site/main.css"],
   outdir: out,
   entryNames: "[name]",
@@ -41,6 +42,12 @@ const page = readFileSync("site/index.html", "utf8").replace("REPORT_SCRIPT", `'
 writeFileSync(join(out, "index.html"), page);
 writeFileSync(join(out, "vta.bin"), gzipSync(readFileSync(join(bindings, "vta_web_bg.wasm")), { level: 9 }));
 
+// Licences of what is bundled, for whoever passes the site on. Pages don't load them.
+const packages = Object.keys(metafile.inputs).flatMap((input) => /node_modules\/((?:@[^/]+\/)?[^/]+)/.exec(input)?.[1] ?? []);
+const texts = [...new Set(packages)].sort().map((name) => `${name}\n\n${readFileSync(`node_modules/${name}/LICENSE`, "utf8")}`);
+const crates = readFileSync("../THIRD-PARTY.txt", "utf8");
+const licences = [readFileSync("../LICENSE", "utf8"), crates, ...texts].join(`\n${"=".repeat(80)}\n\n`);
+
 // What is loaded, as a server with compression sends it.
 let total = 0;
 for (const name of readdirSync(out)) {
@@ -50,4 +57,5 @@ for (const name of readdirSync(out)) {
   total += size;
 }
 console.log(`${String(total).padStart(9)} bytes in all, of ${MOST_BYTES} at most`);
+writeFileSync(join(out, "licences.txt"), licences);
 process.exit(total > MOST_BYTES ? 1 : 0);
