@@ -1,7 +1,7 @@
 //! Writes random legal programs as assembly text with their data, each beside the configuration of its machine:
 //!
 //! ```text
-//! cargo run -p vta-tests --example random_assembly -- FOLDER COUNT
+//! cargo run -p vta-tests --bin random_assembly -- FOLDER COUNT
 //! ```
 //!
 //! The playground's tests run them as WebAssembly and by `vta exec`.
