@@ -25,7 +25,7 @@ const { metafile } = await build({
   legalComments: "none",
 });
 await build({
-  entryPoints: ["tests/exact.test.ts", "tests/lessons.test.ts", "tests/link.test.ts", "tests/page.test.ts"],
+  entryPoints: ["tests/exact.test.ts", "tests/hostile.test.ts", "tests/lessons.test.ts", "tests/link.test.ts", "tests/page.test.ts"],
   outdir: `${out}-tests`,
   alias: { "#vta": join(bindings, "vta_web.js") },
   bundle: true,

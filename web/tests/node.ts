@@ -18,7 +18,9 @@ export const PROGRAMS = path("VTA_PROGRAMS_FOLDER");
 export const ROOT = path("VTA_ROOT");
 
 Object.assign(globalThis, { vtaProgress: () => {}, vtaNote: () => {} });
-vta.initSync({ module: readFileSync(path("VTA_WASM")) });
+const { memory } = vta.initSync({ module: readFileSync(path("VTA_WASM")) });
+/// It never shrinks.
+export const memoryBytes = () => memory.buffer.byteLength;
 export { vta };
 
 export interface Stepped {
