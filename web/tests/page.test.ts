@@ -204,6 +204,23 @@ test("a machine is designed by keyboard, and a search fills the front", async ()
   await settled["design"]!(page);
   const cycles = page.locator(".tile", { hasText: "Cycles" }).locator("strong");
   const first = await cycles.innerText();
+  await page.getByRole("combobox", { name: "Network" }).selectOption("zoo:resnet18");
+  // ResNet-18 takes some millions.
+  await until(page, () => Number(document.querySelector(".tile strong")?.textContent?.replace(/\D/g, "")) > 5e6, undefined);
+  const times = await page.evaluate(async () => {
+    const client = (globalThis as unknown as { vta: { call(...args: unknown[]): Promise<unknown> } }).vta;
+    const all: number[] = [];
+    // Neighbours in the grid have another bus or other extensions.
+    for (let point = 0; point < 12; point++) {
+      const began = performance.now();
+      await client.call("measure", 3000 + point);
+      all.push(performance.now() - began);
+    }
+    return all.sort((a, b) => a - b);
+  });
+  console.log(`ResNet-18 on another machine: median ${times[6]!.toFixed(0)} ms, slowest ${times[11]!.toFixed(0)} ms`);
+  await page.getByRole("combobox", { name: "Network" }).selectOption("demo");
+  await until(page, (before) => document.querySelector(".tile strong")?.textContent === before, first);
   await page.getByRole("slider", { name: "Bus" }).focus();
   await page.keyboard.press("ArrowRight");
   await until(page, (before) => document.querySelector(".tile strong")?.textContent !== before, first);
@@ -278,6 +295,9 @@ test("axe finds nothing serious, and nothing is wider than the page", async () =
           const { violations } = await axe.run(document, { iframes: false });
           return violations.filter((v) => v.impact === "serious" || v.impact === "critical").map((v) => `${v.id}: ${v.nodes[0]?.html.slice(0, 200)}: ${v.nodes[0]?.failureSummary}`);
         });
+        // A frame that was never in view isn't in the picture.
+        if (name === "classify") await page.locator("iframe.report").scrollIntoViewIfNeeded();
+        await page.waitForTimeout(200);
         await page.screenshot({ path: join(PICTURES, `${name}-${width}-${dark ? "dark" : "light"}.png`), fullPage: true });
         assert.deepEqual(found, [], `${name} at ${width}, ${dark ? "dark" : "light"}`);
         const wide = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);

@@ -24,6 +24,8 @@ const AXES: Axis[] = [
 ];
 const EXTENSIONS = "EXTENSIONS=none,CLIP+MOV+OVERWRITE,CLIP+MOV+OVERWRITE+REQUANT+PRELOAD";
 const SETS = ["those of the board", "clamps in one step, copies, overwriting products", "and rounding stores, preloads"];
+/// Networks of the zoo have seeded weights, on which no cycle depends.
+const NETWORKS = ["demo", "zoo:resnet18", "zoo:mobilenet-v1"];
 const MACHINE = JSON.stringify({ device: "cycle" });
 const FRONT = 200;
 /// Workers of a search, each with memory of its own.
@@ -41,7 +43,7 @@ const FIGURES: [string, string, (value: number) => string][] = [
 function positions(link: unknown): number[] {
   const given = (link as { design?: unknown } | null)?.design;
   const list = Array.isArray(given) ? given : [];
-  return [...AXES.map((axis) => axis.values.length), SETS.length].map((length, i) => {
+  return [...AXES.map((axis) => axis.values.length), SETS.length, NETWORKS.length].map((length, i) => {
     const start = AXES[i] ? AXES[i].values.indexOf(AXES[i].start) : 0;
     const at = Number(list[i]);
     return Number.isInteger(at) && at >= 0 && at < length ? at : start;
@@ -98,7 +100,7 @@ export function designPage(client: Client, root: HTMLElement, link: unknown): ()
   // The last axis of a grid is the fastest.
   const point = () => [...AXES.map((axis) => axis.values.length), SETS.length].reduce((at, length, i) => at * length + chosen[i]!, 0);
   const axes = [...AXES.map((axis) => `${axis.key}=${axis.values.join(",")}`), EXTENSIONS].join("\n");
-  const open = async () => client.call("design", "demo", axes, MACHINE);
+  const network = () => NETWORKS[chosen[AXES.length + 1]!]!;
   const measure = async (): Promise<void> => {
     dirty = true;
     if (busy) return;
@@ -126,6 +128,17 @@ export function designPage(client: Client, root: HTMLElement, link: unknown): ()
     });
     return h("p", { class: "axis" }, h("label", { for: `axis${i}` }, axis.name), input, said);
   };
+  const open = (): void => {
+    stop();
+    found.length = 0;
+    figures.replaceChildren(h("p", { class: "note" }, `${network()} is being read.`));
+    client.call("design", network(), axes, MACHINE).then(measure, (error: Error) => figures.replaceChildren(h("p", { class: "wrong" }, error.message)));
+  };
+  const networks = h("select", { id: "network" }, ...NETWORKS.map((name, i) => h("option", { value: i, selected: i === chosen[AXES.length + 1] }, name)));
+  networks.addEventListener("change", () => {
+    chosen[AXES.length + 1] = Number(networks.value);
+    open();
+  });
   const sets = h("select", { id: "sets" }, ...SETS.map((words, i) => h("option", { value: i, selected: i === chosen[AXES.length] }, words)));
   sets.addEventListener("change", () => {
     chosen[AXES.length] = Number(sets.value);
@@ -145,7 +158,7 @@ export function designPage(client: Client, root: HTMLElement, link: unknown): ()
     const workers = Array.from({ length: count }, () => client.another());
     exploring = workers;
     try {
-      await Promise.all(workers.map((worker) => worker.call("explore", "demo", "", MACHINE, FRONT)));
+      await Promise.all(workers.map((worker) => worker.call("explore", network(), "", MACHINE, FRONT)));
       for (;;) {
         const wanted = await workers[0]!.call<number[]>("wanted");
         if (!wanted.length) break;
@@ -180,7 +193,7 @@ export function designPage(client: Client, root: HTMLElement, link: unknown): ()
           void navigator.clipboard?.writeText(location.href).catch(() => {});
         });
       })),
-      h("section", { "aria-label": "The demo on it" }, h("h2", {}, "The demo on it"), h("p", { class: "note" }, "Cycles are those of the cycle model; energy and area are estimates from a table of prices."), figures),
+      h("section", { "aria-label": "A network on it" }, h("h2", {}, "A network on it"), h("p", { class: "axis" }, h("label", { for: "network" }, "Network"), networks), h("p", { class: "note" }, "Cycles are those of the cycle model; energy and area are estimates from a table of prices."), figures),
     ),
     h(
       "section",
@@ -192,6 +205,6 @@ export function designPage(client: Client, root: HTMLElement, link: unknown): ()
     ),
   );
   draw();
-  void open().then(measure, (error: Error) => figures.replaceChildren(h("p", { class: "wrong" }, error.message)));
+  open();
   return stop;
 }
