@@ -300,7 +300,7 @@ pub(crate) fn hazards_of(source: &Source, case: &Case) -> Result<Vec<String>> {
 }
 
 /// A report with the instructions as the file has them, not moved to where their data lies.
-fn as_written(mut report: Report, insns: &[Insn]) -> Report {
+pub(crate) fn as_written(mut report: Report, insns: &[Insn]) -> Report {
     let original = |at: &mut At| {
         if let Some(insn) = insns.get(at.index) {
             at.insn = *insn;

@@ -34,6 +34,21 @@ pub fn open(path: &Path) -> Result<Picture> {
     item.context("there is no image")?.decode()
 }
 
+/// A photo in memory, upright.
+///
+/// # Errors
+/// Bytes that are no photo, or a damaged or too large one.
+pub fn of_photo(name: &str, bytes: &[u8]) -> Result<Picture> {
+    let photo = photo::decode(bytes).with_context(|| name.to_owned())?;
+    let [h, w] = photo.hw;
+    Ok(Picture {
+        name: name.to_owned(),
+        chw: [3, h, w],
+        label: None,
+        pixels: Pixels::Interleaved(photo.rgb),
+    })
+}
+
 /// Images of an npz in memory.
 ///
 /// # Errors

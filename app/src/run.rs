@@ -12,15 +12,16 @@ pub(crate) mod outputs;
 pub(crate) mod pool;
 pub(crate) mod replay;
 pub(crate) mod session;
+pub mod steps;
 pub(crate) mod supply;
 pub(crate) mod values;
 mod verify;
 
-pub use self::exec::{Done, exec};
+pub use self::exec::{Done, exec, exec_text};
 pub use self::feeds::image_values;
 pub use self::json::counters_json;
 pub use self::network::{plans, run};
-pub use self::outcome::{LayerRow, Outcome};
+pub use self::outcome::{LayerRow, Outcome, rank};
 pub use self::replay::replay;
 pub use self::session::Session;
 pub(crate) use self::supply::Images;

@@ -18,7 +18,9 @@ pub use self::measure::{
     BenchArgs, BoardsArgs, CostsArgs, DevicesArgs, ExploreArgs, MergeArgs, SweepArgs, TuneArgs,
 };
 pub use self::network::{CompileArgs, CutArgs, LayerArgs, PlanDetail, QuantizeArgs, RunArgs};
-pub use self::program::{AsmArgs, CheckArgs, DisasmArgs, LayoutArgs, Packing, ReplayArgs};
+pub use self::program::{
+    AsmArgs, CheckArgs, DisasmArgs, LayoutArgs, Packing, PlaygroundArgs, ReplayArgs,
+};
 
 const AFTER: &str = "\
 Start with: vta run demo
@@ -159,6 +161,8 @@ pub enum Command {
     Asm(AsmArgs),
     /// Print raw instructions or a program bundle as text
     Disasm(DisasmArgs),
+    /// Print a link to a program in the playground
+    Playground(PlaygroundArgs),
     /// Check a network or a program without running it
     Check(CheckArgs),
     /// Count cycles over a grid of configurations and boards

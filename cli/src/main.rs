@@ -116,6 +116,7 @@ fn command(command: &Command) -> anyhow::Result<bool> {
         Command::Cut(args) => cut::cut(args),
         Command::Replay(args) => replay::replay(args),
         Command::Asm(args) => listing::asm(args),
+        Command::Playground(args) => listing::playground(args),
         Command::Disasm(args) => listing::disasm(args),
         Command::Check(args) => check::check(args),
         Command::Sweep(args) => sweep::sweep(args),

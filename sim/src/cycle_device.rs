@@ -5,7 +5,7 @@
 use std::io::{self, Write};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
-use std::time::Instant;
+use web_time::Instant;
 
 use vta_driver::{
     Batch, Budget, DeviceInfo, DeviceMemory, LayerMark, PhysAddr, RunReport, Runner, WorkerDevice,

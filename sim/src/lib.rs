@@ -25,7 +25,7 @@
 //!
 //! They count no cycles. [`cycle`] does, and nothing else: exactly those of the RTL; [`views`] turns
 //! what it tells into tables and traces, and [`SimDevice::cycle`] joins both into a device.
-//! [`hazards`] finds what a program leaves unordered, without running it; a [`Board`] is a machine
+//! [`stepper`] stands at one cycle of a program, with its values. [`hazards`] finds what a program leaves unordered, without running it; a [`Board`] is a machine
 //! that exists.
 mod board;
 pub mod cycle;
@@ -36,6 +36,7 @@ mod functional;
 pub mod hazards;
 mod kernels;
 mod oracle;
+pub mod stepper;
 pub mod views;
 
 use std::sync::Arc;
@@ -49,7 +50,7 @@ pub use device::{KernelError, SimDevice};
 pub use error::SimError;
 pub use functional::{Functional, PlanLine, PlanListing, PlanLog, Planner, Planning};
 pub use kernels::GemmKernel;
-pub use oracle::Oracle;
+pub use oracle::{Oracle, Pads};
 
 /// Runs instructions over device memory.
 pub trait Executor {

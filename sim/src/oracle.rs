@@ -1,7 +1,7 @@
 //! The oracle: slow and obvious, one function for each instruction, straight from the
 //! instruction set's definition. Everything else is compared with it.
 
-use std::time::Instant;
+use web_time::Instant;
 
 use vta_driver::{Budget, DeviceMemory, LayerMark, RunReport, StepBudget};
 use vta_isa::tokens::{self, At};
@@ -44,10 +44,51 @@ impl Oracle {
         self
     }
 
+    /// Runs one instruction, whatever its tokens.
+    ///
+    /// # Errors
+    /// As [`Executor::run`]: what the instruction did before its fault stays.
+    pub fn execute(&mut self, at: &At, memory: &mut DeviceMemory) -> Result<(), SimError> {
+        self.machine().execute(at, memory)
+    }
+
+    /// What the scratchpads hold.
+    pub fn pads(&self) -> Pads<'_> {
+        Pads {
+            uop: &self.uop,
+            inp: &self.inp,
+            wgt: &self.wgt,
+            acc: &self.acc,
+        }
+    }
+
+    fn machine(&mut self) -> Machine<'_> {
+        Machine {
+            config: &self.config,
+            uop: &mut self.uop,
+            inp: &mut self.inp,
+            wgt: &mut self.wgt,
+            acc: &mut self.acc,
+        }
+    }
+
     /// The lanes of all accumulators, tile after tile, for whoever makes an executor that computes wrong.
     pub fn accumulators(&mut self) -> &mut [i32] {
         &mut self.acc
     }
+}
+
+/// What the scratchpads hold, tile after tile.
+#[derive(Clone, Copy, Debug)]
+pub struct Pads<'a> {
+    /// Micro-ops.
+    pub uop: &'a [Uop],
+    /// int8, as bytes.
+    pub inp: &'a [u8],
+    /// int8, as bytes: `[tile][output][input]`.
+    pub wgt: &'a [u8],
+    /// Lanes.
+    pub acc: &'a [i32],
 }
 
 /// The scratchpads, tile after tile, for one instruction. Other executors lend theirs where they leave an instruction
@@ -327,13 +368,7 @@ impl Executor for Oracle {
     ) -> Result<RunReport, SimError> {
         let start = Instant::now();
         let mut steps = StepBudget::new(self.max_steps);
-        let mut machine = Machine {
-            config: &self.config,
-            uop: &mut self.uop,
-            inp: &mut self.inp,
-            wgt: &mut self.wgt,
-            acc: &mut self.acc,
-        };
+        let mut machine = self.machine();
         let leftover_tokens = tokens::run_in_token_order(insns, |index, insn| {
             steps.spend(index, insn)?;
             machine.execute(&At { index, insn: *insn }, memory)

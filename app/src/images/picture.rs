@@ -37,6 +37,19 @@ impl Picture {
         }
     }
 
+    /// Red, green and blue of each pixel, row by row; `None` for what is no picture of three channels from 0 to 255.
+    pub fn rgb(&self) -> Option<Vec<u8>> {
+        let [c, h, w] = self.chw;
+        match &self.pixels {
+            Pixels::Interleaved(bytes) if c == 3 => Some(bytes.clone()),
+            Pixels::Planar(bytes) if c == 3 => {
+                let at = |i: usize| bytes[i % 3 * h * w + i / 3];
+                Some((0..3 * h * w).map(at).collect())
+            }
+            Pixels::Interleaved(_) | Pixels::Planar(_) | Pixels::Ready(_) => None,
+        }
+    }
+
     /// Whether the values are the network's input already.
     pub fn is_ready(&self) -> bool {
         matches!(self.pixels, Pixels::Ready(_))

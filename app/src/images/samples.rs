@@ -6,20 +6,20 @@ use super::{Picture, of_npz};
 use crate::error::{Context, Result, bail};
 use crate::options::names::INPUT;
 
-/// 200 labelled images of CIFAR-10's test set.
-const DEMO_IMAGES: &[u8] = include_bytes!("../../demo/cifar10_test200.npz");
-/// The images that the demo shows: one of each class.
-const DEMO_CHOICE: [usize; 10] = [4, 1, 35, 15, 5, 3, 18, 12, 23, 14];
+/// The labelled images that the demo shows: one of each class.
+const DEMO_IMAGES: &[u8] = include_bytes!("../../demo/cifar10_shown10.npz");
+/// Their indices in `cifar10_test200.npz`, whose names they have.
+const DEMO_CHOICE: [usize; 10] = [1, 3, 4, 5, 12, 14, 15, 18, 23, 35];
 /// Images for a model that was given none: one of each class for the demo, a synthetic one
 /// otherwise.
 pub fn default_images(model: &str, chw: [usize; 3]) -> Result<Vec<Picture>> {
     if model == "demo" {
         let all = of_npz(DEMO_IMAGES).context("the demo's images")?;
-        let mut chosen: Vec<Picture> = all
-            .into_iter()
-            .enumerate()
-            .filter_map(|(i, picture)| DEMO_CHOICE.contains(&i).then_some(picture))
-            .collect();
+        let named = |(picture, index)| Picture {
+            name: format!("#{index}"),
+            ..picture
+        };
+        let mut chosen: Vec<Picture> = all.into_iter().zip(DEMO_CHOICE).map(named).collect();
         chosen.sort_by_key(|p| p.label);
         return Ok(chosen);
     }

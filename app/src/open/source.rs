@@ -30,6 +30,8 @@ const PAGE_BYTES: u64 = 4096;
 pub(crate) struct Source {
     /// As written: `dram_base` counts from the start of each space.
     pub insns: Vec<Insn>,
+    /// The line of each, from 1.
+    pub insn_lines: Vec<usize>,
     /// Whether there is any data.
     pub has_data: bool,
     lines: Vec<DataLine>,
@@ -73,6 +75,7 @@ impl Source {
     /// The first line that is neither an instruction nor data, with its number.
     pub fn parse(text: &str) -> Result<Self> {
         let (mut lines, mut code) = (Vec::new(), String::with_capacity(text.len()));
+        let mut insn_lines = Vec::new();
         let mut total = 0;
         for (index, line) in text.lines().enumerate() {
             let words = line.split('#').next().unwrap_or_default().trim();
@@ -83,12 +86,14 @@ impl Source {
                 lines.push(data);
             } else {
                 code.push_str(line);
+                insn_lines.extend((!words.is_empty()).then_some(index + 1));
             }
             // Lines of data stay as blank ones, so that the assembler counts right.
             code.push('\n');
         }
         Ok(Self {
             insns: asm::parse(&code)?,
+            insn_lines,
             has_data: !lines.is_empty(),
             lines,
         })

@@ -29,7 +29,19 @@ const PROGRAM: &str = "program";
 /// # Errors
 /// Options that only networks have, a file that is no program, a failure of the device.
 pub fn exec(args: &RunOptions) -> Result<Done> {
-    let (path, target) = (Path::new(&args.model), &args.target);
+    exec_source(args, || Source::read(Path::new(&args.model)))
+}
+
+/// As [`exec`], with the text of a program that `args.model` names only.
+///
+/// # Errors
+/// As there; the first line that is neither an instruction nor data.
+pub fn exec_text(args: &RunOptions, text: &str) -> Result<Done> {
+    exec_source(args, || Source::parse(text))
+}
+
+fn exec_source(args: &RunOptions, read: impl FnOnce() -> Result<Source>) -> Result<Done> {
+    let target = &args.target;
     ensure!(
         !target.device.contains(','),
         "{}: a program written by hand runs on one device";
@@ -38,7 +50,7 @@ pub fn exec(args: &RunOptions) -> Result<Done> {
     let setup = Setup::new(target, &args.model)?;
     ensure!(!setup.timing_only(), "{} computes nothing that could be shown"; TIMING_ONLY);
     let config = setup.machine.config.clone();
-    let source = Source::read(path)?;
+    let source = read()?;
     let case = source.case(&args.model, &config);
     let case = case.with_context(|| args.model.clone())?;
     let hazards = args.hazards.then(|| check::hazards_of(&source, &case));

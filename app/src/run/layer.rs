@@ -1,7 +1,8 @@
 //! One layer on seeded data, compared with the reference interpreter.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+use web_time::Instant;
 
 use serde_json::{Value, json};
 use vta_compiler::layer::{self, LayerSpec};

@@ -5,7 +5,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread::ScopedJoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+use web_time::Instant;
 
 use vta_compiler::qgraph::QGraph;
 use vta_driver::{MultiSession, RunOutput, Session};
@@ -162,7 +163,9 @@ impl Pool {
         let (job, seats) = (&job, &mut self.seats);
         let mut share = match &mut seats[..] {
             // Nothing can stop a run that has begun, so that nobody need look whether to.
-            [seat] if runs <= 1 && loaders == 0 => job.work_here(seat)?,
+            [seat] if loaders == 0 && (runs <= 1 || cfg!(target_family = "wasm")) => {
+                job.work_here(seat)?
+            }
             seats => job.work_aside(seats, loaders)?,
         };
         share.found.start = Start {

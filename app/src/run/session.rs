@@ -10,6 +10,7 @@ use crate::error::{Error, Result, ensure};
 use crate::open::model::{Model, Tensor};
 use crate::options::Target;
 use crate::report::{HostShare, Report};
+use crate::run::outcome::ends_in_softmax;
 use crate::run::pool::Pool;
 use crate::run::values::{Arrays, Feed, Outputs};
 use crate::watch::Watch;
@@ -136,6 +137,11 @@ impl Session {
         };
         let arrays = Arrays::new(&self.inputs, feeds, self.pool.network.ends.clone())?;
         self.pool.run_inputs(&arrays, &self.outputs, watch)
+    }
+
+    /// Whether the network's output is confidences already, as its last operator says.
+    pub fn gives_confidences(&self) -> bool {
+        ends_in_softmax(self.program(), self.pool.network.ends.as_deref())
     }
 
     /// Whether outputs mean nothing, because the device only counts cycles.

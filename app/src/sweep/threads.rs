@@ -82,6 +82,16 @@ pub fn compute<T: Send>(
         begun: AtomicUsize::new(0),
         stop: AtomicBool::new(false),
     };
+    if cfg!(target_family = "wasm") {
+        for (done, index) in shared.groups.iter().flat_map(|g| &g.points).enumerate() {
+            if watch.cancelled() {
+                return Err(Error::Cancelled);
+            }
+            keep(job(*index)?)?;
+            watch.progress(before + done + 1, all);
+        }
+        return Ok(());
+    }
     thread::scope(|scope| {
         let found = start(scope, &shared, threads.min(points)).and_then(|results| {
             for done in 1..=points {

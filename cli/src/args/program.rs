@@ -30,6 +30,15 @@ pub struct ReplayArgs {
 }
 
 #[derive(Args)]
+pub struct PlaygroundArgs {
+    /// Assembly text with its data
+    pub file: PathBuf,
+    /// The address of the playground, before the fragment
+    #[arg(long, value_name = "URL", default_value = "index.html")]
+    pub base: String,
+}
+
+#[derive(Args)]
 pub struct AsmArgs {
     /// Assembly text
     pub file: PathBuf,

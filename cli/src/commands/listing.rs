@@ -9,7 +9,7 @@ use vta_files::output;
 use vta_isa::original::Layout;
 use vta_isa::{INSN_BYTES, Uop};
 
-use crate::args::{AsmArgs, DisasmArgs, LayoutArgs, Packing};
+use crate::args::{AsmArgs, DisasmArgs, LayoutArgs, Packing, PlaygroundArgs};
 use crate::terminal::{print_line, say_written};
 
 /// Writes the instructions of assembly text.
@@ -29,6 +29,12 @@ pub fn asm(args: &AsmArgs) -> Result<bool> {
     output::write(&args.output, bytes)?;
     let line = format!("{}: {} instructions", args.output.display(), insns.len());
     say_written(&args.output, &line)?;
+    Ok(true)
+}
+
+/// Prints the link to a program.
+pub fn playground(args: &PlaygroundArgs) -> Result<bool> {
+    print_line(&open::playground(&args.file, &args.base)?)?;
     Ok(true)
 }
 

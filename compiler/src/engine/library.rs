@@ -135,6 +135,10 @@ fn steps(matrix: Matrix<'_>) -> NdTensorView<'_, f32, 2> {
 fn on_one_thread<R: Send>(
     work: impl FnOnce(Arc<ThreadPool>) -> R + Send,
 ) -> Result<Result<R, String>, EngineError> {
+    // There is one thread, and a pool without any computes on it.
+    if cfg!(target_family = "wasm") {
+        return Ok(Ok(work(Arc::new(ThreadPool::with_num_threads(1)))));
+    }
     // A thread of a pool that waits for another pool does other work of its own meanwhile, which may be
     // one more run: it waits for a thread of no pool instead.
     if rayon::current_thread_index().is_some() {

@@ -52,13 +52,20 @@ impl HostBytes {
     /// `None` when the host has no memory for them.
     pub(crate) fn zeroed(size_bytes: u64) -> Option<Self> {
         let len = usize::try_from(size_bytes).ok()?;
-        if size_bytes >= MAPPED_BYTES {
+        // WebAssembly's memory is zeroed when it grows, and has no maps.
+        if size_bytes >= MAPPED_BYTES && !cfg!(target_family = "wasm") {
             let map = MmapMut::map_anon(len).ok()?;
             in_large_pages(&map);
             return Some(Self::Mapped(map));
         }
         let mut bytes = Vec::new();
         bytes.try_reserve_exact(len).ok()?;
+        if cfg!(target_family = "wasm") {
+            // There is room, which no other thread takes. Zeroed at once, where code that is to be small would fill it
+            // byte by byte.
+            drop(bytes);
+            return Some(Self::Small(vec![0; len]));
+        }
         bytes.resize(len, 0);
         Some(Self::Small(bytes))
     }

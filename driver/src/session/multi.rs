@@ -5,7 +5,7 @@ mod steps;
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Instant;
+use web_time::Instant;
 
 use self::steps::{HostMarks, flush_reason, host_report, run_kernel};
 use crate::packing::TensorImages;

@@ -7,7 +7,8 @@
 
 use std::cell::Cell;
 use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError, Weak};
-use std::time::{Duration, Instant};
+use std::time::Duration;
+use web_time::Instant;
 
 use vta_driver::{Batch, DeviceMemory, Span};
 use vta_isa::resolve::merge;

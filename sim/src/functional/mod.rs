@@ -22,7 +22,7 @@ mod threads;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::Instant;
+use web_time::Instant;
 
 use vta_driver::{Batch, Budget, DeviceMemory, LayerMark, RunReport};
 use vta_isa::{Config, Insn};

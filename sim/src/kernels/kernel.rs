@@ -20,6 +20,9 @@ pub enum GemmKernel {
     Avx2,
     /// `sdot` of ARMv8.2, for blocks of 16 and more on aarch64 CPUs that have it.
     Neon,
+    /// `i32x4.dot_i16x8_s` of WebAssembly, for blocks of 16 and more where vectors of 128 bits are compiled in. Only
+    /// products of plans have it.
+    Simd128,
     /// 512-bit `madd` on int16 (AVX-512BW), for CPUs without VNNI.
     Avx512Bw,
     /// 256-bit `dpbusd` (AVX-VNNI): inputs are biased by 128 to be unsigned, and the bias is
@@ -68,9 +71,10 @@ pub(crate) struct Way {
 
 impl GemmKernel {
     /// Every kernel, slowest first.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Scalar,
         Self::Neon,
+        Self::Simd128,
         Self::Avx2,
         Self::Avx512Bw,
         Self::AvxVnni,
@@ -89,7 +93,7 @@ impl GemmKernel {
         #[cfg(target_arch = "x86_64")]
         let has = match self {
             Self::Scalar => true,
-            Self::Neon => false,
+            Self::Neon | Self::Simd128 => false,
             Self::Avx512Bw => avx512(),
             Self::Avx2 => is_x86_feature_detected!("avx2"),
             Self::AvxVnni => Self::Avx2.supported() && is_x86_feature_detected!("avxvnni"),
@@ -100,10 +104,14 @@ impl GemmKernel {
         let has = match self {
             Self::Scalar => true,
             Self::Neon => std::arch::is_aarch64_feature_detected!("dotprod"),
-            Self::Avx2 | Self::Avx512Bw | Self::AvxVnni | Self::Avx512Vnni | Self::Amx => false,
+            _ => false,
         };
         #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-        let has = self == Self::Scalar;
+        let has = match self {
+            Self::Scalar => true,
+            Self::Simd128 => cfg!(target_feature = "simd128"),
+            _ => false,
+        };
         has
     }
 
@@ -112,6 +120,7 @@ impl GemmKernel {
         match self {
             Self::Scalar => "scalar",
             Self::Neon => "neon",
+            Self::Simd128 => "simd128",
             Self::Avx2 => "avx2",
             Self::Avx512Bw => "avx512bw",
             Self::AvxVnni => "avxvnni",
@@ -164,7 +173,7 @@ impl GemmKernel {
         match self {
             Self::Scalar => Format::Plain,
             Self::Avx2 => Format::Wide,
-            Self::Avx512Bw => Format::Pairs,
+            Self::Simd128 | Self::Avx512Bw => Format::Pairs,
             Self::AvxVnni | Self::Avx512Vnni => Format::Biased,
             Self::Neon | Self::Amx => Format::Fours,
         }
@@ -175,6 +184,7 @@ impl GemmKernel {
         match self {
             Self::Amx => Self::Avx512Vnni.format(),
             Self::Avx512Bw => Self::Avx2.format(),
+            Self::Simd128 => Format::Plain,
             Self::Scalar | Self::Neon | Self::Avx2 | Self::AvxVnni | Self::Avx512Vnni => {
                 self.format()
             }
@@ -194,7 +204,7 @@ impl GemmKernel {
     /// Columns of one product whose tiles are any.
     pub(crate) const fn columns(self) -> usize {
         match self {
-            Self::Scalar | Self::Neon | Self::Avx2 | Self::AvxVnni => 1,
+            Self::Scalar | Self::Neon | Self::Simd128 | Self::Avx2 | Self::AvxVnni => 1,
             Self::Avx512Bw | Self::Avx512Vnni | Self::Amx => MAX_COLUMNS,
         }
     }
@@ -203,7 +213,7 @@ impl GemmKernel {
     const fn rows(self, columns: usize) -> usize {
         match (self, columns) {
             (Self::Scalar, _) => 1,
-            (Self::Avx2, _) => 3,
+            (Self::Avx2 | Self::Simd128, _) => 3,
             (Self::Neon, _) => 5,
             (Self::AvxVnni, _) => 6,
             // Sums, weights and one input fit the 32 registers.
@@ -256,7 +266,10 @@ impl Way {
     pub(crate) const fn rows(self, columns: usize) -> usize {
         match (self.kernel, self.format) {
             // What isn't written for a kernel is the scalar one's.
-            (GemmKernel::Scalar | GemmKernel::Neon, Format::DiagonalPairs) => 1,
+            (
+                GemmKernel::Scalar | GemmKernel::Neon | GemmKernel::Simd128,
+                Format::DiagonalPairs,
+            ) => 1,
             (_, Format::Diagonal) => 8,
             // Sums, weights and inputs fit 16 registers.
             (_, Format::DiagonalPairs) => 5,

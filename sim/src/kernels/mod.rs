@@ -23,6 +23,8 @@ pub(crate) mod product;
 pub(crate) mod requantize;
 mod scalar;
 pub(crate) mod shared;
+#[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
+mod simd128;
 #[cfg(test)]
 mod tests;
 
@@ -32,7 +34,9 @@ pub(crate) use kernel::{COLUMN, Format, MAX_COLUMNS, Way};
 use product::Stretch;
 pub(crate) use product::bundles::{Bundles, PADDING};
 use product::panel;
-pub(crate) use product::panel::{Column, Line, Panel};
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+use product::panel::Line;
+pub(crate) use product::panel::{Column, Panel};
 use product::staging::Staging;
 pub(crate) use product::steps::{Operand, Step, Steps};
 pub(crate) use product::{Bases, Inputs, Memory, Product, Row, Rows, Start};
@@ -65,7 +69,8 @@ impl Way {
                 avx512::run_diagonal(product, memory);
             }
             // The scalar one, and those of other machines, which are never chosen.
-            (GemmKernel::Scalar, _) | (GemmKernel::Neon, Format::DiagonalPairs) => {
+            (GemmKernel::Scalar, _)
+            | (GemmKernel::Neon | GemmKernel::Simd128, Format::DiagonalPairs) => {
                 scalar::run(product, memory);
             }
             #[cfg(target_arch = "x86_64")]
@@ -82,6 +87,8 @@ impl Way {
             (GemmKernel::Amx, _) => avx512::run_amx(product, memory),
             #[cfg(target_arch = "aarch64")]
             (GemmKernel::Neon, _) => neon::run(product, memory),
+            #[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
+            (GemmKernel::Simd128, _) => simd128::run(product, memory),
             _ => scalar::run(product, memory),
         }
     }

@@ -1,6 +1,6 @@
 //! The multiply-add peak of this CPU, measured.
 
-use std::time::Instant;
+use web_time::Instant;
 
 use super::GemmKernel;
 

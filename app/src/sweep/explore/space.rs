@@ -8,8 +8,11 @@ use crate::error::{Result, ensure};
 use crate::options::names::VARY;
 use crate::sweep::grid::{EXTENSIONS, Grid, extensions};
 
-/// Points that may be chosen from.
-pub const MAX_SPACE: usize = 1 << 48;
+/// Points that may be chosen from: fewer where addresses have 32 bits.
+pub const MAX_SPACE: usize = match 1_usize.checked_shl(48) {
+    Some(points) => points,
+    None => usize::MAX,
+};
 /// Extensions of which every set is a value: the search knows for each which others are near.
 const MAX_EXTENSIONS: usize = 10;
 /// The set of the base's extensions alone.

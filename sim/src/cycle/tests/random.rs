@@ -1,10 +1,13 @@
 //! Random programs on random boards: the engine against the stepper, and against itself.
 
 use proptest::prelude::*;
+use vta_driver::PhysAddr;
 use vta_isa::tokens::{pops, pushes, stray_flag};
 use vta_isa::{
     Alu, AluOp, AluOperand, Config, Deps, Depthwise, Gemm, Insn, Load, MemType, Requantize, Store,
 };
+
+use vta_replay::Case;
 
 use super::super::engine::Engine;
 use super::super::*;
@@ -278,6 +281,43 @@ proptest! {
         }
     }
 
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
+
+    #[test]
+    fn the_state_behind_each_cycle_is_the_steppers(
+        timing in any_timing(),
+        config in any_config(),
+        Program(insns) in any_program(),
+    ) {
+        let case = Case {
+            name: String::new(),
+            config: config.clone(),
+            words: Vec::new(),
+            insns: insns.clone(),
+            insn_addr: PhysAddr(0),
+            allocations: Vec::new(),
+            before: Vec::new(),
+            after: Vec::new(),
+            complete: false,
+        };
+        let told = crate::stepper::Stepper::new(case, &timing, &Budget::default()).unwrap();
+        let mut peer = Stepper::new(&timing, &config, &insns, 0);
+        // In its last cycle FINISH starts, and nothing is told of what is done then. A run without an end has waits
+        // that began, but are told nowhere.
+        let cycles = told.last_cycle().min(20_000);
+        for cycle in 0..cycles {
+            let mut expected = peer.next().unwrap();
+            let mut state = told.state(Some(cycle));
+            state.bus = [None; 2];
+            if told.report().is_err() {
+                (state.stalls, expected.stalls) = ([None; 4], [None; 4]);
+            }
+            prop_assert_eq!(state, expected, "behind cycle {} of {:?}", cycle, insns);
+        }
+    }
 }
 
 proptest! {

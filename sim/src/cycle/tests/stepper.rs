@@ -11,6 +11,7 @@ use super::super::bursts::Burst;
 use super::super::dram::Dram;
 use super::super::events::{Client, Edge, StallReason, Unit};
 use super::super::{CycleError, TimingConfig};
+use crate::stepper::State;
 
 mod reads;
 mod writes;
@@ -142,6 +143,25 @@ impl<'a> Stepper<'a> {
             self.now += 1;
         }
         End::Unfinished
+    }
+
+    /// One more cycle: the state behind it but for the bus, which it has by beats; `None` when a token is lost.
+    pub(super) fn next(&mut self) -> Option<State> {
+        let before = self.out.stalls;
+        self.cycle().ok()?;
+        self.now += 1;
+        let reason = |unit: usize| {
+            let lost = self.out.stalls[unit].iter().zip(&before[unit]);
+            let at = lost.into_iter().position(|(now, before)| now > before)?;
+            Some(StallReason::ALL[at])
+        };
+        Some(State {
+            tokens: self.tokens,
+            queues: [0, 1, 2].map(|m| self.queues[m].iter().map(|(insn, _)| *insn).collect()),
+            running: [0, 1, 2].map(|m| self.running[m].is_some()),
+            stalls: [0, 1, 2, 3].map(reason),
+            bus: [None; 2],
+        })
     }
 
     fn over(&self) -> bool {

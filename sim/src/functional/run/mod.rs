@@ -11,7 +11,8 @@ pub(super) mod shape;
 mod windows;
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+use web_time::Instant;
 
 use vta_driver::DeviceMemory;
 

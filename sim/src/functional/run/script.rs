@@ -3,7 +3,7 @@
 //! A step does the same as its instruction, to scratchpads and DRAM alike. It depends on where allocations lie and on
 //! the micro-ops that the batch loads: if these have changed, the rest runs as the instructions say.
 
-use std::time::Instant;
+use web_time::Instant;
 
 use vta_driver::{DeviceMemory, LayerMark, StepBudget};
 use vta_isa::resolve::{Loops, Rows};

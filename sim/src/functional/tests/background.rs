@@ -1,7 +1,8 @@
 //! Plans that threads of their own make.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+use web_time::Instant;
 
 use vta_driver::{Batch, DeviceMemory, Traffic};
 use vta_isa::{Config, Gemm};

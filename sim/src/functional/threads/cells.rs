@@ -140,6 +140,7 @@ fn macs_per_ns(kernel: GemmKernel) -> u64 {
     match kernel {
         GemmKernel::Scalar => 2,
         GemmKernel::Neon => 60,
+        GemmKernel::Simd128 => 20,
         GemmKernel::Avx2 => 60,
         GemmKernel::Avx512Bw => 80,
         GemmKernel::AvxVnni => 120,

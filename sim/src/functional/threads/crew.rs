@@ -1,7 +1,8 @@
 //! Threads that run the tasks of one batch.
 
 use std::ops::Range;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+use web_time::Instant;
 
 use vta_driver::DeviceMemory;
 

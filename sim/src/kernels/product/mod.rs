@@ -337,6 +337,10 @@ pub(crate) struct Product<'a> {
     pub write_acc: bool,
     pub store: bool,
     /// Weights that are wanted next: they are brought closer meanwhile, where that helps.
+    #[cfg_attr(
+        target_family = "wasm",
+        expect(dead_code, reason = "there are no prefetches")
+    )]
     pub ahead: &'a [Line],
 }
 

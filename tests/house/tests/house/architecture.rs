@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// The folders of all crates.
-pub const CRATES: [&str; 19] = [
+pub const CRATES: [&str; 20] = [
     "isa",
     "files",
     "program",
@@ -22,6 +22,7 @@ pub const CRATES: [&str; 19] = [
     "hw-rtl",
     "hw-rtl/tests/double",
     "rt",
+    "web",
     "tests",
     "tests/house",
     "tests/instructions",
@@ -105,6 +106,7 @@ fn dependencies_point_one_way() {
                 "vta-sim",
             ],
         ),
+        ("vta-web", vec!["vta-app"]),
         (
             "vta-capi",
             vec![
@@ -228,6 +230,7 @@ fn unsafe_code_is_where_it_may_be() {
         "sim/src/kernels/avx512/sums.rs",
         "sim/src/kernels/lanes.rs",
         "sim/src/kernels/neon.rs",
+        "sim/src/kernels/simd128.rs",
         "sim/src/kernels/shared.rs",
         "capi/src/api/describe.rs",
         "capi/src/api/open.rs",
