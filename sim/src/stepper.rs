@@ -257,6 +257,11 @@ fn touched(config: &Config, insn: &Insn, uops: Uops<'_>) -> Touched {
             }
             found.writes.push((MemType::Acc, access.dst.set()));
         }
+        Ok(Resolved::Depthwise(access)) => {
+            found.reads.push((MemType::Inp, access.inputs()));
+            found.reads.push((MemType::Wgt, access.wgt.set()));
+            found.writes.push((MemType::Acc, access.dst.set()));
+        }
         Ok(Resolved::Alu(access)) => {
             if let Some(src) = access.src {
                 found.reads.push((MemType::Acc, src.set()));

@@ -5,7 +5,7 @@ import type { Overview, State, Touches } from "./types.ts";
 
 /// The report's colours (`app/src/report/html/svg.rs`): what an instruction is drawn in, on every page.
 export function colour(text: string): string {
-  if (text.startsWith("gemm")) return "k0";
+  if (text.startsWith("gemm") || text.startsWith("depthwise")) return "k0";
   if (text.startsWith("alu")) return "k3";
   if (text.startsWith("store")) return "k9";
   if (/^load\.(uop|acc)/.test(text)) return "k5";
