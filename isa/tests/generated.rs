@@ -75,8 +75,12 @@ fn the_bits_of_the_bare_metal_runtime_are_fresh() {
         for (name, number) in numbers.chain(preloaded) {
             writeln!(text, "pub(crate) const {name}: u32 = {number};").unwrap();
         }
-        for field in fields {
-            let name = field.name.to_ascii_uppercase();
+        let named = fields.map(|field| (field.name.to_ascii_uppercase(), field));
+        let rows = Load::PADDED
+            .iter()
+            .filter(|f| f.name == transfer.y_size.name);
+        let rows = rows.map(|field| ("PADDED_Y_SIZE".to_owned(), *field));
+        for (name, field) in named.into_iter().chain(rows) {
             let (first, bits) = (field.first_bit, field.bits);
             writeln!(text, "pub(crate) const {name}: Field = ({first}, {bits});").unwrap();
         }

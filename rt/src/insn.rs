@@ -1,9 +1,9 @@
 //! What of an instruction must be known to move its transfers and to keep them inside.
 
 use crate::isa::{
-    ACC, ACC8, ALU, DRAM_BASE, FINISH, Field, GEMM, INP, LOAD, MEMORY_TYPE, OPCODE, OUT,
-    OVERWRITING, PRELOAD_ACC, PRELOAD_ACC8, REQUANTIZING, STORE, UOP, WGT, X_SIZE, X_STRIDE,
-    Y_SIZE,
+    ACC, ACC8, ALU, DEPTHWISE, DRAM_BASE, FINISH, Field, GEMM, INP, LOAD, MEMORY_TYPE, OPCODE, OUT,
+    OVERWRITING, PADDED_Y_SIZE, PRELOAD_ACC, PRELOAD_ACC8, REQUANTIZING, STORE, UOP, WGT, X_SIZE,
+    X_STRIDE, Y_SIZE,
 };
 
 /// Where instructions find the network's buffers.
@@ -68,10 +68,17 @@ impl Insn {
         }
     }
 
+    /// Its rows in DRAM: those of inputs that are padded with a value have fewer bits. Their memory type is that of outputs,
+    /// which no LOAD fills.
+    fn rows(self) -> u32 {
+        let padded = self.opcode() == LOAD && self.get(MEMORY_TYPE) == OUT;
+        self.get(if padded { PADDED_Y_SIZE } else { Y_SIZE })
+    }
+
     /// Whether it moves any bytes.
     fn moves(self) -> bool {
         matches!(self.opcode(), LOAD | STORE | REQUANTIZING)
-            && self.get(Y_SIZE) != 0
+            && self.rows() != 0
             && self.get(X_SIZE) != 0
     }
 
@@ -80,22 +87,23 @@ impl Insn {
     pub(crate) fn fits(self, regions: &Regions) -> bool {
         match self.opcode() {
             LOAD | STORE | REQUANTIZING => {}
-            GEMM | OVERWRITING | FINISH | ALU => return true,
+            GEMM | OVERWRITING | DEPTHWISE | FINISH | ALU => return true,
             _ => return false,
         }
         let store = self.opcode() != LOAD;
         let Some(log) = self.log_elem(regions) else {
             return false;
         };
-        // Outputs are stored, everything else is loaded.
-        if store != (self.get(MEMORY_TYPE) == OUT) && self.moves() {
+        // Nothing but outputs is stored.
+        if store && self.get(MEMORY_TYPE) != OUT && self.moves() {
             return false;
         }
         if !self.moves() {
             return true;
         }
-        let fields = [Y_SIZE, X_SIZE, X_STRIDE, DRAM_BASE];
-        let [rows, columns, stride, from] = fields.map(|field| u64::from(self.get(field)));
+        let rows = u64::from(self.rows());
+        let fields = [X_SIZE, X_STRIDE, DRAM_BASE];
+        let [columns, stride, from] = fields.map(|field| u64::from(self.get(field)));
         let to = from + (rows - 1) * stride + columns;
         let (from, to) = (from << log, to << log);
         let work = u64::from(WORK_AT);

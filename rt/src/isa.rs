@@ -27,3 +27,4 @@ pub(crate) const DRAM_BASE: Field = (26, 32);
 pub(crate) const Y_SIZE: Field = (64, 16);
 pub(crate) const X_SIZE: Field = (80, 16);
 pub(crate) const X_STRIDE: Field = (96, 16);
+pub(crate) const PADDED_Y_SIZE: Field = (64, 8);

@@ -41,21 +41,11 @@ pub fn config(index: usize) -> Config {
     Config::from_json(text[index % text.len()]).unwrap()
 }
 
-/// The extensions that no machine has by default.
-fn others() -> impl Iterator<Item = Extension> {
-    Extension::ALL.into_iter().filter(|e| !e.is_default())
-}
-
-/// A seed of [`check`] with which a machine has these extensions.
-pub fn seed_with(has: &[Extension]) -> u64 {
-    let bits = (3..).zip(others()).filter(|(_, e)| has.contains(e));
-    bits.map(|(bit, _)| 1 << bit).sum::<u64>() | 7
-}
-
 /// A machine as it comes with some of the extensions that it may have besides, by the bits of a number; any other
 /// as it is.
 fn extended(config: &Config, number: u64) -> Config {
-    let some = (0..).zip(others()).filter(|(bit, _)| number >> bit & 1 == 1);
+    let others = Extension::ALL.into_iter().filter(|e| !e.is_default());
+    let some = (0..).zip(others).filter(|(bit, _)| number >> bit & 1 == 1);
     let has = some.fold(config.extensions(), |has, (_, one)| has.with(one));
     match config.extensions() {
         Extensions::DEFAULT => config.clone().with_extensions(has),

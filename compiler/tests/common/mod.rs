@@ -5,7 +5,7 @@ mod check;
 use proptest::prelude::*;
 use vta_compiler::qgraph::{LaneOp, QGraph, QNode, QOp, QTensor, TensorId, Window};
 
-pub use check::{Rng, check, config, seed_with};
+pub use check::{Rng, check, config};
 
 /// Windows with kernels up to a size; not all fit their input.
 pub fn window(kernel: usize) -> impl Strategy<Value = Window> {

@@ -11,7 +11,6 @@ mod choice;
 mod division;
 mod emit;
 mod entry;
-mod geometry;
 mod join;
 mod layer;
 mod loads;
