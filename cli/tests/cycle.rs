@@ -250,7 +250,10 @@ fn recorded_cycles_match_or_the_difference_is_named() {
             &recorded(1).replace("\"3\"", "\"x\""),
             "'x' is no hexadecimal",
         ),
-        (&recorded(1).replace("\"3\"", "\"7\""), "opcode is 7"),
+        (
+            &recorded(1).replace("\"3\"", "\"100010000000000000001\""),
+            "memory_type of a STORE is uop, but it must be out",
+        ),
     ] {
         let file = write(&folder, "bad.json", text);
         let (status, _, err) = vta(&[&["replay", &file][..], &args].concat());

@@ -131,7 +131,7 @@ def test_instructions_are_values():
         ([3], TypeError, "not int"),
         ("load.inp\nnop", pyvta.InputError, "line 2, column 1: unknown mnemonic 'nop'"),
         (b"123", pyvta.InputError, "3 bytes; an instruction has 16"),
-        (np.full((1, 16), 255, np.uint8), pyvta.InputError, "word 0 .*opcode is 7"),
+        (np.array([[1, *[0] * 7, 1, 0, 1, *[0] * 5]], np.uint8), pyvta.InputError, "word 0 .*of a STORE is uop"),
         (np.zeros((1, 16), np.int32), pyvta.InputError, "words are uint8"),
         (7, TypeError, "instructions are a list or an array, not int"),
     ],

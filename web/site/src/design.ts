@@ -22,7 +22,7 @@ const AXES: Axis[] = [
   { key: "LOG_ACC_BUFF_SIZE", name: "Accumulators", values: [15, 16, 17, 18, 19], start: 17, words: kib },
   { key: "bus_bytes", name: "Bus", values: [8, 16, 32, 64], start: 8, words: (v) => `${v * 8} bit` },
 ];
-const EXTENSIONS = "EXTENSIONS=none,CLIP+MOV+OVERWRITE,CLIP+MOV+OVERWRITE+REQUANT+PRELOAD";
+const EXTENSIONS = "EXTENSIONS=none,CLIP+MOV+OVERWRITE,CLIP+DEPTHWISE+MOV+OVERWRITE+PAD+PRELOAD+REQUANT";
 const SETS = ["those of the board", "clamps in one step, copies, overwriting products", "and rounding stores, preloads"];
 /// Networks of the zoo have seeded weights, on which no cycle depends.
 const NETWORKS = ["demo", "zoo:resnet18", "zoo:mobilenet-v1"];
