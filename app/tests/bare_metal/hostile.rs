@@ -165,5 +165,5 @@ fn an_image_made_to_do_harm_is_refused_or_stays_in_its_window() {
             stays(&insns, config, work.into(), all);
         }
     }
-    assert!(refused > 200 && opened > 50, "{refused} {opened}");
+    assert!(refused > 150 && opened > 50, "{refused} {opened}");
 }
