@@ -353,7 +353,7 @@ static void vta_load(ulong2 w, ulong dram_base, __global const uchar *restrict d
             __global const uchar *restrict from = inside ? line + (ulong)x * elem : dram;
             if (mem == VTA_MEM_INP) {
                 for (uint l = 0; l < VTA_LANES; ++l)
-                    inp[tile * VTA_LANES + l] = as_char(inside ? from[l] : vta_pad_byte(w));
+                    inp[tile * VTA_LANES + l] = as_char((uchar)(inside ? from[l] : vta_pad_byte(w)));
             } else if (mem == VTA_MEM_WGT) {
                 for (uint l = 0; l < VTA_WGT_TILE; ++l)
                     wgt[tile * VTA_WGT_TILE + l] = inside ? as_char(from[l]) : (char)0;

@@ -347,7 +347,11 @@ fn a_command_needs_a_known_symbol_and_instruction() {
     let [meta, commands, uops, data] = sections(&bytes).unwrap().map(|r| bytes[r].to_vec());
     for (at, value, expected) in [
         (INSN_BYTES, 3, "bundle: commands: command 1: symbol kind 3"),
-        (0, 7, "bundle: commands: command 1: "),
+        (
+            0,
+            7,
+            "bundle: program: program: layer l0, command 1: it needs DEPTHWISE",
+        ),
         (
             INSN_BYTES + 5,
             1,
