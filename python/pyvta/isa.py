@@ -177,8 +177,8 @@ class Depthwise(_Looped):
     opcode: ClassVar[Literal["depthwise"]] = "depthwise"
     _: KW_ONLY
     overwrite: bool = False
-    rows: int = 1
-    columns: int = 1
+    rows: int = 0
+    columns: int = 0
     pitch: int = 0
 
 
