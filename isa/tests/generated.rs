@@ -76,11 +76,8 @@ fn the_bits_of_the_bare_metal_runtime_are_fresh() {
             writeln!(text, "pub(crate) const {name}: u32 = {number};").unwrap();
         }
         let named = fields.map(|field| (field.name.to_ascii_uppercase(), field));
-        let rows = Load::PADDED
-            .iter()
-            .filter(|f| f.name == transfer.y_size.name);
-        let rows = rows.map(|field| ("PADDED_Y_SIZE".to_owned(), *field));
-        for (name, field) in named.into_iter().chain(rows) {
+        let rows = ("PADDED_Y_SIZE".to_owned(), Load::PADDED_ROWS);
+        for (name, field) in named.into_iter().chain([rows]) {
             let (first, bits) = (field.first_bit, field.bits);
             writeln!(text, "pub(crate) const {name}: Field = ({first}, {bits});").unwrap();
         }

@@ -91,7 +91,7 @@ impl Load {
     };
 
     /// The rows of such a LOAD.
-    const PADDED_ROWS: Field = Field {
+    pub const PADDED_ROWS: Field = Field {
         bits: 8,
         ..Self::FIELDS.y_size
     };

@@ -231,13 +231,9 @@ impl Lowering<'_> {
     /// The convolution with the input's zero point as padding, so that no output lacks a tap, if the machine can do so.
     pub(super) fn padded<'g>(&self, parts: &Parts<'g>) -> Option<Parts<'g>> {
         let zero = i8::try_from(self.graph.tensors[parts.input.0].zero).ok()?;
-        let has = |extension| self.has(extension);
-        let able = has(Extension::Depthwise) && has(Extension::Pad);
-        let rows = Load::PADDED
-            .iter()
-            .find(|field| field.name == Load::FIELDS.y_size.name)?;
+        let able = self.has(Extension::Depthwise) && self.has(Extension::Pad);
         let [_, height, _] = self.tile_chw(parts.input);
-        (able && zero != 0 && rows.fits(height)).then(|| Parts {
+        (able && zero != 0 && Load::PADDED_ROWS.fits(height)).then(|| Parts {
             pad_value: zero,
             regions: Vec::new(),
             ..*parts

@@ -1,6 +1,6 @@
 //! The products of a depthwise convolution by DEPTHWISE: a step for each output and weight tile.
 //!
-//! Windows lie in the scratchpad with their padding, which LOADs fill with zeros, so that all outputs of a tile have all
+//! Windows lie in the scratchpad with their padding, which LOADs fill with zeros or the zero point, so that all outputs of a tile have all
 //! taps: an instruction for each output block and weight tile. Its rows are an odd number of tiles long, so that the
 //! input scratchpad's banks give a column of a window at once.
 
