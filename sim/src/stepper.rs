@@ -7,7 +7,7 @@
 mod recorder;
 
 use vta_driver::{Budget, DeviceMemory, MemoryError};
-use vta_isa::resolve::{LoadAccess, Resolved, StoreAccess, TileSet, Uops, uop_range};
+use vta_isa::resolve::{Resolved, TileSet, Touches, Uops, uop_range};
 use vta_isa::tokens::At;
 use vta_isa::{Config, Insn, MemType};
 use vta_replay::Case;
@@ -232,43 +232,12 @@ impl Stepper {
 }
 
 fn touched(config: &Config, insn: &Insn, uops: Uops<'_>) -> Touched {
-    let mut found = Touched::default();
-    let range = |range: &std::ops::Range<usize>| TileSet::range(range.clone());
-    match Resolved::of(config, insn, uops) {
-        Err(_) | Ok(Resolved::Sync) => {}
-        Ok(Resolved::Load(LoadAccess { load, entries, .. })) => {
-            let pad = match load.mem {
-                MemType::Acc8 | MemType::Out => MemType::Acc,
-                MemType::Uop | MemType::Inp | MemType::Wgt | MemType::Acc => load.mem,
-            };
-            found.writes.push((pad, range(&entries)));
-        }
-        Ok(Resolved::Store(StoreAccess {
-            tiles, operands, ..
-        })) => {
-            let mut all = range(&tiles);
-            operands.iter().for_each(|tiles| all.add(&range(tiles)));
-            found.reads.push((MemType::Acc, all));
-        }
-        Ok(Resolved::Gemm(access)) => {
-            if let Some([src, wgt]) = access.operands {
-                found.reads.push((MemType::Inp, src.set()));
-                found.reads.push((MemType::Wgt, wgt.set()));
-            }
-            found.writes.push((MemType::Acc, access.dst.set()));
-        }
-        Ok(Resolved::Depthwise(access)) => {
-            found.reads.push((MemType::Inp, access.inputs()));
-            found.reads.push((MemType::Wgt, access.wgt.set()));
-            found.writes.push((MemType::Acc, access.dst.set()));
-        }
-        Ok(Resolved::Alu(access)) => {
-            if let Some(src) = access.src {
-                found.reads.push((MemType::Acc, src.set()));
-            }
-            found.writes.push((MemType::Acc, access.dst.set()));
-        }
-    }
+    let touches = Resolved::of(config, insn, uops).map(|resolved| resolved.touches());
+    let Touches { reads, writes } = touches.unwrap_or_default();
+    let mut found = Touched {
+        reads,
+        writes: writes.into_iter().collect(),
+    };
     if let Some((from, to)) = uop_range(insn).filter(|(from, to)| from < to) {
         let uops = TileSet::range(from.into()..to.into());
         found.reads.push((MemType::Uop, uops));

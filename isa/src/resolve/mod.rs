@@ -33,6 +33,7 @@ mod loops;
 mod ranges;
 mod rows;
 mod tiles;
+mod touches;
 mod uops;
 
 pub(crate) use access::check_uop_range;
@@ -44,4 +45,5 @@ pub use loops::{AffineTiles, Loops, UopIndex};
 pub use ranges::{Interval, covers, disjoint, meet, merge};
 pub use rows::{Changed, Filled, Rows, stored_bytes};
 pub use tiles::{MAX_TILES, TileSet};
+pub use touches::Touches;
 pub use uops::{UopDram, UopScratchpad};

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use vta_driver::DeviceMemory;
-use vta_isa::resolve::{Resolved, TileSet, UopScratchpad};
+use vta_isa::resolve::{Resolved, TileSet, UopScratchpad, uop_range};
 use vta_isa::{Config, Insn, MemType};
 
 use super::tail::Tail;
@@ -74,7 +74,7 @@ impl<'a> Slice<'a> {
             }
             let known = uops.uops_of(insn).ok().filter(|known| !known.some_unknown);
             let resolved = known.and_then(|known| Resolved::of(self.config, insn, known).ok());
-            told(position, resolved.map(touched));
+            told(position, resolved.map(|resolved| touched(insn, &resolved)));
         }
     }
 
@@ -144,45 +144,24 @@ impl Brought {
     }
 }
 
-fn touched(resolved: Resolved<'_>) -> Touched {
+fn touched(insn: &Insn, resolved: &Resolved<'_>) -> Touched {
+    let touches = resolved.touches();
+    let written = touches.writes.filter(|(mem, _)| *mem == MemType::Acc);
     let mut all = Touched {
-        written: TileSet::EMPTY,
+        written: written.map_or(TileSet::EMPTY, |(_, tiles)| tiles),
         operand: TileSet::EMPTY,
         reads: Vec::new(),
     };
-    let uops = |bgn: u16, end: u16| (MemType::Uop, (bgn.into()..end.into()).collect());
-    match resolved {
-        Resolved::Sync => {}
-        Resolved::Load(load) => {
-            if matches!(load.load.mem, MemType::Acc | MemType::Acc8) {
-                all.written = TileSet::range(load.entries);
+    if let Some((first, end)) = uop_range(insn) {
+        let uops = usize::from(first)..usize::from(end);
+        all.reads.push((MemType::Uop, uops.collect()));
+    }
+    for (mem, tiles) in touches.reads {
+        match mem {
+            MemType::Acc => all.operand = tiles,
+            MemType::Uop | MemType::Inp | MemType::Wgt | MemType::Acc8 | MemType::Out => {
+                all.reads.push((mem, tiles.iter().collect()));
             }
-        }
-        Resolved::Store(store) => {
-            let tiles = [store.tiles].into_iter().chain(store.operands);
-            all.operand = tiles.flatten().collect();
-        }
-        Resolved::Gemm(gemm) => {
-            all.written = gemm.dst.set();
-            all.reads.push(uops(gemm.gemm.uop_bgn, gemm.gemm.uop_end));
-            if let Some([inp, wgt]) = gemm.operands {
-                all.reads.push((MemType::Inp, inp.set().iter().collect()));
-                all.reads.push((MemType::Wgt, wgt.set().iter().collect()));
-            }
-        }
-        Resolved::Depthwise(access) => {
-            all.written = access.dst.set();
-            let insn = &access.insn;
-            all.reads.push(uops(insn.uop_bgn, insn.uop_end));
-            let inputs = access.inputs();
-            all.reads.push((MemType::Inp, inputs.iter().collect()));
-            let weights = access.wgt.set();
-            all.reads.push((MemType::Wgt, weights.iter().collect()));
-        }
-        Resolved::Alu(alu) => {
-            all.written = alu.dst.set();
-            all.operand = alu.src.map_or(TileSet::EMPTY, |src| src.set());
-            all.reads.push(uops(alu.alu.uop_bgn, alu.alu.uop_end));
         }
     }
     all
