@@ -215,7 +215,7 @@ class Uop(_Shown):
 
 
 #: An instruction.
-Insn: TypeAlias = Load | Store | Gemm | Alu | Finish
+Insn: TypeAlias = Load | Store | Gemm | Depthwise | Alu | Finish
 _CLASSES: dict[str, type[Insn]] = {kind.opcode: kind for kind in (Load, Store, Gemm, Depthwise, Alu, Finish)}
 #: A program: instructions, their assembly text, or their words, uint8 of shape (n, 16) or bytes.
 Program: TypeAlias = Iterable[Insn] | str | bytes | npt.NDArray[np.uint8]
