@@ -40,7 +40,7 @@ fn boards_are_listed_with_what_they_have() {
     let boards = json(&["boards", "--json"]);
     let boards = boards["boards"].as_array().unwrap();
     let names: Vec<_> = boards.iter().map(|b| b["name"].as_str().unwrap()).collect();
-    assert_eq!(names, ["pynq", "de10", "f1", "pac"]);
+    assert_eq!(names, ["pynq", "de10", "f1", "pac", "own"]);
     assert!(names.iter().all(|name| table.contains(name)));
     assert_eq!(
         (&boards[0]["uops"], &boards[3]["uops"]),
@@ -56,7 +56,7 @@ fn a_layer_runs_on_a_board_and_a_timing_alone_says_that_it_does_not_fit() {
     let on = |option: &str, name: &str| {
         vta(&["layer", LAYER, "--device", "cycle", option, name, "--json"])
     };
-    for board in ["pynq", "de10", "f1", "pac"] {
+    for board in ["pynq", "de10", "f1", "pac", "own"] {
         let (status, out, err) = on("--board", board);
         assert_eq!((status, &err[..]), (0, ""), "{board}");
         let object: Value = serde_json::from_str(&out).unwrap();
@@ -107,7 +107,7 @@ fn options_that_contradict_each_other_are_refused() {
         &layer(&["--board", "zcu"]),
         &[
             "--board zcu: no such preset, and no such file",
-            "pynq, de10, f1, pac",
+            "pynq, de10, f1, pac, own",
         ],
     );
     let (status, _, err) = vta(&layer(&[

@@ -189,7 +189,8 @@ fn shape_key(shape: &ConvShape) -> String {
     };
     let regions = match shape.regions {
         0 => String::new(),
-        count => format!(" regions {count}"),
+        count if shape.plain == 0 => format!(" regions {count}"),
+        count => format!(" regions {count} beside {}", shape.plain),
     };
     format!(
         "ci {} {} co {} {} kernel {} stride {} dilation {} pads {top},{left},{bottom},{right} \

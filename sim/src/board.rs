@@ -97,12 +97,13 @@ pub enum BoardError {
 
 impl Board {
     /// Names that [`Board::preset`] knows.
-    pub const PRESETS: [&'static str; 4] = ["pynq", "de10", "f1", "pac"];
+    pub const PRESETS: [&'static str; 5] = ["pynq", "de10", "f1", "pac", "own"];
 
     /// The board of a name: `pynq`, `de10` and `f1` with the RTL's default core, which has 2048
     /// micro-ops and no extension; `pac`, an accelerator card with this project's OpenCL core,
-    /// which has what the default configuration has. The cycle model describes the RTL: of `f1`
-    /// and `pac` the timing is that of `pynq`, and that of `pac` an estimate.
+    /// which has what the default configuration has; `own`, that core in gates of its own
+    /// ([`TimingConfig::own`]). The cycle model describes the RTL: of `f1` and `pac` the timing is
+    /// that of `pynq`, and those of `pac` and `own` are estimates.
     ///
     /// # Errors
     /// [`BoardError::Preset`] for any other name.
@@ -111,6 +112,7 @@ impl Board {
             "pynq" | "f1" => (Core::Rtl, TimingConfig::pynq()),
             "de10" => (Core::Rtl, TimingConfig::de10()),
             "pac" => (Core::Own, TimingConfig::pynq()),
+            "own" => (Core::Own, TimingConfig::own()),
             _ => {
                 let name = name.to_owned();
                 return Err(BoardError::Preset { name });

@@ -254,10 +254,11 @@ impl Grid {
                 config.insert(axis.key.clone(), Value::from(number));
             } else {
                 // As a number and not as text: `.5` is one, but not in TOML.
-                let whole = value.parse::<i64>().map(toml::Value::from);
+                let switch = value.parse::<bool>().map(toml::Value::from);
+                let whole = || value.parse::<i64>().map(toml::Value::from);
                 let number = || value.parse::<f64>().map(toml::Value::from);
-                let number = whole.or_else(|_| number())?;
-                timing.insert(axis.key.clone(), number);
+                let parsed = switch.or_else(|_| whole()).or_else(|_| number())?;
+                timing.insert(axis.key.clone(), parsed);
             }
         }
         let config = Config::from_json(&Value::Object(config).to_string())?;
@@ -298,8 +299,9 @@ fn axis(text: &str) -> Result<Axis> {
             let set = extensions(value).map_err(|e| format!("{e:#}"));
             ensure!(set.is_ok(), "{} {}: {}"; VARY, text, set.err().unwrap_or_default());
         } else {
+            let switch = !is_config(&key) && value.parse::<bool>().is_ok();
             let number = value.parse::<f64>().is_ok_and(f64::is_finite);
-            ensure!(number, "{} {}: '{}' is no number"; VARY, text, value);
+            ensure!(switch || number, "{} {}: '{}' is no number"; VARY, text, value);
         }
         ensure!(!values[..i].contains(value), "{} {}: {} is given twice"; VARY, text, value);
     }

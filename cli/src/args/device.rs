@@ -92,7 +92,7 @@ pub struct TimingArgs {
     #[command(flatten)]
     pub board: BoardArgs,
     /// Only the timing of a board, for --device cycle and a machine of your own: pynq (default),
-    /// de10, or a file in TOML
+    /// de10, own, or a file in TOML
     #[arg(long, value_name = "BOARD|FILE", conflicts_with = "board")]
     pub timing: Option<String>,
 }

@@ -10,7 +10,7 @@
 //! - load: 8-byte beats of all input and weight tiles loaded, and 23 for each LOAD;
 //! - compute: GEMM steps, reset (unless the first products replace what was there), copy or residual load, ALU steps (two a vector step), beats of
 //!   vectors, and 7 for each instruction;
-//! - store: 1.5 a beat, and 7 for each STORE;
+//! - store: 1.5 a beat, 1 where STOREs round, and 7 for each STORE;
 //! - total: the largest of the three, plus the first chunk's load and the last tile's store,
 //!   which nothing overlaps (without halves: the sum of the three).
 
@@ -62,6 +62,8 @@ pub struct ConvShape {
     pub groups: Option<Groups>,
     /// How many rectangles of outputs have a bias of their own; 0 where all have the same.
     pub regions: usize,
+    /// Output positions in no region, where there are some: nothing is added to their sums.
+    pub plain: usize,
     /// Parts that the weights are the sums of: weight tiles for each tap.
     pub weight_parts: usize,
     /// Every weight is 1, from a channel to itself: a sum over windows. One weight tile serves
@@ -553,11 +555,12 @@ fn cost(shape: &ConvShape, tile: &ConvTile, config: &Config) -> u64 {
     let kept = outputs / shape.phases();
     // About two comparisons for each position.
     let pooling = if shape.pool.is_some() { 2 * outputs } else { 0 };
+    let added = if shape.bias > 0 { shape.bias } else { 2 };
+    let steps = (kept * shape.alu_steps).saturating_sub(shape.co * shape.plain * added);
     // A single digit of the bias takes the place of what would clear.
     let instructions =
         3 + shape.regions.max(1) + shape.alu_steps - usize::from(shape.anew && shape.bias == 1);
-    let compute =
-        gemm + start + vectors + pooling + kept * shape.alu_steps + 7 * tiles * instructions;
+    let compute = gemm + start + vectors + pooling + steps + 7 * tiles * instructions;
     // What STOREs that round take more: for each row in DRAM, and to read residuals. Others wait for ALU steps.
     let rows = if tile.output[1] < ow {
         tile.output[0]
@@ -566,8 +569,13 @@ fn cost(shape: &ConvShape, tile: &ConvTile, config: &Config) -> u64 {
     };
     let residuals = usize::from(shape.residual == ResidualBy::Store) * kept;
     let rounded = usize::from(shape.entry > 0) * (3 * tiles * tile.co * rows + residuals);
-    let store = beats(MemType::Out, kept) * 3 / 2 + 7 * tiles * tile.co + rounded;
-    let fill = inp_chunk + wgt_chunk + store / tiles.max(1);
+    // Where STOREs round, layers are bound by the bus, and by little: what is loaded counts beside the longest.
+    let (half_cycles, loaded) = match shape.entry {
+        0 => (3, 0),
+        _ => (2, load / 16),
+    };
+    let store = beats(MemType::Out, kept) * half_cycles / 2 + 7 * tiles * tile.co + rounded;
+    let fill = inp_chunk + wgt_chunk + store / tiles.max(1) + loaded;
     let total = match (tile.halves, tile.acc_halves) {
         (2, 2) => load.max(compute).max(store) + fill,
         (2, _) => load.max(compute + store) + fill,

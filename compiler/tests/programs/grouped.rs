@@ -160,6 +160,29 @@ proptest! {
     }
 
     #[test]
+    fn borders_have_what_their_outputs_lack(
+        g in grouped(), zero in zero(), residual in any::<bool>(),
+        others in prop::collection::btree_set(prop::sample::select(Extension::ALL.to_vec()), 0..4),
+    ) {
+        let mut graph = QGraph::default();
+        let mut rng = Rng(g.seed);
+        let input = tensor(&mut graph, [g.group * g.inputs, g.hw[0], g.hw[1]]);
+        graph.tensors[input.0].zero = zero;
+        graph.inputs = vec![input];
+        let mut last = conv(&mut graph, &g, &mut rng, input, None);
+        if residual {
+            last = conv(&mut graph, &g, &mut rng, input, Some((last, vec![LaneOp::shl(0)])));
+        }
+        graph.outputs = vec![last];
+        let config = config(g.config);
+        // STOREs have the bias of all outputs then, and products start the sums.
+        let least = [Extension::Requant, Extension::Overwrite];
+        let all = others.into_iter().chain(least);
+        let has = all.fold(config.extensions(), |has, one| has.with(one));
+        check(&graph, &config.with_extensions(has), g.seed)?;
+    }
+
+    #[test]
     fn a_pool_joins_a_depthwise_convolution(c in 1usize..50, n in 1usize..7, at in 0usize..6, seed in any::<u64>(), zero in zero()) {
         let g = Grouped {
             group: c,

@@ -62,7 +62,7 @@ fn bad_files_name_key_and_value() {
     for (text, part) in [
         (
             "preset = \"zcu\"",
-            "no board 'zcu' (there are pynq, de10, f1, pac)",
+            "no board 'zcu' (there are pynq, de10, f1, pac, own)",
         ),
         ("preset = 3", "preset: invalid type"),
         ("core = \"hls\"", "core is 'hls', but it must be rtl or own"),

@@ -19,6 +19,8 @@ const FIRST_BEAT: u64 = 3;
 const NARROW_OVERHEAD: u64 = 3;
 /// The same for tiles no wider than the bus.
 const WIDE_OVERHEAD: u64 = 4;
+/// The same where the next tile is read while the last beat of one is sent: the first read is apart.
+const AHEAD_OVERHEAD: u64 = 4;
 
 /// Stages between a sum and the byte of it, of a STORE that requantises: two for the product, one that adds and
 /// shifts, one that clamps.
@@ -73,6 +75,8 @@ pub(super) struct WritePort {
     /// Beats of a tile; `None` where a beat carries a tile or more.
     tile_beats: Option<u64>,
     bus_bytes: u64,
+    /// Cycles without a beat between two tiles of several, in which the next is read.
+    read: u64,
     /// Those of the STORE that have no command yet.
     bursts: Option<Bursts>,
     extra: Extra,
@@ -106,6 +110,7 @@ impl WritePort {
             tile_bytes,
             tile_beats: (tile_bytes > bus_bytes).then(|| tile_bytes / bus_bytes),
             bus_bytes,
+            read: if timing.store_ahead { 0 } else { 1 },
             bursts: None,
             extra: Extra::default(),
             on_bus: None,
@@ -156,9 +161,10 @@ impl WritePort {
 
     /// Cycles from a burst's command to the next, on an idle memory.
     fn cost(&self, burst: &Burst) -> u64 {
-        let more = self.extra.reads;
+        let (more, tiles) = (self.extra.reads, burst.tiles(self.tile_bytes));
         match self.tile_beats {
-            Some(_) => NARROW_OVERHEAD + burst.beats + burst.tiles(self.tile_bytes) * (1 + more),
+            Some(_) if self.read == 0 => AHEAD_OVERHEAD + burst.beats + tiles * more,
+            Some(_) => NARROW_OVERHEAD + burst.beats + tiles * (self.read + more),
             None => WIDE_OVERHEAD + burst.beats * (1 + more),
         }
     }
@@ -201,11 +207,11 @@ impl WritePort {
         });
     }
 
-    /// Beats that follow each other, and cycles between them and the next: after each tile the next is read for a cycle,
-    /// and its residual for another.
+    /// Beats that follow each other, and cycles between them and the next: after each tile the next is read for a cycle
+    /// unless it is read ahead, and its residual for another.
     fn beats_and_gap(&self) -> (u64, u64) {
         match self.tile_beats {
-            Some(tile_beats) => (tile_beats, 1 + self.extra.reads),
+            Some(tile_beats) => (tile_beats, self.read + self.extra.reads),
             None => (1, self.extra.reads),
         }
     }

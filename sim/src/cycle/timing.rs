@@ -63,6 +63,9 @@ pub struct TimingConfig {
     /// Cycles between the issues of two ALU steps with two accumulator operands, 1..=16; with an
     /// immediate it is always 1. Source: measured, 2 (one read port).
     pub alu_two_operand_cycles: u32,
+    /// Whether a STORE reads a tile of several beats while the last beat of the tile before is sent, not in a cycle of
+    /// its own. Source: RTL, no.
+    pub store_ahead: bool,
     /// Cycles after the start of FINISH in which the memory still serves, and counts requests and
     /// beats, 0..=4096: until the host sees the end and stops the clock. No cycle of the run
     /// depends on it. Source: counters of the RTL simulation.
@@ -89,6 +92,7 @@ struct Keys {
     gemm_pipeline_cycles: Option<u32>,
     alu_pipeline_cycles: Option<u32>,
     alu_two_operand_cycles: Option<u32>,
+    store_ahead: Option<bool>,
     end_poll_cycles: Option<u32>,
     clock_mhz: Option<f64>,
     dram: Option<DramModel>,
@@ -103,7 +107,7 @@ impl Default for TimingConfig {
 
 impl TimingConfig {
     /// Names that [`TimingConfig::preset`] knows.
-    pub const PRESETS: [&'static str; 2] = ["pynq", "de10"];
+    pub const PRESETS: [&'static str; 3] = ["pynq", "de10", "own"];
 
     /// The RTL's configuration for the PYNQ board: bursts of 256 beats, 128 instructions a fetch.
     pub const fn pynq() -> Self {
@@ -119,6 +123,7 @@ impl TimingConfig {
             gemm_pipeline_cycles: 4,
             alu_pipeline_cycles: 4,
             alu_two_operand_cycles: 2,
+            store_ahead: false,
             end_poll_cycles: 18,
             clock_mhz: 100.0,
             dram: DramModel::Ideal {},
@@ -134,6 +139,16 @@ impl TimingConfig {
         }
     }
 
+    /// As [`TimingConfig::pynq`] without what only the public RTL is bound by: an ALU step takes a cycle whatever it reads,
+    /// and STOREs read ahead. docs/extensions.md has the circuits.
+    pub const fn own() -> Self {
+        Self {
+            alu_two_operand_cycles: 1,
+            store_ahead: true,
+            ..Self::pynq()
+        }
+    }
+
     /// The preset of a name.
     ///
     /// # Errors
@@ -142,6 +157,7 @@ impl TimingConfig {
         match name {
             "pynq" => Ok(Self::pynq()),
             "de10" => Ok(Self::de10()),
+            "own" => Ok(Self::own()),
             _ => Err(TimingError::Preset(name.to_owned())),
         }
     }
@@ -187,6 +203,7 @@ impl TimingConfig {
             alu_two_operand_cycles: keys
                 .alu_two_operand_cycles
                 .unwrap_or(base.alu_two_operand_cycles),
+            store_ahead: keys.store_ahead.unwrap_or(base.store_ahead),
             end_poll_cycles: keys.end_poll_cycles.unwrap_or(base.end_poll_cycles),
             clock_mhz: keys.clock_mhz.unwrap_or(base.clock_mhz),
             dram: keys.dram.unwrap_or(base.dram),

@@ -1,5 +1,7 @@
 //! The form of a convolution: what the matrix unit adds, and the tile.
 
+use std::ops::Range;
+
 use vta_isa::{Depthwise, Extension, Load, MemType};
 use vta_program::listing::ResidualBy;
 use vta_program::{GemmSteps, Packing};
@@ -37,7 +39,7 @@ impl Choice {
         let outputs = (self.shape.co * self.shape.output[0] * self.shape.output[1]) as u64;
         let kept = match self.shape.regions {
             0 => outputs / self.shape.phases() as u64,
-            _ => outputs,
+            _ => outputs - (self.shape.co * self.shape.plain) as u64,
         };
         let residual = self.product.as_ref().map_or(0, Division::steps);
         GemmSteps {
@@ -98,9 +100,9 @@ impl Lowering<'_> {
         best.map_or(plain, Ok)
     }
 
-    /// Whether sums start as a copy of a vector, where they have one for each region.
-    pub(super) fn copies(&self, residual: ResidualBy) -> bool {
-        self.has(Extension::Mov) && residual != ResidualBy::Load
+    /// Whether sums start as a copy of a vector, where they have one for each region, and but `plain` a region.
+    pub(super) fn copies(&self, residual: ResidualBy, plain: usize) -> bool {
+        self.has(Extension::Mov) && residual != ResidualBy::Load && plain == 0
     }
 
     /// The convolution with one region, whose bias all sums start as a copy of.
@@ -281,9 +283,17 @@ impl Lowering<'_> {
         };
         let ops = || parts.prologue(product).iter().chain(epilogue);
         let places = parts.regions.len();
+        let area = |region: &Region| region.places.iter().map(Range::len).product::<usize>();
+        let plain = match places {
+            0 => 0,
+            _ => oh * ow - parts.regions.iter().map(area).sum::<usize>(),
+        };
         // Of several regions each is a vector, and each output adds one, unless it starts as a copy of it.
         let (by_place, added) = match bias {
-            0 => (places, usize::from(places > 0 && !self.copies(residual))),
+            0 => (
+                places,
+                usize::from(places > 0 && !self.copies(residual, plain)),
+            ),
             _ => (0, 0),
         };
         let vectors = count_vectors(ops());
@@ -304,13 +314,14 @@ impl Lowering<'_> {
             pool: parts.pool.map(|p| p.window.stride),
             groups,
             regions: places,
+            plain,
             weight_parts: parts.weight_parts(),
             ones: parts.ones,
             anew: false,
             window_rows: 0,
             pad_value: 0,
         };
-        let digits_first = bias > 0 && (parts.pool.is_none() || places > 0);
+        let digits_first = bias > 0 && plain == 0 && (parts.pool.is_none() || places > 0);
         let anew = self.has(Extension::Overwrite) && residual != ResidualBy::Load && by_place == 0;
         let spec = &self.program.tensors[parts.input.0];
         match spec.packing {

@@ -123,21 +123,26 @@ impl Walk<'_, '_, '_> {
                 self.preload(work, &acc, ahead)?;
             }
             let starts = i == 0 && self.conv.bias_first();
+            let sums = match self.conv.starts(work) {
+                Start::Products if i == 0 => Sums::Set,
+                _ => Sums::Add,
+            };
+            let behind = starts && sums == Sums::Set;
             // The first tile's bias has a token of its own: it needs no input.
             if starts && first && self.conv.bias.is_some() {
                 self.e.wait(Done::BiasLoaded)?;
-                self.add_bias(work, &acc)?;
+                if !behind {
+                    self.add_bias(work, &acc)?;
+                }
             }
             self.e.wait(Done::Loaded)?;
-            if starts && !first {
+            if starts && !first && !behind {
                 self.add_bias(work, &acc)?;
             }
-            let sums = if i == 0 && self.conv.starts(work) == Start::Products {
-                Sums::Set
-            } else {
-                Sums::Add
-            };
             self.multiply(work, chunk, &acc, sums)?;
+            if behind {
+                self.add_bias(work, &acc)?;
+            }
             // What is pooled gets its bias from the scratchpads after the last chunk.
             let last = remaining == 0 && i + 1 == work.chunks.len();
             if !(last && self.conv.pool.is_some()) {

@@ -220,7 +220,7 @@ impl Lowering<'_> {
             blank,
             bias,
             regions: places.into_iter().map(|r| r.places).collect(),
-            copies_bias: self.copies(shape.residual),
+            copies_bias: self.copies(shape.residual, shape.plain),
             vectors,
             roundings,
             residual: residual.or(stored),

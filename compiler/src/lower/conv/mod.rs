@@ -105,13 +105,15 @@ impl<'a> Lowering<'a> {
         let padded = self.padded(&parts);
         let mut parts = self.divide(parts);
         let mut choice = self.choose(&parts);
-        if let Some(padded) = padded.filter(|_| !parts.regions.is_empty())
-            && let Ok(other) = self.choose(&padded)
-            && choice.as_ref().map_or(true, |own| other.cost < own.cost)
-            && let works = work::works(&other.shape, &other.tile)
-            && works.iter().all(|work| !work.chunks.is_empty())
-        {
-            return Ok((padded, other));
+        let padded = padded.filter(|_| !parts.regions.is_empty());
+        for other in [self.borders(&parts), padded].into_iter().flatten() {
+            if let Ok(found) = self.choose(&other)
+                && choice.as_ref().map_or(true, |own| found.cost < own.cost)
+                && let works = work::works(&found.shape, &found.tile)
+                && works.iter().all(|work| !work.chunks.is_empty())
+            {
+                (parts, choice) = (other, Ok(found));
+            }
         }
         if choice.as_ref().is_err_and(LowerError::is_no_tile) && parts.pool.take().is_some() {
             choice = self.choose(&parts);

@@ -171,7 +171,7 @@ impl Conv<'_> {
         let Some(chunk) = work.chunks.first().filter(|_| self.shape.anew) else {
             return Start::Cleared;
         };
-        if self.bias.is_some() && self.bias_first() {
+        if self.bias.is_some() && self.bias_first() && self.shape.plain == 0 {
             return Start::Bias;
         }
         if self.shape.window_rows > 0 {

@@ -9,7 +9,7 @@
 
 use std::ops::Range;
 
-use vta_isa::AluOp;
+use vta_isa::{AluOp, Extension};
 use vta_program::Packing;
 
 use super::super::emit::{Loops, uop};
@@ -62,6 +62,15 @@ impl Lowering<'_> {
             epilogue: rest,
             ..parts
         }
+    }
+
+    /// The convolution without the regions that add nothing, as the middle does where STOREs add the bias: products start
+    /// its sums, and what the border lacks comes behind them.
+    pub(super) fn borders<'g>(&self, parts: &Parts<'g>) -> Option<Parts<'g>> {
+        let adds = |region: &&Region| region.bias.iter().any(|bias| *bias != 0);
+        let regions: Vec<Region> = parts.regions.iter().filter(adds).cloned().collect();
+        let less = regions.len() < parts.regions.len();
+        (less && self.has(Extension::Overwrite)).then_some(Parts { regions, ..*parts })
     }
 }
 

@@ -28,6 +28,7 @@ proptest! {
             pool: None,
             groups,
             regions: 0,
+            plain: 0,
             weight_parts: parts,
             anew: false,
                         window_rows: 0,

@@ -44,9 +44,10 @@ impl Stepper<'_> {
                 self.read_tile(store);
                 for beat in 0..burst.beats {
                     let at = burst.start / bus + beat;
-                    if beat > 0 && tile > bus && at.is_multiple_of(tile / bus) {
+                    let next = beat > 0 && (tile <= bus || at.is_multiple_of(tile / bus));
+                    if next && tile > bus && !self.timing.store_ahead {
                         self.read_tile(store);
-                    } else if beat > 0 && tile <= bus && self.has_residual(store) {
+                    } else if next && self.has_residual(store) {
                         self.writing.push_back(Write::Read);
                     }
                     self.writing.push_back(Write::Data);
