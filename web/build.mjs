@@ -24,6 +24,19 @@ const { metafile } = await build({
   minify: true,
   legalComments: "none",
 });
+// What `pyvta` shows in notebooks, with the style of the page: a file of the package, so that nobody needs node for it.
+const style = await build({ entryPoints: ["site/main.css"], bundle: true, minify: true, write: false });
+const text = style.outputFiles[0].text.replaceAll(/:root|\bbody\b/g, ":host");
+await build({
+  entryPoints: ["site/src/notebook.ts"],
+  outfile: "../python/pyvta/stepper.js",
+  bundle: true,
+  format: "esm",
+  target: "es2022",
+  minify: true,
+  legalComments: "none",
+  define: { STYLE: JSON.stringify(text) },
+});
 await build({
   entryPoints: ["tests/exact.test.ts", "tests/hostile.test.ts", "tests/lessons.test.ts", "tests/link.test.ts", "tests/page.test.ts"],
   outdir: `${out}-tests`,

@@ -28,6 +28,7 @@ from pyvta._pyvta import (
 )
 from pyvta._report import Report
 from pyvta._results import *
+from pyvta._stepper import Stepper
 from pyvta._sweep import sweep
 from pyvta._torch import from_torch
 from pyvta.errors import *
@@ -40,6 +41,7 @@ __all__ = [
     "Pending",
     "Promise",
     "Report",
+    "Stepper",
     "Timeline",
     "__version__",
     "check",

@@ -210,6 +210,19 @@ class Tuner:
     def end(self, caches: Sequence[str]) -> tuple[str, int, int]: ...
 
 @final
+class Steps:
+    def __new__(
+        cls,
+        text: str,
+        *,
+        config: _Config | None = None,
+        board: _Path | None = None,
+        timing: _Path | None = None,
+    ) -> Steps: ...
+    def overview(self) -> dict[str, Any]: ...
+    def state(self, cycle: int | None) -> dict[str, Any]: ...
+
+@final
 class Sweeper:
     def __new__(
         cls,

@@ -16,6 +16,7 @@ mod known;
 mod network;
 mod options;
 mod results;
+mod steps;
 mod sweep;
 mod watch;
 
@@ -42,6 +43,7 @@ mod _pyvta {
         network::quantize::{Measured, quantize},
         network::report::Views,
         network::session::InferenceSession,
+        steps::Steps,
         sweep::Sweeper,
         sweep::explore::Explorer,
         sweep::layers::read_layers,

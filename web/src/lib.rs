@@ -43,6 +43,12 @@ pub fn version() -> String {
     env!("CARGO_PKG_VERSION").to_owned()
 }
 
+/// Ends the module as a fault of its own does: for tests.
+#[wasm_bindgen]
+pub fn crash() {
+    std::process::abort()
+}
+
 /// An error as JavaScript gets it.
 fn said(error: &Error) -> JsError {
     JsError::new(&message(error, Front::Library))

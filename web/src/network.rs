@@ -61,7 +61,7 @@ impl Network {
         .to_string()
     }
 
-    /// Runs a photo: png, jpeg, webp, bmp or tiff.
+    /// Runs a photo: png, jpeg, webp or bmp.
     ///
     /// # Errors
     /// A photo that can't be read or doesn't fit.

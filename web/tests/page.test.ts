@@ -11,7 +11,7 @@ import { after, before, test } from "node:test";
 import { type Browser, type Page, chromium } from "playwright-core";
 import { LESSONS } from "../site/src/lessons.ts";
 import { pack } from "../site/src/link.ts";
-import { PROGRAMS, ROOT, VTA } from "./node.ts";
+import { PROGRAMS, ROOT, VTA, step } from "./node.ts";
 
 const SITE = process.env["VTA_SITE"]!;
 const PICTURES = process.env["VTA_PICTURES"]!;
@@ -197,6 +197,41 @@ test("a worker that is lost is told of, and another one goes on", async () => {
   await page.context().close();
 });
 
+test("a notebook steps a program as the page does", async () => {
+  const text = LESSONS[9]!.start;
+  const { overview, state } = step(text, { device: "cycle" });
+  for (const dark of [false, true]) {
+    const context = await browser.newContext({ viewport: { width: 860, height: 1000 }, colorScheme: dark ? "dark" : "light" });
+    const page = await context.newPage();
+    page.on("pageerror", (error) => assert.fail(error.message));
+    await page.goto(`${base}main.css`);
+    await page.exposeFunction("stateOf", state);
+    await page.setContent("<main id=cell></main>");
+    const code = readFileSync(join(ROOT, "python/pyvta/stepper.js"), "utf8");
+    await page.evaluate(
+      async ([code, overview, text]) => {
+        const { stateOf } = globalThis as unknown as { stateOf(cycle: number): Promise<object> };
+        const widget = await import(URL.createObjectURL(new Blob([code as string], { type: "text/javascript" })));
+        // What Jupyter has on its side of a widget.
+        const told: ((content: object) => void)[] = [];
+        const send = async ({ cycle }: { cycle: number }) => {
+          const state = await stateOf(cycle);
+          for (const call of told) call({ cycle, state });
+        };
+        const model = { get: (name: string) => (name === "text" ? text : overview), on: (_: string, call: () => void) => told.push(call), off: () => {}, send };
+        widget.default.render({ model, el: document.querySelector("#cell") });
+      },
+      [code, overview, text] as const,
+    );
+    for (let i = 0; i < 9; i++) await page.getByRole("button", { name: "+ insn" }).click();
+    await page.getByText("behind cycle").waitFor();
+    assert.ok(await page.locator(".tile-cell").count());
+    assert.ok(await page.locator(".listing .line-runs, .listing .line-waits").count());
+    await page.screenshot({ path: join(PICTURES, `notebook-${dark ? "dark" : "light"}.png`), fullPage: true });
+    await context.close();
+  }
+});
+
 test("a machine is designed by keyboard, and a search fills the front", async () => {
   const page = await open("#/design");
   await settled["design"]!(page);
@@ -208,10 +243,11 @@ test("a machine is designed by keyboard, and a search fills the front", async ()
   const times = await page.evaluate(async () => {
     const client = (globalThis as unknown as { vta: { call(...args: unknown[]): Promise<unknown> } }).vta;
     const all: number[] = [];
-    // Neighbours in the grid have another bus or other extensions.
+    // Neighbours of the default machine in the grid have another memory or other extensions.
     for (let point = 0; point < 12; point++) {
       const began = performance.now();
-      await client.call("measure", 3000 + point);
+      const { error } = (await client.call("measure", 21216 + point)) as { error?: string };
+      if (error) throw new Error(error);
       all.push(performance.now() - began);
     }
     return all.sort((a, b) => a - b);

@@ -27,7 +27,11 @@ const MAX_BYTES: u64 = MAX_PIXELS * 8 + (1 << 20);
 const MAX_UNPACKED: u64 = 8 << 20;
 from!(Input: image::ImageError);
 
-const UNREADABLE: &str = "not a readable png, jpeg, webp, bmp or tiff image";
+const UNREADABLE: &str = if cfg!(feature = "tiff") {
+    "not a readable png, jpeg, webp, bmp or tiff image"
+} else {
+    "not a readable png, jpeg, webp or bmp image"
+};
 
 /// An 8-bit image, upright.
 #[derive(Debug)]

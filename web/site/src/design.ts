@@ -15,12 +15,13 @@ interface Axis {
 
 const kib = (log: number): string => `${2 ** (log - 10)} KiB`;
 const AXES: Axis[] = [
-  { key: "LOG_BLOCK", name: "Block of the matrix unit", values: [3, 4, 5, 6], start: 4, words: (v) => `${2 ** v} × ${2 ** v}` },
+  { key: "LOG_BLOCK", name: "Matrix unit", values: [3, 4, 5, 6], start: 4, words: (v) => `${2 ** v} × ${2 ** v}` },
   { key: "LOG_BATCH", name: "Images at once", values: [0, 1, 2], start: 0, words: (v) => String(2 ** v) },
   { key: "LOG_INP_BUFF_SIZE", name: "Input buffer", values: [13, 14, 15, 16, 17], start: 15, words: kib },
   { key: "LOG_WGT_BUFF_SIZE", name: "Weight buffer", values: [15, 16, 17, 18, 19], start: 18, words: kib },
   { key: "LOG_ACC_BUFF_SIZE", name: "Accumulators", values: [15, 16, 17, 18, 19], start: 17, words: kib },
   { key: "bus_bytes", name: "Bus", values: [8, 16, 32, 64], start: 8, words: (v) => `${v * 8} bit` },
+  { key: "memory_latency_cycles", name: "Memory latency", values: [4, 16, 64, 256], start: 16, words: (v) => `${v} cycles` },
 ];
 const EXTENSIONS = "EXTENSIONS=none,CLIP+MOV+OVERWRITE,CLIP+DEPTHWISE+MOV+OVERWRITE+PAD+PRELOAD+REQUANT";
 const SETS = ["those of the board", "clamps in one step, copies, overwriting products", "and rounding stores, preloads"];

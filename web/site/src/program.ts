@@ -5,8 +5,7 @@ import { grouped, h, prose, settled } from "./dom.ts";
 import { Editor, MOST_TEXT, type Remark } from "./editor.ts";
 import { check, type Engine, LESSONS, wrong } from "./lessons.ts";
 import { pack } from "./link.ts";
-import { type Chosen, machine } from "./machine.ts";
-import { Timeline } from "./timeline.ts";
+import { Stepper } from "./stepper.ts";
 import type { Fault, Overview, Ran, State } from "./types.ts";
 
 const MACHINE = JSON.stringify({ device: "cycle" });
@@ -51,18 +50,11 @@ export function programOf(link: unknown): string {
 }
 
 class Page {
-  private overview: Overview | undefined;
-  private timeline: Timeline | undefined;
-  private cycle = -1;
-  private chosen: Chosen = null;
+  private readonly stepper: Stepper;
   private asked = 0;
   private lesson = 0;
   private readonly editor: Editor;
   private readonly ends = h("div", { class: "ends", "aria-live": "polite" });
-  private readonly shown = h("div", {});
-  private readonly line = h("div", { class: "line", tabindex: 0, role: "region", "aria-label": "Timeline" });
-  private readonly where = h("output", { class: "where" });
-  private readonly slider = h("input", { type: "range", min: -1, max: 0, value: -1, "aria-label": "Cycle" });
   private readonly text = h("div", { class: "lesson-text" });
   private readonly verdict = h("p", { class: "verdict", role: "status" });
   private readonly choice = h("select", { "aria-label": "Lesson" });
@@ -70,6 +62,7 @@ class Page {
 
   constructor(private readonly client: Client, root: HTMLElement, text: string | undefined) {
     const box = h("div", { class: "editor" });
+    const machine = h("section", { class: "run", "aria-label": "The machine" }, h("h2", {}, "The machine"));
     const run = settled(250, () => void this.run());
     const button = (label: string, title: string, act: () => void) => h("button", { type: "button", title, onclick: act }, label);
     root.append(
@@ -85,28 +78,10 @@ class Page {
           this.verdict,
         ),
         h("section", { class: "code", "aria-label": "Program text" }, h("div", { class: "bar" }, h("h2", {}, "Program"), button("Copy link", "A link to this program", () => void this.link())), box, this.ends),
-        h(
-          "section",
-          { class: "run", "aria-label": "The machine" },
-          h("h2", {}, "The machine"),
-          h(
-            "div",
-            { class: "bar steps" },
-            button("Start", "Before the first cycle", () => void this.go(-1)),
-            button("− insn", "Back to where an instruction was done", () => void this.insn(-1)),
-            button("− 1", "One cycle back", () => void this.go(this.cycle - 1)),
-            button("+ 1", "One cycle on", () => void this.go(this.cycle + 1)),
-            button("+ insn", "On to where an instruction is done", () => void this.insn(1)),
-            button("End", "To the end", () => void this.go(Infinity)),
-            this.where,
-          ),
-          this.slider,
-          this.line,
-          this.shown,
-        ),
+        machine,
       ),
     );
-    this.slider.addEventListener("input", () => void this.go(Number(this.slider.value)));
+    this.stepper = new Stepper(machine, (cycle) => this.client.call<State>("state", cycle), (overview, state) => this.mark(overview, state));
     LESSONS.forEach((lesson, i) => this.choice.append(h("option", { value: i }, `${i + 1}. ${lesson.title}`)));
     if (text !== undefined) this.choice.append(h("option", { value: -1 }, "The program of the link"));
     this.choice.addEventListener("change", () => this.take(Number(this.choice.value)));
@@ -191,7 +166,6 @@ class Page {
   }
 
   private ran(overview: Overview, end: State): void {
-    this.overview = overview;
     const remarks: Remark[] = [];
     const words: [string, string][] = [];
     // The static check finds a deadlock, too, but doesn't know its cycle.
@@ -211,49 +185,19 @@ class Page {
     if (overview.cycles !== null) words.unshift(["", `${overview.insns.length} instructions, ${grouped(overview.cycles)} cycles.`]);
     this.editor.remark(remarks);
     this.say(words);
-    this.timeline = new Timeline(overview, (cycle) => void this.go(cycle));
-    this.line.replaceChildren(this.timeline.svg);
-    this.slider.max = String(overview.last);
-    void this.go(Math.min(this.cycle, overview.last));
+    void this.stepper.show(overview);
   }
 
-  private say(words: [string, string][]): void {
-    this.ends.replaceChildren(...words.slice(0, 12).map(([kind, text]) => h("p", { class: kind }, text)));
-  }
-
-  private insn(way: 1 | -1): Promise<void> {
-    const done = (this.overview?.insns ?? []).flatMap((insn) => (insn.done === null ? [] : [insn.done])).sort((a, b) => a - b);
-    const next = way > 0 ? done.find((at) => at > this.cycle) : done.reverse().find((at) => at < this.cycle);
-    return this.go(next ?? (way > 0 ? Infinity : -1));
-  }
-
-  private async go(cycle: number): Promise<void> {
-    if (!this.overview) return;
-    this.cycle = Math.max(-1, Math.min(cycle, this.overview.last));
-    const wanted = this.cycle;
-    const state = await this.client.call<State>("state", wanted).catch(() => undefined);
-    if (!state || wanted !== this.cycle) return;
-    this.draw(state);
-  }
-
-  private draw(state: State): void {
-    const overview = this.overview!;
-    this.slider.value = String(this.cycle);
-    this.where.textContent = this.cycle < 0 ? "before the first cycle" : `behind cycle ${this.cycle} of ${overview.last}`;
-    this.slider.setAttribute("aria-valuetext", this.where.textContent);
-    this.timeline?.at(this.cycle);
-    const focused = document.activeElement?.getAttribute("aria-label");
-    const choose = (chosen: Chosen) => {
-      this.chosen = chosen;
-      this.draw(state);
-    };
-    this.shown.replaceChildren(machine(overview, state, this.chosen, choose));
-    if (focused?.includes(" tile ")) this.shown.querySelector<HTMLElement>(`[aria-pressed="true"]`)?.focus();
+  private mark(overview: Overview, state: State): void {
     const lines = state.modules.flatMap((module) => {
       const insn = module.queue[0] === undefined ? undefined : overview.insns[module.queue[0]];
       return insn ? [{ line: insn.line, kind: module.runs ? "line-runs" : "line-waits" }] : [];
     });
     this.editor.mark(lines);
+  }
+
+  private say(words: [string, string][]): void {
+    this.ends.replaceChildren(...words.slice(0, 12).map(([kind, text]) => h("p", { class: kind }, text)));
   }
 }
 
