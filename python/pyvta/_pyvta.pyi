@@ -19,6 +19,7 @@ __all__ = [
     "Measured",
     "Pending",
     "Promise",
+    "Steps",
     "Sweeper",
     "Timeline",
     "Tuner",
