@@ -344,7 +344,7 @@ pub(super) fn appraise(shape: &ConvShape, config: &Config, tile: &ConvTile) -> O
         && chunks(shape).contains(&(tile.ci, tile.kernel_rows))
         && rows.contains(&tile.output[0])
         && cols.contains(&tile.output[1]);
-    (known && fits(shape, config, tile)).then(|| cost(shape, tile, config))
+    (known && fits(shape, config, tile)).then(|| cost(shape, tile, config, of_all_tiles(shape)))
 }
 
 /// Parts of the scratchpads and of the accumulators, best first.
@@ -393,7 +393,7 @@ fn visit(
     [halves, acc_halves]: [usize; 2],
     see: &mut dyn FnMut(u64, ConvTile),
 ) {
-    let [rows, cols] = shape.sides();
+    let ([rows, cols], same) = (shape.sides(), of_all_tiles(shape));
     for co in parts(shape.co) {
         for (ci, kernel_rows) in chunks(shape) {
             for &r in &rows {
@@ -409,7 +409,7 @@ fn visit(
                             order,
                         };
                         if fits(shape, config, &tile) {
-                            see(cost(shape, &tile, config), tile);
+                            see(cost(shape, &tile, config, same), tile);
                         }
                     }
                 }
@@ -490,7 +490,17 @@ fn window_cycles(shape: &ConvShape, tile: &ConvTile) -> usize {
     insns * (rows * columns * shape.window_rows.div_ceil(4) + 7)
 }
 
-fn cost(shape: &ConvShape, tile: &ConvTile, config: &Config) -> u64 {
+/// What every tile of a shape has: steps of products, and [`side_groups`].
+fn of_all_tiles(shape: &ConvShape) -> [usize; 2] {
+    [shape.products() as usize, side_groups(shape)]
+}
+
+fn cost(
+    shape: &ConvShape,
+    tile: &ConvTile,
+    config: &Config,
+    [products, side_groups]: [usize; 2],
+) -> u64 {
     let [oh, ow] = shape.output;
     let beats = |mem: MemType, n: usize| (n * config.elem_bytes(mem)).div_ceil(BUS_BYTES);
     let (groups, positions) = (
@@ -529,7 +539,7 @@ fn cost(shape: &ConvShape, tile: &ConvTile, config: &Config) -> u64 {
     // Loads of the compute module share the bus.
     let load = inp_loads * inp_chunk + wgt_loads * wgt_chunk + residual + resident;
     let gemm = match shape.window_rows {
-        0 => shape.products() as usize + 7 * tiles * chunks * side_groups(shape),
+        0 => products + 7 * tiles * chunks * side_groups,
         _ => tiles * window_cycles(shape, tile),
     };
     // The load module may bring what STOREs read.
