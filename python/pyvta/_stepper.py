@@ -8,6 +8,7 @@ from typing import Any
 
 from pyvta._extras import need
 from pyvta._pyvta import Steps
+from pyvta.errors import UsageError
 
 __all__ = ["Stepper"]
 
@@ -55,7 +56,12 @@ class Stepper:
     def state(self, cycle: int | None = None) -> dict[str, Any]:
         """The machine behind a cycle, 0 to ``overview["last"]``, or before the first one: ``tokens`` by edge, ``modules``
         with their ``queue``, why units wait (``stalls``), ``bus``, and the written tiles of scratchpads (``pads``).
+
+        Raises ``UsageError`` for a cycle that the run doesn't have.
         """
+        last = self.overview["last"]
+        if cycle is not None and not 0 <= cycle <= last:
+            raise UsageError(f"cycle {cycle}: the run has the cycles 0 to {last}")
         state: dict[str, Any] = self._steps.state(cycle)
         return state
 

@@ -65,6 +65,10 @@ def test_what_is_no_program_is_refused() -> None:
         pyvta.Stepper("")
     with pytest.raises(TypeError, match="config"):
         pyvta.Stepper(TEXT, config=3)  # type: ignore[arg-type]
+    stepper = pyvta.Stepper("finish")
+    for cycle in (-1, stepper.overview["last"] + 1):
+        with pytest.raises(pyvta.UsageError, match=f"cycle {cycle}: the run has the cycles 0 to"):
+            stepper.state(cycle)
     with pytest.raises(FileNotFoundError):
         pyvta.Stepper(Path("nowhere.asm"))
 

@@ -100,7 +100,7 @@ impl Lowering<'_> {
         best.map_or(plain, Ok)
     }
 
-    /// Whether sums start as a copy of a vector, where they have one for each region, and but `plain` a region.
+    /// Whether sums start as a copy of their region's vector: not if `plain` positions are in none.
     pub(super) fn copies(&self, residual: ResidualBy, plain: usize) -> bool {
         self.has(Extension::Mov) && residual != ResidualBy::Load && plain == 0
     }
