@@ -120,6 +120,8 @@ def _text(key: str, value: Any) -> str:
     """A value as an axis has it."""
     if isinstance(value, str):
         return value
+    if isinstance(value, bool | np.bool_):
+        return str(value).lower()
     try:
         return str(operator.index(value))
     except TypeError:
@@ -130,8 +132,16 @@ def _text(key: str, value: Any) -> str:
         raise UsageError(f"`vary` {key}: {value!r} is no number") from None
 
 
-def _number(text: str) -> int | float:
-    return float(text) if any(c in text for c in ".eE") else int(text)
+def _value(text: str) -> bool | int | float | str:
+    """An axis' value as Python has it: names stay text."""
+    if text in ("true", "false"):
+        return text == "true"
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            pass
+    return text
 
 
 def pieces(points: Sequence[Point], missing: list[int], most: int, workers: int) -> list[list[int]]:
@@ -246,7 +256,7 @@ def sweep(
         if boards is not None:
             row["board"] = os.fspath(boards[point.board])
         for key, value in point.values.items():
-            row[key] = value if key == _LAYER else _number(value)
+            row[key] = value if key == _LAYER else _value(value)
         if isinstance(found, BaseException):
             found = {"error": f"{type(found).__name__}: {found}"}
         rows.append(row | found)

@@ -193,6 +193,19 @@ def test_a_sweep_is_the_table_of_the_command_line(tmp_path: Path, vta: Any) -> N
     assert found["error"].notna().sum() == 3
 
 
+def test_axes_may_be_switches_and_names(tmp_path: Path, vta: Any) -> None:
+    pd = needed("pandas")
+    axes = {"EXTENSIONS": ["none", "REQUANT+MOV"], "preset": ["own", "de10"], "store_ahead": [False, True]}
+    vary = ["--vary=EXTENSIONS=none,REQUANT+MOV", "--vary=preset=own,de10", "--vary=store_ahead=false,true"]
+    vta("sweep", "resnet18.C11", *vary, "-o", tmp_path / "table.csv")
+    expected = pd.read_csv(tmp_path / "table.csv").drop(columns=["sweep", "check"])
+    found = pyvta.sweep("resnet18.C11", axes, cache=False)
+    pd.testing.assert_frame_equal(found, expected, check_dtype=False)
+    assert found["store_ahead"].tolist() == [False, True] * 4 and found["cycles"].nunique() > 4
+    with pytest.raises(pyvta.UsageError, match="there is no pac; there are pynq, de10, own"):
+        pyvta.sweep("resnet18.C11", {"preset": ["pac"]}, cache=False)
+
+
 def test_an_exploration_is_that_of_the_command_line(tmp_path: Path, vta: Any, client: Any) -> None:
     layers = ["conv:1,16,7,7,32,3,1,1", "gemm:8,16,16"]
     told: list[tuple[int, int]] = []

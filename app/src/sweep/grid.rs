@@ -14,6 +14,9 @@ pub(super) const MAX_POINTS: usize = 100_000;
 /// The key of the configuration's extensions, of which a value of an axis is a set.
 pub const EXTENSIONS: &str = "EXTENSIONS";
 
+/// The key of the preset of a board's time, whose values other axes replace.
+const PRESET: &str = "preset";
+
 /// The key of the axis of a table's layers.
 pub const LAYER: &str = "layer";
 
@@ -53,16 +56,22 @@ pub struct Point {
 impl Grid {
     /// Reads `KEY=V1,V2,..` for each axis. Keys in capitals belong to the configuration, the
     /// others to the board. Values of `EXTENSIONS` are names with `+` between, which the machine has
-    /// beside those of the configuration, or `none`.
+    /// beside those of the configuration, or `none`. Values of `preset` are names of boards' times.
     ///
     /// # Errors
-    /// An axis of another form, a key that is unknown or given twice, a value that isn't a number or a set.
+    /// An axis of another form, a key that is unknown or given twice, a value that isn't a number, a set or a preset;
+    /// presets beside a time that is none.
     pub fn new(vary: &[String], config: &Config, timing: &TimingConfig) -> Result<Self> {
         let axes: Vec<Axis> = vary.iter().map(|text| axis(text)).collect::<Result<_>>()?;
         for (i, axis) in axes.iter().enumerate() {
             let twice = axes[..i].iter().any(|other| other.key == axis.key);
             ensure!(!twice, "{} {} is given twice"; VARY, axis.key);
         }
+        let known = |name: &str| TimingConfig::preset(name).is_ok_and(|preset| preset == *timing);
+        ensure!(
+            TimingConfig::PRESETS.into_iter().any(known) || axes.iter().all(|axis| axis.key != PRESET),
+            "{} {}: the machine has a time of its own, which a preset would replace"; VARY, PRESET
+        );
         let config_json = config.to_json();
         let grid = Self {
             config: serde_json::from_str(&config_json).context("configuration")?,
@@ -141,7 +150,7 @@ impl Grid {
             let config = self.config.iter().filter(|(_, v)| v.is_number());
             let timing = self.timing.iter().filter(|(_, v)| !v.is_table());
             let keys = config.map(|(k, _)| k.as_str());
-            let keys = keys.chain([EXTENSIONS]);
+            let keys = keys.chain([EXTENSIONS, PRESET]);
             let keys: Vec<&str> = keys.chain(timing.map(|(k, _)| k.as_str())).collect();
             ensure!(
                 keys.contains(&axis.key.as_str()),
@@ -242,7 +251,12 @@ impl Grid {
 
     fn machine(&self, values: &[String]) -> Result<(Config, TimingConfig)> {
         let (mut config, mut timing) = (self.config.clone(), self.timing.clone());
-        for (axis, value) in self.machines().iter().zip(values) {
+        let axes = || self.machines().iter().zip(values);
+        if let Some((_, name)) = axes().find(|(axis, _)| axis.key == PRESET) {
+            let preset = TimingConfig::preset(name)?.to_toml();
+            timing = preset.parse().map_err(Error::input)?;
+        }
+        for (axis, value) in axes().filter(|(axis, _)| axis.key != PRESET) {
             if axis.key == EXTENSIONS {
                 let all = self.extensions.iter().chain(extensions(value)?);
                 let names = all.map(Extension::name).collect();
@@ -298,6 +312,12 @@ fn axis(text: &str) -> Result<Axis> {
         if key == EXTENSIONS {
             let set = extensions(value).map_err(|e| format!("{e:#}"));
             ensure!(set.is_ok(), "{} {}: {}"; VARY, text, set.err().unwrap_or_default());
+        } else if key == PRESET {
+            let known = TimingConfig::PRESETS;
+            ensure!(
+                known.contains(&value.as_str()),
+                "{} {}: there is no {}; there are {}"; VARY, text, value, known.join(", ")
+            );
         } else {
             let switch = !is_config(&key) && value.parse::<bool>().is_ok();
             let number = value.parse::<f64>().is_ok_and(f64::is_finite);

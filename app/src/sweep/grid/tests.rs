@@ -34,7 +34,53 @@ fn sets_of_extensions_are_added_to_the_base() {
 }
 
 #[test]
+fn other_axes_replace_what_a_preset_has() {
+    let timings = |vary: &[&str]| {
+        let points = grid(vary).unwrap();
+        let timing = points.points().map(|p| p.machine.unwrap().1);
+        timing.collect::<Vec<_>>()
+    };
+    let [de10, own] = [TimingConfig::de10(), TimingConfig::own()];
+    assert_eq!(timings(&["preset=de10,own"]), [de10.clone(), own.clone()]);
+    let wide = |timing: TimingConfig, bus_bytes| TimingConfig {
+        bus_bytes,
+        ..timing
+    };
+    assert_eq!(
+        timings(&["bus_bytes=8,16", "preset=de10,own"]),
+        [
+            de10.clone(),
+            own.clone(),
+            wide(de10, 16),
+            wide(own.clone(), 16)
+        ]
+    );
+    let slow = TimingConfig {
+        alu_two_operand_cycles: 2,
+        ..own
+    };
+    assert_eq!(timings(&["store_ahead=true"]), [slow]);
+    let own = TimingConfig {
+        tags: 3,
+        ..TimingConfig::pynq()
+    };
+    let error = Grid::new(&["preset=own".to_owned()], &Config::default(), &own)
+        .err()
+        .unwrap();
+    assert!(
+        format!("{error:#}").contains("a time of its own"),
+        "{error:#}"
+    );
+}
+
+#[test]
 fn a_point_that_cannot_be_built_says_why() {
+    let points = grid(&["store_ahead=2,true"]).unwrap();
+    let errors: Vec<_> = points.points().filter_map(|p| p.machine.err()).collect();
+    assert!(
+        matches!(&errors[..], [one] if one.contains("bool")),
+        "{errors:?}"
+    );
     let grid = grid(&["LOG_WGT_BUFF_SIZE=18,30", "bus_bytes=8,12"]).unwrap();
     let errors: Vec<_> = grid.points().filter_map(|p| p.machine.err()).collect();
     assert_eq!(errors.len(), 3);
@@ -52,6 +98,11 @@ fn bad_axes_are_named() {
         (&["LOG_BLOK=4"], "no such key"),
         (&["latency=4"], "memory_latency_cycles"),
         (&["tags="], "'' is no number"),
+        (&["LOG_BLOCK=true"], "'true' is no number"),
+        (
+            &["preset=pac"],
+            "there is no pac; there are pynq, de10, own",
+        ),
         (&["EXTENSIONS=CLIP+DIV"], "there is no DIV"),
         (&["EXTENSIONS=1"], "there is no 1; there are ACC8"),
     ] {
