@@ -3,11 +3,11 @@
 use std::sync::{Mutex, PoisonError};
 
 use pyo3::prelude::*;
-use vta_app::Target;
+use pyo3::types::PyDict;
+use vta_app::options::names::{BOARD, CONFIG, TIMING};
 use vta_app::run::steps::Steps as Inner;
 
 use crate::error::raise;
-use crate::given::name;
 use crate::options;
 use crate::results::to_python;
 
@@ -18,20 +18,9 @@ pub struct Steps(Mutex<Inner>);
 #[pymethods]
 impl Steps {
     #[new]
-    #[pyo3(signature = (text, *, config = None, board = None, timing = None))]
-    fn new(
-        py: Python<'_>,
-        text: &str,
-        config: Option<&Bound<'_, PyAny>>,
-        board: Option<&Bound<'_, PyAny>>,
-        timing: Option<&Bound<'_, PyAny>>,
-    ) -> PyResult<Self> {
-        let target = Target {
-            config: config.map(options::config).transpose()?,
-            board: board.map(|board| name("board", board)).transpose()?,
-            timing: timing.map(|timing| name("timing", timing)).transpose()?,
-            ..Target::default()
-        };
+    #[pyo3(signature = (text, **given), text_signature = "(text, *, config=None, board=None, timing=None)")]
+    fn new(py: Python<'_>, text: &str, given: Option<&Bound<'_, PyDict>>) -> PyResult<Self> {
+        let target = options::some(given, &[CONFIG, BOARD, TIMING])?;
         let steps = py.detach(|| Inner::open(text, &target));
         steps.map(Mutex::new).map(Self).map_err(raise)
     }

@@ -250,14 +250,15 @@ impl Grid {
     }
 
     fn machine(&self, values: &[String]) -> Result<(Config, TimingConfig)> {
-        let (mut config, mut timing) = (self.config.clone(), self.timing.clone());
-        let axes = || self.machines().iter().zip(values);
-        if let Some((_, name)) = axes().find(|(axis, _)| axis.key == PRESET) {
-            let preset = TimingConfig::preset(name)?.to_toml();
-            timing = preset.parse().map_err(Error::input)?;
-        }
-        for (axis, value) in axes().filter(|(axis, _)| axis.key != PRESET) {
-            if axis.key == EXTENSIONS {
+        let mut config = self.config.clone();
+        let mut timing = match self.machines().iter().any(|axis| axis.key == PRESET) {
+            true => toml::Table::new(),
+            false => self.timing.clone(),
+        };
+        for (axis, value) in self.machines().iter().zip(values) {
+            if axis.key == PRESET {
+                timing.insert(axis.key.clone(), value.clone().into());
+            } else if axis.key == EXTENSIONS {
                 let all = self.extensions.iter().chain(extensions(value)?);
                 let names = all.map(Extension::name).collect();
                 config.insert(axis.key.clone(), names);

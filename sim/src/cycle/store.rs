@@ -14,13 +14,8 @@ use super::report::Sink;
 const REQUEST: u64 = 2;
 /// Cycles from a command to its first beat.
 const FIRST_BEAT: u64 = 3;
-/// Cycles from a command to the next, besides those of beats and tile reads: tiles of several
-/// beats, whose first read overlaps the command.
-const NARROW_OVERHEAD: u64 = 3;
-/// The same for tiles no wider than the bus.
-const WIDE_OVERHEAD: u64 = 4;
-/// The same where the next tile is read while the last beat of one is sent: the first read is apart.
-const AHEAD_OVERHEAD: u64 = 4;
+/// Cycles from a command to the next, besides those of beats, and of tile reads but the first sum's.
+const OVERHEAD: u64 = 4;
 
 /// Stages between a sum and the byte of it, of a STORE that requantises: two for the product, one that adds and
 /// shifts, one that clamps.
@@ -161,11 +156,13 @@ impl WritePort {
 
     /// Cycles from a burst's command to the next, on an idle memory.
     fn cost(&self, burst: &Burst) -> u64 {
-        let (more, tiles) = (self.extra.reads, burst.tiles(self.tile_bytes));
+        let more = self.extra.reads;
         match self.tile_beats {
-            Some(_) if self.read == 0 => AHEAD_OVERHEAD + burst.beats + tiles * more,
-            Some(_) => NARROW_OVERHEAD + burst.beats + tiles * (self.read + more),
-            None => WIDE_OVERHEAD + burst.beats * (1 + more),
+            Some(_) => {
+                let tiles = burst.tiles(self.tile_bytes);
+                OVERHEAD + burst.beats + tiles * more + (tiles - 1) * self.read
+            }
+            None => OVERHEAD + burst.beats * (1 + more),
         }
     }
 

@@ -33,12 +33,9 @@ function render({ model, el }: { model: Model; el: HTMLElement }): () => void {
   const listing = h("ol", { class: "listing", tabindex: 0, "aria-label": "Program" }, ...lines);
   const panel = h("section", { class: "stepper" }, ...faults.map((words) => words && h("p", { class: "wrong" }, words)), listing);
   root.append(h("style", {}, STYLE), panel);
-  const stepper = new Stepper(panel, ask, (_, state) => {
+  const stepper = new Stepper(panel, ask, (marks) => {
     for (const line of lines) line.className = "";
-    for (const module of state.modules) {
-      const insn = module.queue[0] === undefined ? undefined : overview.insns[module.queue[0]];
-      if (insn) lines[insn.line - 1]!.className = module.runs ? "line-runs" : "line-waits";
-    }
+    for (const { line, kind } of marks) lines[line - 1]!.className = kind;
     const first = lines.find((line) => line.className);
     if (first) listing.scrollTop = first.offsetTop - listing.offsetTop;
   });

@@ -81,7 +81,7 @@ class Page {
         machine,
       ),
     );
-    this.stepper = new Stepper(machine, (cycle) => this.client.call<State>("state", cycle), (overview, state) => this.mark(overview, state));
+    this.stepper = new Stepper(machine, (cycle) => this.client.call<State>("state", cycle), (lines) => this.editor.mark(lines));
     LESSONS.forEach((lesson, i) => this.choice.append(h("option", { value: i }, `${i + 1}. ${lesson.title}`)));
     if (text !== undefined) this.choice.append(h("option", { value: -1 }, "The program of the link"));
     this.choice.addEventListener("change", () => this.take(Number(this.choice.value)));
@@ -186,14 +186,6 @@ class Page {
     this.editor.remark(remarks);
     this.say(words);
     void this.stepper.show(overview);
-  }
-
-  private mark(overview: Overview, state: State): void {
-    const lines = state.modules.flatMap((module) => {
-      const insn = module.queue[0] === undefined ? undefined : overview.insns[module.queue[0]];
-      return insn ? [{ line: insn.line, kind: module.runs ? "line-runs" : "line-waits" }] : [];
-    });
-    this.editor.mark(lines);
   }
 
   private say(words: [string, string][]): void {

@@ -5,6 +5,12 @@ import { type Chosen, machine } from "./machine.ts";
 import { Timeline } from "./timeline.ts";
 import type { Overview, State } from "./types.ts";
 
+/// A line of the program at which a module is, and how.
+export interface Mark {
+  line: number;
+  kind: "line-runs" | "line-waits";
+}
+
 export class Stepper {
   private overview: Overview | undefined;
   private timeline: Timeline | undefined;
@@ -15,11 +21,11 @@ export class Stepper {
   private readonly where = h("output", { class: "where" });
   private readonly slider = h("input", { type: "range", min: -1, max: 0, value: -1, "aria-label": "Cycle" });
 
-  /// `ask` gives the state behind a cycle, or before the first; `drawn` is told what is shown.
+  /// `ask` gives the state behind a cycle, or before the first; `mark` is told the lines at which modules are.
   constructor(
     root: HTMLElement,
     private readonly ask: (cycle: number) => Promise<State>,
-    private readonly drawn: (overview: Overview, state: State) => void = () => {},
+    private readonly mark: (lines: Mark[]) => void,
   ) {
     const button = (label: string, title: string, act: () => void) => h("button", { type: "button", title, onclick: act }, label);
     root.append(
@@ -78,6 +84,10 @@ export class Stepper {
     };
     this.shown.replaceChildren(machine(overview, state, this.chosen, choose));
     if (focused?.includes(" tile ")) this.shown.querySelector<HTMLElement>(`[aria-pressed="true"]`)?.focus();
-    this.drawn(overview, state);
+    const marks = state.modules.flatMap((module): Mark[] => {
+      const insn = module.queue[0] === undefined ? undefined : overview.insns[module.queue[0]];
+      return insn ? [{ line: insn.line, kind: module.runs ? "line-runs" : "line-waits" }] : [];
+    });
+    this.mark(marks);
   }
 }
