@@ -202,6 +202,8 @@ pub struct Quantizing {
     pub held_out: Option<usize>,
     /// Nodes that stay in float, by their name or their output's. [`Self::AUTO`] alone are as few as reach the target.
     pub keep_float: Vec<String>,
+    /// Layers whose weights have 4 bits: by their names or their outputs', `all`, or the last ones, as `last:2`.
+    pub int4: Vec<String>,
     /// The least cosine of each output, and of classes the least agreement, that [`Self::AUTO`] is to reach.
     pub target: f64,
 }
@@ -218,6 +220,7 @@ impl Quantizing {
             choose_equalize: true,
             held_out: None,
             keep_float: Vec::new(),
+            int4: Vec::new(),
             target: 0.99,
         }
     }

@@ -120,7 +120,7 @@ impl Report {
     pub fn json(&self) -> Value {
         let layers = self.worst().into_iter().map(|layer| {
             json!({
-                "name": layer.name, "kind": layer.kind, "own_db": layer.own_db,
+                "name": layer.name, "kind": layer.kind, "int4": layer.int4, "own_db": layer.own_db,
                 "so_far_db": layer.so_far_db, "output_db": layer.output_db, "advice": layer.advice,
             })
         });
@@ -245,6 +245,7 @@ pub(crate) fn calibrated(
     if watch.cancelled() {
         return Err(Error::Cancelled);
     }
+    let calibrated = calibrated.and_then(|calibrated| calibrated.with_int4(&options.int4));
     let calibrated = calibrated.context(name)?;
     let search = Search {
         calibrated: &calibrated,

@@ -73,7 +73,7 @@ impl Counted {
 
     /// The main figures.
     pub fn figures(&self, network: &Network) -> Counters {
-        let bytes = |mem: MemType| self.driver.traffic.bytes[mem.code() as usize];
+        let bytes = |mem: MemType| self.driver.traffic.bytes[mem.index()];
         let loaded = MemType::ALL.into_iter().filter(|mem| *mem != MemType::Out);
         let macs = network.program().layers.iter().map(|layer| layer.macs);
         let pass_cycles = network.report().map_or(0, |report| report.total().cycles);
@@ -91,12 +91,7 @@ impl Counted {
     pub fn json(&self, network: &Network) -> String {
         let figures = self.figures(network);
         let traffic = &self.driver.traffic;
-        let bytes = |mem: MemType| {
-            (
-                mem.name().to_owned(),
-                json!(traffic.bytes[mem.code() as usize]),
-            )
-        };
+        let bytes = |mem: MemType| (mem.name().to_owned(), json!(traffic.bytes[mem.index()]));
         let flush = |r: FlushReason| (r.name().to_owned(), json!(self.driver.flushed(r)));
         let device =
             |(name, counted): (&String, &DeviceCounters)| (name.clone(), counters_json(counted));

@@ -123,7 +123,7 @@ fn every_recorded_run_of_the_original_replays_through_driver_h() {
         let traffic = &profiles[at];
         assert_eq!(json["gemm_counter"], traffic.gemm_steps);
         assert_eq!(json["alu_counter"], traffic.alu_steps);
-        let stored = traffic.bytes[MemType::Out.code() as usize];
+        let stored = traffic.bytes[MemType::Out.index()];
         assert_eq!(json["out_store_nbytes"], stored);
     }
 }

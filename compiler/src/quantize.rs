@@ -5,7 +5,8 @@
 //! [`Method`] from histograms of all values that calibration images give; a Clip (ReLU6) that uses its range
 //! keeps it whole. One that gains by it has a zero point ([`ZeroPoints`]). What a network ends with has no
 //! scale where it joins values that are far apart, or the host computes it. Weights get one scale for each output
-//! channel, or one a tensor ([`WeightScales`]), which the largest weight fills. In [`Mode::Shift`] all scales are powers of
+//! channel, or one a tensor ([`WeightScales`]), which the largest weight fills, or in 4 bits
+//! ([`Calibrated::with_int4`]) the one of the smallest squared error. In [`Mode::Shift`] all scales are powers of
 //! two, those of weights chosen by squared error, so that requantising is one shift. Biases are int32 at
 //! `s_x * s_w`, less what the rounded weights add to the mean of their channel. QuantizeLinear and
 //! DequantizeLinear stand after the activation function of every operator, where other runtimes expect
@@ -72,6 +73,7 @@ pub struct Calibrated {
     plain: Arc<Stage>,
     equal: OnceLock<Arc<Stage>>,
     kept: Kept,
+    int4: Kept,
 }
 
 impl Calibrated {
@@ -108,6 +110,7 @@ impl Calibrated {
             plain: Arc::new(plain),
             equal: OnceLock::new(),
             kept,
+            int4: Kept::new(),
         };
         if of > 1 {
             calibrated.equalize(images, options)?;
@@ -140,6 +143,15 @@ impl Calibrated {
             })
         });
         Ok(())
+    }
+
+    /// The same with weights of 4 bits in some layers: by their names or their outputs', `all`, or `last:2` and the like.
+    ///
+    /// # Errors
+    /// [`QuantizeError`] for a name of which there is no layer with weights.
+    pub fn with_int4(self, layers: &[String]) -> Result<Self, QuantizeError> {
+        let int4 = rounded::keep::with_weights(self.float(), layers)?;
+        Ok(Self { int4, ..self })
     }
 
     /// The float network, whose outputs are those that a quantised one should have.
@@ -186,6 +198,7 @@ impl Calibrated {
             scales: &scales,
             options,
             kept: &kept,
+            int4: &self.int4,
             observed: Some(observed),
             constants: &|_| None,
         };
@@ -194,6 +207,7 @@ impl Calibrated {
             graph,
             equalized: stage.equalized,
             kept,
+            int4: self.int4.clone(),
             stage,
             rounded,
             scales,
@@ -211,6 +225,8 @@ pub struct Quantized {
     pub equalized: usize,
     /// Nodes of the float network that stayed in float.
     pub kept: Kept,
+    /// Nodes of the float network whose weights have 4 bits.
+    pub int4: Kept,
     stage: Arc<Stage>,
     /// What stands for those values of the float network that are rounded.
     rounded: Vec<Option<ValueId>>,

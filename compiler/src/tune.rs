@@ -183,6 +183,7 @@ fn shape_key(shape: &ConvShape) -> String {
     } else {
         ""
     };
+    let wgt4 = if shape.wgt4 { " wgt4" } else { "" };
     let parts = match shape.weight_parts {
         1 => String::new(),
         count => format!(" parts {count}"),
@@ -194,7 +195,7 @@ fn shape_key(shape: &ConvShape) -> String {
     };
     format!(
         "ci {} {} co {} {} kernel {} stride {} dilation {} pads {top},{left},{bottom},{right} \
-         lanes {} vectors {} residual {residual} bias {} pool {}{entry}{groups}{ones}{anew}{windows}{regions}{parts}",
+         lanes {} vectors {} residual {residual} bias {} pool {}{entry}{groups}{ones}{anew}{windows}{regions}{parts}{wgt4}",
         shape.ci,
         pair(shape.input),
         shape.co,

@@ -237,7 +237,7 @@ impl Tables {
         put(&mut self.batches, &counts.map(|n| n as u32));
         put(&mut self.batches, &[name, marks.len() as u32]);
         let traffic = &batch.traffic;
-        let stored = traffic.bytes[MemType::Out.code() as usize];
+        let stored = traffic.bytes[MemType::Out.index()];
         let counts = [
             traffic.total_bytes() - stored,
             stored,

@@ -23,7 +23,7 @@
 /* What isn't a switch over one of its lists, below: memory types in all kernels, instructions in
  * those that channels join. */
 #define VTA_ONE(NAME, name) +1
-#if (0 VTA_EACH_MEM(VTA_ONE)) != 6
+#if (0 VTA_EACH_MEM(VTA_ONE)) != 7
 #error "a memory type that LOAD doesn't know"
 #endif
 #if (0 VTA_EACH_OPCODE(VTA_ONE)) != 6
@@ -51,23 +51,50 @@ static uint vta_mem(ulong2 w)
     case VTA_MEM_PRELOAD_ACC8:
         return VTA_MEM_ACC8;
     case VTA_MEM_PADDED_INP:
-        return VTA_MEM_INP;
+        return VTA_LOAD_WGT4(w) ? VTA_MEM_WGT4 : VTA_MEM_INP;
     default:
         return mem;
     }
 }
 
+/* Bytes of one element of a memory type in DRAM. */
+static uint vta_elem_bytes(uint mem)
+{
+    switch (mem) {
+    case VTA_MEM_UOP:
+        return 4;
+    case VTA_MEM_WGT:
+        return VTA_WGT_TILE;
+    case VTA_MEM_WGT4:
+        return (VTA_WGT_TILE + 1) / 2;
+    case VTA_MEM_ACC:
+        return 4 * VTA_LANES;
+    default: /* INP, OUT and ACC8. */
+        return VTA_LANES;
+    }
+}
+
+/* The weight in a byte's lower half, or the upper one. */
+static char vta_weight4(uint byte, uint upper)
+{
+    const int signed_byte = as_char((uchar)(upper ? byte : byte << 4));
+    return (char)(signed_byte >> 4);
+}
+
+static int vta_padded(ulong2 w)
+{
+    return VTA_LOAD_MEMORY_TYPE(w) == VTA_MEM_PADDED_INP && vta_mem(w) == VTA_MEM_INP;
+}
+
 /* The rows of a LOAD, and the byte of its padding: where inputs are padded with a value, it has bits of the rows. */
 static uint vta_y_size(ulong2 w)
 {
-    const int padded = VTA_LOAD_MEMORY_TYPE(w) == VTA_MEM_PADDED_INP;
-    return padded ? VTA_PADDED_Y_SIZE(w) : VTA_LOAD_Y_SIZE(w);
+    return vta_padded(w) ? VTA_PADDED_Y_SIZE(w) : VTA_LOAD_Y_SIZE(w);
 }
 
 static uchar vta_pad_byte(ulong2 w)
 {
-    const int padded = VTA_LOAD_MEMORY_TYPE(w) == VTA_MEM_PADDED_INP;
-    return padded ? as_uchar((char)VTA_PADDED_PAD_VALUE(w)) : (uchar)0;
+    return vta_padded(w) ? as_uchar((char)VTA_PADDED_PAD_VALUE(w)) : (uchar)0;
 }
 
 /* The scratchpads on chip, of zeros. */
@@ -314,21 +341,6 @@ static void vta_alu(ulong2 w, VTA_PAD const uint *restrict uop, VTA_PAD int *acc
 
 #ifndef VTA_CHANNELS
 
-/* Bytes of one element of a memory type in DRAM. */
-static uint vta_elem_bytes(uint mem)
-{
-    switch (mem) {
-    case VTA_MEM_UOP:
-        return 4;
-    case VTA_MEM_WGT:
-        return VTA_WGT_TILE;
-    case VTA_MEM_ACC:
-        return 4 * VTA_LANES;
-    default: /* INP, OUT and ACC8. */
-        return VTA_LANES;
-    }
-}
-
 static void vta_load(ulong2 w, ulong dram_base, __global const uchar *restrict dram,
                      VTA_PAD uint *restrict uop, VTA_PAD char *restrict inp,
                      VTA_PAD char *restrict wgt, VTA_PAD int *restrict acc)
@@ -357,6 +369,10 @@ static void vta_load(ulong2 w, ulong dram_base, __global const uchar *restrict d
             } else if (mem == VTA_MEM_WGT) {
                 for (uint l = 0; l < VTA_WGT_TILE; ++l)
                     wgt[tile * VTA_WGT_TILE + l] = inside ? as_char(from[l]) : (char)0;
+            } else if (mem == VTA_MEM_WGT4) {
+                for (uint l = 0; l < VTA_WGT_TILE; ++l)
+                    wgt[tile * VTA_WGT_TILE + l] =
+                        inside ? vta_weight4(from[l / 2], l % 2) : (char)0;
             } else if (mem == VTA_MEM_UOP) {
                 uop[tile] = inside ? *(__global const uint *)from : 0u;
             } else if (mem == VTA_MEM_ACC) {
@@ -457,20 +473,6 @@ channel vta_packet vta_loaded __attribute__((depth(64)));
 channel vta_packet vta_stored __attribute__((depth(64)));
 channel uint vta_done __attribute__((depth(64)));
 
-static uint vta_elem_bytes(uint mem)
-{
-    switch (mem) {
-    case VTA_MEM_UOP:
-        return 4;
-    case VTA_MEM_WGT:
-        return VTA_WGT_TILE;
-    case VTA_MEM_ACC:
-        return 4 * VTA_LANES;
-    default:
-        return VTA_LANES;
-    }
-}
-
 VTA_SINGLE __kernel void vta_load(uint count, ulong dram_base,
                                   __global const ulong2 *restrict insns,
                                   __global const uint *restrict fences,
@@ -557,6 +559,9 @@ VTA_SINGLE __kernel void vta_compute(uint count, __global const ulong2 *restrict
                                 inp[tile * VTA_LANES + at] = as_char((uchar)byte);
                             else if (mem == VTA_MEM_WGT)
                                 wgt[tile * VTA_WGT_TILE + at] = as_char((uchar)byte);
+                            else if (mem == VTA_MEM_WGT4)
+                                for (uint l = 2 * at; l < 2 * at + 2 && l < VTA_WGT_TILE; ++l)
+                                    wgt[tile * VTA_WGT_TILE + l] = vta_weight4(byte, l % 2);
                             else if (mem == VTA_MEM_UOP)
                                 uop[tile] = (shift ? uop[tile] : 0u) | byte << shift;
                             else if (mem == VTA_MEM_ACC8)

@@ -3,7 +3,7 @@
 #ifndef VTA_ISA_H
 #define VTA_ISA_H
 
-#define VTA_ENCODING_VERSION 84280840u
+#define VTA_ENCODING_VERSION 84281096u
 
 /* Opcodes. */
 #define VTA_OPCODE_LOAD 0u
@@ -23,7 +23,8 @@
 #define VTA_MEM_ACC 3u
 #define VTA_MEM_OUT 4u
 #define VTA_MEM_ACC8 5u
-#define VTA_EACH_MEM(X) X(UOP, uop) X(WGT, wgt) X(INP, inp) X(ACC, acc) X(OUT, out) X(ACC8, acc8)
+#define VTA_MEM_WGT4 12u
+#define VTA_EACH_MEM(X) X(UOP, uop) X(WGT, wgt) X(INP, inp) X(ACC, acc) X(OUT, out) X(ACC8, acc8) X(WGT4, wgt4)
 #define VTA_MEM_PADDED_INP 4u
 #define VTA_MEM_PRELOAD_ACC 6u
 #define VTA_MEM_PRELOAD_ACC8 7u
@@ -106,6 +107,9 @@
 /* Fields of a LOAD of inputs with padding that isn't zero. */
 #define VTA_PADDED_Y_SIZE(w) ((uint)((w).s1 >> 0) & 0xffu)
 #define VTA_PADDED_PAD_VALUE(w) ((int)((uint)((w).s1 >> 8) << 24) >> 24)
+
+/* Fields of a LOAD of memory type 4. */
+#define VTA_LOAD_WGT4(w) ((uint)((w).s0 >> 58) & 0x1u)
 
 /* Fields of a STORE that requantises. */
 #define VTA_REQUANTIZE_REQUANTIZE(w) ((uint)((w).s0 >> 2) & 0x1u)

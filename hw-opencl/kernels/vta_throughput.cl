@@ -319,7 +319,8 @@ static vta_ints vta_operation(uint op, vta_ints x, vta_ints y)
 }
 
 /* Words of a LOAD: sram_base, offset in dram, bytes from row to row, x_size, y_size,
- * x_pad_0, y_pad_0, tiles of a row with its padding. The tile's place in DRAM, or 0 outside. */
+ * x_pad_0, y_pad_0, tiles of a row with its padding, the byte of padding, whether weights have
+ * 4 bits. The tile's place in DRAM, or 0 outside. */
 static __global uchar *vta_tile(__global const uint *a, uint tile, uint elem, vta_memory m)
 {
     const uint row = tile / a[7], col = tile - row * a[7];
@@ -347,7 +348,35 @@ static void vta_load_inp(__global const uint *a, uint unit, vta_memory m VTA_VIE
 #endif
 }
 
+/* A weight tile's place in DRAM, or 0 outside. */
+static __global const char *vta_wgt_tile(__global const uint *a, uint tile, vta_memory m)
+{
+    const uint elem = a[9] ? (VTA_WGT_TILE + 1) / 2 : VTA_WGT_TILE;
+    return (__global const char *)vta_tile(a, tile, elem, m);
+}
+
+/* A weight of a tile; of 4 bits each the first is in a byte's lower half. */
+static char vta_weight(__global const uint *a, __global const char *tile, uint at)
+{
+    if (!a[9])
+        return tile[at];
+    const int byte = tile[at / 2];
+    return (char)(at % 2 ? byte >> 4 : as_char((uchar)((uint)byte << 4)) >> 4);
+}
+
 #ifdef VTA_TRANSPOSE
+/* 16 of them. */
+static char16 vta_weights(__global const uint *a, __global const char *tile, uint at)
+{
+    if (!a[9])
+        return vload16(0, tile + at);
+    const char8 bytes = vload8(0, tile + at / 2);
+    char16 all;
+    all.even = (bytes << (char8)4) >> (char8)4;
+    all.odd = bytes >> (char8)4;
+    return all;
+}
+
 /* Rows 2i and 2i+1 of the result interleave rows i and i + 8: after four of these, rows and
  * columns have changed places. Swizzles, because shuffle2 is a slow function on some runtimes. */
 #define VTA_MIX(a, b) (((char16)(a, b)).s08192a3b4c5d6e7f)
@@ -367,12 +396,12 @@ static void vta_load_wgt(__global const uint *a, uint unit, vta_memory m VTA_VIE
     const uint side = VTA_BLOCK / 16;
     const uint tile = unit / (side * side), part = unit % (side * side);
     const uint o = part / side * 16, k = part % side * 16;
-    __global const char *from = (__global const char *)vta_tile(a, tile, VTA_WGT_TILE, m);
+    __global const char *from = vta_wgt_tile(a, tile, m);
     __global vta_wgt *to = m.wgt + (size_t)(a[0] + tile) * VTA_WGT_TILE;
     char16 r[16], t[16];
 #pragma unroll
     for (uint i = 0; i < 16; ++i)
-        r[i] = from ? vload16(0, from + (o + i) * VTA_BLOCK + k) : (char16)0;
+        r[i] = from ? vta_weights(a, from, (o + i) * VTA_BLOCK + k) : (char16)0;
     VTA_PASS(t, r)
     VTA_PASS(r, t)
     VTA_PASS(t, r)
@@ -399,11 +428,11 @@ static void vta_load_wgt(__global const uint *a, uint unit, vta_memory m VTA_VIE
 /* A unit is a tile. */
 static void vta_load_wgt(__global const uint *a, uint unit, vta_memory m VTA_VIEW_PARAMS)
 {
-    __global const char *from = (__global const char *)vta_tile(a, unit, VTA_WGT_TILE, m);
+    __global const char *from = vta_wgt_tile(a, unit, m);
     __global vta_wgt *to = m.wgt + (size_t)(a[0] + unit) * VTA_WGT_TILE;
     for (uint o = 0; o < VTA_BLOCK; ++o)
         for (uint k = 0; k < VTA_BLOCK; ++k)
-            to[VTA_WGT_AT(o, k)] = from ? (vta_wgt)from[o * VTA_BLOCK + k] : (vta_wgt)0;
+            to[VTA_WGT_AT(o, k)] = from ? (vta_wgt)vta_weight(a, from, o * VTA_BLOCK + k) : (vta_wgt)0;
 }
 #else
 /* A unit is one element (four with VTA_MATH 3 and 4), in the order in which they are written. */
@@ -416,15 +445,22 @@ static void vta_load_wgt(__global const uint *a, uint unit, vta_memory m VTA_VIE
 #else
     const uint o = at % VTA_BLOCK, k = at / VTA_BLOCK * 4;
 #endif
-    __global const uchar *from = vta_tile(a, tile, VTA_WGT_TILE, m);
+    __global const char *from = vta_wgt_tile(a, tile, m);
     __global uint *to = (__global uint *)(m.wgt + (size_t)(a[0] + tile) * VTA_WGT_TILE);
-    to[at] = from ? *(__global const uint *)(from + o * VTA_BLOCK + k) : 0u;
+    const uint first = o * VTA_BLOCK + k;
+    uint four = 0;
+    if (from && a[9])
+        four = as_uint((char4)(vta_weight(a, from, first), vta_weight(a, from, first + 1),
+                               vta_weight(a, from, first + 2), vta_weight(a, from, first + 3)));
+    else if (from)
+        four = *(__global const uint *)(from + first);
+    to[at] = four;
 #else
     const uint tile = unit / VTA_WGT_TILE, at = unit % VTA_WGT_TILE;
     const uint o = at % VTA_BLOCK, k = at / VTA_BLOCK;
-    __global const char *from = (__global const char *)vta_tile(a, tile, VTA_WGT_TILE, m);
+    __global const char *from = vta_wgt_tile(a, tile, m);
     __global vta_wgt *to = m.wgt + (size_t)(a[0] + tile) * VTA_WGT_TILE;
-    to[VTA_WGT_AT(o, k)] = from ? (vta_wgt)from[o * VTA_BLOCK + k] : (vta_wgt)0;
+    to[VTA_WGT_AT(o, k)] = from ? (vta_wgt)vta_weight(a, from, o * VTA_BLOCK + k) : (vta_wgt)0;
 #endif
 }
 #endif

@@ -81,7 +81,7 @@ pub fn stores_else(batch: &Batch, report: &RunReport, moved: &Moved) -> Option<S
     let last = last.find(|insn| matches!(insn, Insn::Store(_)));
     let waits = last.is_none_or(|insn| insn.deps().push_prev)
         && report.leftover_tokens[tokens::Edge::StoreToCompute as usize] == 0;
-    let expected = report.traffic.bytes[MemType::Out.code() as usize];
+    let expected = report.traffic.bytes[MemType::Out.index()];
     let written = moved.written_bytes;
     (waits && written != expected).then(|| {
         format!(

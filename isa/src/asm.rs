@@ -270,7 +270,8 @@ fn parse_insn(mnemonic: &str, w: &mut Words) -> Result<Option<Insn>, Fault> {
                 && w.take(Load::PRELOAD, Flag::Yes).is_some();
             let pad_value = match mem {
                 MemType::Inp => w.field(&Load::PAD_VALUE)? as i8,
-                MemType::Uop | MemType::Wgt | MemType::Acc | MemType::Acc8 | MemType::Out => 0,
+                MemType::Uop | MemType::Wgt | MemType::Wgt4 => 0,
+                MemType::Acc | MemType::Acc8 | MemType::Out => 0,
             };
             Load::build(deps, mem, preload, pad_value, |field| w.field(field))?.into()
         }

@@ -338,6 +338,7 @@ impl Config {
         match mem {
             MemType::Uop => 4,
             MemType::Wgt => self.block() * self.block(),
+            MemType::Wgt4 => (self.block() * self.block()).div_ceil(2),
             MemType::Inp | MemType::Out | MemType::Acc8 => self.batch() * self.block(),
             MemType::Acc => 4 * self.batch() * self.block(),
         }
@@ -349,8 +350,8 @@ impl Config {
         bytes.into_iter().fold(1, u64::max)
     }
 
-    /// Tiles (micro-ops for UOP) of the scratchpad that the memory type lives in: ACC, ACC8 and
-    /// OUT share the accumulator scratchpad.
+    /// Tiles (micro-ops for UOP) of the scratchpad that the memory type lives in: WGT and WGT4 share
+    /// one, and so do ACC, ACC8 and OUT.
     #[inline]
     pub const fn depth(&self, mem: MemType) -> usize {
         let at = scratchpad(mem);
@@ -379,7 +380,7 @@ const fn scratchpad(mem: MemType) -> usize {
     match mem {
         MemType::Uop => 0,
         MemType::Inp => 1,
-        MemType::Wgt => 2,
+        MemType::Wgt | MemType::Wgt4 => 2,
         MemType::Acc | MemType::Acc8 | MemType::Out => 3,
     }
 }

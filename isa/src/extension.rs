@@ -45,6 +45,7 @@ extensions! {
     Preload = "PRELOAD", false, "LOAD `preload` of memory types ACC and ACC8: the load module fills accumulators.";
     Requant = "REQUANT", false, "STORE `requantize`: sums are rounded and clamped on their way to DRAM, with a residual or without.";
     Shl = "SHL", true, "ALU SHL. SHR by a negative immediate shifts left on every machine.";
+    Wgt4 = "WGT4", false, "LOAD of memory type WGT4: weights of 4 bits in DRAM, int8 in the scratchpad.";
 }
 
 impl Extension {
@@ -185,6 +186,8 @@ mod tests {
             ("load.acc preload y_size=1 x_size=1", Some("PRELOAD")),
             ("load.acc8 preload", Some("ACC8")),
             ("load.inp pad_value=-3 y_size=1 x_size=1", Some("PAD")),
+            ("load.wgt4 y_size=1 x_size=1", Some("WGT4")),
+            ("load.wgt y_size=1 x_size=1", None),
             ("alu.mul imm=3", Some("MUL")),
             ("alu.shl imm=3", Some("SHL")),
             ("alu.shr imm=-3", None),

@@ -303,11 +303,6 @@ macro_rules! codes {
                     $( Self::$Variant => $extension, )*
                 }
             }
-
-            /// The codes that are assigned, for errors.
-            pub(crate) fn assigned() -> String {
-                $crate::field::assigned(Self::ALL.map(|c| (c.code(), c.name())).as_slice())
-            }
         }
 
         const _: () = {
@@ -329,7 +324,7 @@ macro_rules! codes {
 
 pub(crate) use codes;
 
-/// The first and the last of some codes in words: `0 (uop) to 5 (acc8)`.
+/// The first and the last of some codes in words: `0 (load) to 7 (depthwise)`.
 pub(crate) fn assigned(codes: &[(u8, &str)]) -> String {
     let end = |code: Option<&(u8, &str)>| code.map_or(String::new(), |(c, n)| format!("{c} ({n})"));
     format!("{} to {}", end(codes.first()), end(codes.last()))

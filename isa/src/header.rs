@@ -65,6 +65,7 @@ pub fn opencl_header() -> String {
         "PADDED",
         Load::PADDED,
     );
+    insn(&mut text, "a LOAD of memory type 4", "LOAD", &[Load::WGT4]);
     let requantizes = "a STORE that requantises";
     insn(&mut text, requantizes, "REQUANTIZE", Requantize::LIST);
     for (name, tiles) in [

@@ -20,7 +20,10 @@ pub fn tables() -> String {
     let kinds_of = Opcode::ALL.map(|opcode| (opcode.name().to_ascii_uppercase(), opcode.fields()));
     let requantizing = ("STORE, if it requantises".to_owned(), Requantize::LIST);
     let padded = ("LOAD of `inp` with `pad_value`".to_owned(), Load::PADDED);
-    for (kind, fields) in kinds_of.into_iter().chain([padded, requantizing]) {
+    let extended: &[Field] = &[Load::WGT4];
+    let extended = ("LOAD of memory type 4".to_owned(), extended);
+    let more = [padded, extended, requantizing];
+    for (kind, fields) in kinds_of.into_iter().chain(more) {
         for field in fields {
             match rows.iter().position(|row| row == field) {
                 Some(at) => kinds[at] = format!("{}, {kind}", kinds[at]),

@@ -67,6 +67,8 @@ proptest! {
         let requantizes = matches!(insn, Ok(Insn::Store(store)) if store.requantize.is_some());
         let fields = Deps::LIST.iter().chain(opcode.map_or(&[][..], Opcode::fields));
         let fields = fields.chain(if requantizes { Requantize::LIST } else { &[] });
+        let extended = opcode == Ok(Opcode::Load) && Load::FIELDS.memory_type.get(word) == 4;
+        let fields = fields.chain(extended.then_some(&Load::WGT4));
         let covered = fields.chain([&Opcode::FIELD]).any(|field| field.mask() >> bit & 1 == 1);
         if opcode.is_ok() {
             prop_assert_eq!(Insn::same_word(word, other), !covered);

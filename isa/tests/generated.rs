@@ -77,7 +77,8 @@ fn the_bits_of_the_bare_metal_runtime_are_fresh() {
         }
         let named = fields.map(|field| (field.name.to_ascii_uppercase(), field));
         let rows = ("PADDED_Y_SIZE".to_owned(), Load::PADDED_ROWS);
-        for (name, field) in named.into_iter().chain([rows]) {
+        let wgt4 = ("WGT4_FLAG".to_owned(), Load::WGT4);
+        for (name, field) in named.into_iter().chain([rows, wgt4]) {
             let (first, bits) = (field.first_bit, field.bits);
             writeln!(text, "pub(crate) const {name}: Field = ({first}, {bits});").unwrap();
         }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 use vta_isa::original::{Layout, UopCopies};
-use vta_isa::{Config, ConfigError, Deps, Field, Insn, MemType, Opcode, Uop, asm};
+use vta_isa::{Config, ConfigError, Deps, Field, Insn, Load, MemType, Opcode, Uop, asm};
 
 const GOLDEN: &str = include_str!("original.txt");
 
@@ -207,7 +207,10 @@ proptest! {
         let theirs = head | word(&fields, &values);
         let ours = head | word(opcode.fields(), &values);
         let covered = layout.fields(opcode).iter().fold(0x7f, |all, field| all | field.mask());
-        let found = layout.to_ours(theirs | garbage & !covered);
+        // The original has no LOAD of memory type 4, of which the bit is ours.
+        let extended = Load::FIELDS.memory_type.get(theirs) == u64::from(MemType::PADDED);
+        let ours_alone = if opcode == Opcode::Load && extended { Load::WGT4.mask() } else { 0 };
+        let found = layout.to_ours(theirs | garbage & !covered & !ours_alone);
         prop_assert!(Insn::same_word(found, ours), "{found:#x} {ours:#x}");
         // The bit that GEMM's reset has in an ALU is no field of ours.
         let reset = values.get("reset").filter(|_| opcode == Opcode::Alu).map_or(0, |set| u128::from(*set) << 7);

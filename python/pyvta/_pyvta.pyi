@@ -109,6 +109,7 @@ def quantize(
     equalize: bool | None = None,
     held_out: int | Iterable[_Batch] | _Arrays | None = None,
     keep_float: str | Iterable[str] | None = None,
+    int4: str | Iterable[str] | None = None,
     target: float = 0.99,
     input_shapes: _Shapes | None = None,
     limit: int | None = None,

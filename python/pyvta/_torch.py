@@ -19,6 +19,7 @@ _QUANTIZE = (
     "equalize",
     "held_out",
     "keep_float",
+    "int4",
     "target",
     "limit",
     "progress",

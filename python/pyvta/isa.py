@@ -115,14 +115,14 @@ class _Looped(_Insn):
 class Load(_Transfer):
     """LOAD: rows of elements from DRAM into a scratchpad.
 
-    ``mem`` is ``"uop"``, ``"wgt"``, ``"inp"``, ``"acc"`` or ``"acc8"``. ``y_size`` rows of ``x_size`` elements,
+    ``mem`` is ``"uop"``, ``"wgt"``, ``"wgt4"``, ``"inp"``, ``"acc"`` or ``"acc8"``. ``y_size`` rows of ``x_size`` elements,
     ``x_stride`` elements apart, from ``dram_base`` on; around them zeros, or of inputs ``pad_value``, -128 to 127, ``y_pad_0`` rows above, ``x_pad_0``
     tiles left of each row, and so on, at most 15. ``x_size`` or ``y_size`` 0 moves nothing: only tokens act.
     With ``preload``, of ``"acc"`` and ``"acc8"`` alone, the load module fills accumulators, else the compute module.
     """
 
     opcode: ClassVar[Literal["load"]] = "load"
-    mem: Literal["uop", "wgt", "inp", "acc", "acc8"]
+    mem: Literal["uop", "wgt", "inp", "acc", "acc8", "wgt4"]
     _: KW_ONLY
     preload: bool = False
     pad_value: int = 0

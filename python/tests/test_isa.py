@@ -15,7 +15,7 @@ from pyvta import isa
 KINDS = [isa.Load, isa.Store, isa.Gemm, isa.Depthwise, isa.Alu, isa.Finish]
 # What a dataclass calls otherwise than the hardware headers; None is no field of its own.
 NAMES = {"memory_type": "mem", "alu_opcode": "op", "use_imm": None, "opcode": None}
-CODES = {"mem": ["uop", "wgt", "inp", "acc", "acc8"], "op": ["min", "max", "add", "shr", "mul", "shl", "clip", "mov"]}
+CODES = {"mem": ["uop", "wgt", "inp", "acc", "acc8", "wgt4"], "op": ["min", "max", "add", "shr", "mul", "shl", "clip", "mov"]}
 
 
 def random_insn(kind, rng):
@@ -187,7 +187,7 @@ def test_a_configuration_is_a_mapping_with_sizes():
     config = isa.Config({"LOG_BLOCK": 5})
     assert config["LOG_BLOCK"] == 5 and dict(config)["LOG_BATCH"] == 0 and len(config) == len(list(config))
     assert (config.batch, config.block) == (1, 32)
-    assert config.elem_bytes == {"uop": 4, "wgt": 1024, "inp": 32, "acc": 128, "out": 32, "acc8": 32}
+    assert config.elem_bytes == {"uop": 4, "wgt": 1024, "inp": 32, "acc": 128, "out": 32, "acc8": 32, "wgt4": 512}
     assert isa.Config(config) == config and pickle.loads(pickle.dumps(config)) == config
     session = pyvta.InferenceSession("demo", config=isa.Config({"LOG_BLOCK": 5}))
     assert session.get_inputs()

@@ -13,7 +13,7 @@ pub const INSN_ADDR: PhysAddr = PhysAddr(((MemType::ALL.len() as u64 + 1) * SPAC
 
 /// The address of a byte of a space, which must be below [`SPACE_BYTES`].
 pub fn address(mem: MemType, byte: u64) -> PhysAddr {
-    PhysAddr(((u64::from(mem.code()) + 1) * SPACE_BYTES + byte) as u32)
+    PhysAddr(((mem.index() as u64 + 1) * SPACE_BYTES + byte) as u32)
 }
 
 /// The space that an instruction's transfer lies in and the byte behind its last, 0 for a

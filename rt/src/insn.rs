@@ -2,8 +2,8 @@
 
 use crate::isa::{
     ACC, ACC8, ALU, DEPTHWISE, DRAM_BASE, FINISH, Field, GEMM, INP, LOAD, MEMORY_TYPE, OPCODE, OUT,
-    OVERWRITING, PADDED_Y_SIZE, PRELOAD_ACC, PRELOAD_ACC8, REQUANTIZING, STORE, UOP, WGT, X_SIZE,
-    X_STRIDE, Y_SIZE,
+    OVERWRITING, PADDED_Y_SIZE, PRELOAD_ACC, PRELOAD_ACC8, REQUANTIZING, STORE, UOP, WGT, WGT4,
+    WGT4_FLAG, X_SIZE, X_STRIDE, Y_SIZE,
 };
 
 /// Where instructions find the network's buffers.
@@ -56,22 +56,31 @@ impl Insn {
         self.opcode() == FINISH
     }
 
+    /// Its memory type. No LOAD fills the output scratchpad: that code is the one of 4-bit weights, or of inputs that are
+    /// padded with a value.
+    fn mem(self) -> u32 {
+        match self.get(MEMORY_TYPE) {
+            OUT if self.opcode() == LOAD && self.get(WGT4_FLAG) != 0 => WGT4,
+            mem => mem,
+        }
+    }
+
     /// log2 of an element's bytes; `None` for a memory type that isn't one.
     fn log_elem(self, regions: &Regions) -> Option<u32> {
         let tile = regions.log_batch + regions.log_block;
-        match self.get(MEMORY_TYPE) {
+        match self.mem() {
             UOP => Some(2),
             WGT => Some(2 * regions.log_block),
+            WGT4 => Some((2 * regions.log_block).saturating_sub(1)),
             INP | OUT | ACC8 | PRELOAD_ACC8 => Some(tile),
             ACC | PRELOAD_ACC => Some(tile + 2),
             _ => None,
         }
     }
 
-    /// Its rows in DRAM: those of inputs that are padded with a value have fewer bits. Their memory type is that of outputs,
-    /// which no LOAD fills.
+    /// Its rows in DRAM: those of inputs that are padded with a value have fewer bits.
     fn rows(self) -> u32 {
-        let padded = self.opcode() == LOAD && self.get(MEMORY_TYPE) == OUT;
+        let padded = self.opcode() == LOAD && self.mem() == OUT;
         self.get(if padded { PADDED_Y_SIZE } else { Y_SIZE })
     }
 

@@ -194,6 +194,13 @@ impl Machine<'_> {
             MemType::Uop => self.uop[tile] = Uop::decode(u32::from_le_bytes(words[0])),
             MemType::Inp => self.inp[tile * bytes.len()..][..bytes.len()].copy_from_slice(bytes),
             MemType::Wgt => self.wgt[tile * bytes.len()..][..bytes.len()].copy_from_slice(bytes),
+            MemType::Wgt4 => {
+                let size = self.config.elem_bytes(MemType::Wgt);
+                for (at, weight) in self.wgt[tile * size..][..size].iter_mut().enumerate() {
+                    let half = bytes[at / 2] >> (4 * (at % 2)) & 15;
+                    *weight = if half < 8 { half } else { half | 0xf0 };
+                }
+            }
             MemType::Acc => {
                 for (lane, word) in self.acc[acc].iter_mut().zip(words) {
                     *lane = i32::from_le_bytes(*word);

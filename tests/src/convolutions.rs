@@ -5,7 +5,7 @@
 
 use std::ops::Range;
 
-use vta_isa::{Alu, AluOperand, Config, Deps, Gemm, Insn, Load, MemType, Uop};
+use vta_isa::{Alu, AluOperand, Config, Deps, Gemm, Insn, Load, MemType, Module, Uop};
 
 use crate::programs::{Generator, RandomProgram};
 
@@ -87,6 +87,8 @@ impl Tile {
     fn load(&self, g: &mut Generator<'_>, mem: MemType) {
         let quarter = g.config.depth(mem) / 4;
         let first = [0, 2 * quarter, quarter][g.below(12) / 5];
+        let packed = mem == MemType::Wgt && g.packs_weights();
+        let mem = if packed { MemType::Wgt4 } else { mem };
         g.load(mem, first..first + 2 * quarter);
     }
 
@@ -211,7 +213,7 @@ impl Tile {
 /// Modules in the order in which they have tokens for each other: load, compute, store.
 fn module(insn: &Insn) -> usize {
     match insn {
-        Insn::Load(load) if matches!(load.mem, MemType::Inp | MemType::Wgt) => 0,
+        Insn::Load(load) if insn.module() == Module::Load && !load.preload => 0,
         Insn::Load(_) | Insn::Gemm(_) | Insn::Alu(_) | Insn::Depthwise(_) | Insn::Finish(_) => 1,
         Insn::Store(_) => 2,
     }

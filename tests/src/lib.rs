@@ -14,7 +14,7 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 /// The machine of a `vta_config.json` with some of the extensions that none has by default: each bit of a number
-/// says whether it has one, so that 128 numbers have each alone, in pairs, and all.
+/// says whether it has one, so that 256 numbers have each alone, in pairs, and all.
 ///
 /// # Panics
 /// When the text is no configuration.

@@ -118,7 +118,7 @@ pub fn generate(config: &Config, seed: u64, rounds: usize) -> RandomProgram {
 const FEWEST_TILES: usize = Rounding::WORDS;
 
 const fn region(mem: MemType) -> u64 {
-    (mem.code() as u64 + 1) * REGION_BYTES
+    (mem.index() as u64 + 1) * REGION_BYTES
 }
 
 impl<'a> Generator<'a> {
@@ -193,7 +193,8 @@ impl Generator<'_> {
         for mem in [MemType::Inp, MemType::Wgt] {
             for _ in 0..=self.below(2) {
                 let half = self.half(mem, round);
-                self.load(mem, half);
+                let packed = mem == MemType::Wgt && self.packs_weights();
+                self.load(if packed { MemType::Wgt4 } else { mem }, half);
             }
         }
         let last = self.insns.len() - 1;
@@ -240,6 +241,11 @@ impl Generator<'_> {
         if self.requantizes() && acc.len() >= MOST_TILES && self.below(2) == 0 {
             self.load_table(acc);
         }
+    }
+
+    /// Whether the next weights have 4 bits.
+    pub(crate) fn packs_weights(&mut self) -> bool {
+        self.config.extensions().contains(Extension::Wgt4) && self.below(2) == 0
     }
 
     /// A type of accumulators in DRAM.

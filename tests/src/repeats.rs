@@ -183,7 +183,8 @@ impl Generator<'_> {
         self.load(MemType::Uop);
         self.load_sums();
         self.load(MemType::Inp);
-        self.load(MemType::Wgt);
+        let packed = self.config.extensions().contains(Extension::Wgt4) && self.one_in(2);
+        self.load(if packed { MemType::Wgt4 } else { MemType::Wgt });
         let mut loops = self.loops();
         for _ in 0..2 + self.below(9) {
             // Back to back over the same loops, over nearly the same, or elsewhere.
@@ -356,7 +357,7 @@ impl Generator<'_> {
         };
         let (addr, first) = match mem {
             MemType::Uop => (UOP_ADDR, self.below(UOPS_IN_DRAM - UOPS)),
-            MemType::Wgt => (WGT_ADDR, self.below(TILES)),
+            MemType::Wgt | MemType::Wgt4 => (WGT_ADDR, self.below(TILES)),
             // What was stored comes back as an input or a sum.
             MemType::Inp if self.one_in(3) => (OUT_ADDR, self.below(TILES)),
             MemType::Inp => (INP_ADDR, self.below(TILES)),
@@ -370,7 +371,7 @@ impl Generator<'_> {
             _ => 1,
         };
         let pad = match mem {
-            MemType::Uop | MemType::Wgt => 0,
+            MemType::Uop | MemType::Wgt | MemType::Wgt4 => 0,
             _ if self.one_in(2) => 0,
             _ => (self.below(3)).min(tiles / rows - 1),
         };
@@ -381,7 +382,7 @@ impl Generator<'_> {
         };
         let preload = match mem {
             MemType::Acc | MemType::Acc8 => self.preloads(),
-            MemType::Uop | MemType::Inp | MemType::Wgt | MemType::Out => false,
+            _ => false,
         };
         let load = Load {
             deps: Deps::NONE,

@@ -116,17 +116,17 @@ impl Source {
     /// # Errors
     /// Data or transfers beyond a space.
     pub fn case(&self, name: &str, config: &Config) -> Result<Case> {
-        let mut ends: BTreeMap<u8, u64> = BTreeMap::new();
+        let mut ends: BTreeMap<MemType, u64> = BTreeMap::new();
         let (mut before, mut after) = (Vec::new(), Vec::new());
-        let mut next: BTreeMap<u8, u64> = BTreeMap::new();
+        let mut next: BTreeMap<MemType, u64> = BTreeMap::new();
         for line in &self.lines {
             let elem = config.elem_bytes(line.mem) as u64;
-            let behind = next.get(&line.mem.code()).copied().unwrap_or(0);
+            let behind = next.get(&line.mem).copied().unwrap_or(0);
             let first = line.element.map_or(behind, |element| element * elem);
             let end = first + line.bytes.len() as u64;
             let at = || format!("line {}: .{}", line.number, line.mem);
             inside(end).with_context(at)?;
-            next.insert(line.mem.code(), end);
+            next.insert(line.mem, end);
             grow(&mut ends, line.mem, end);
             let region = DramBytes {
                 addr: address(line.mem, first),
@@ -149,7 +149,7 @@ impl Source {
             insns.push(insn);
         }
         let space = |mem: MemType| {
-            let end = ends.get(&mem.code())?;
+            let end = ends.get(&mem)?;
             Some((address(mem, 0), end.next_multiple_of(PAGE_BYTES)))
         };
         let case = Case {
@@ -175,8 +175,8 @@ fn inside(end: u64) -> Result<()> {
     Ok(())
 }
 
-fn grow(ends: &mut BTreeMap<u8, u64>, mem: MemType, end: u64) {
-    let known = ends.entry(mem.code()).or_default();
+fn grow(ends: &mut BTreeMap<MemType, u64>, mem: MemType, end: u64) {
+    let known = ends.entry(mem).or_default();
     // A transfer of nothing still has an address.
     *known = end.max(*known).max(1);
 }
@@ -202,6 +202,11 @@ fn data_line(number: usize, words: &str, room: u64) -> Result<DataLine> {
     };
     let bytes = match mem {
         MemType::Uop => uop(words)?.encode()?.to_le_bytes().to_vec(),
+        MemType::Wgt4 => {
+            let halves = |two: &[u8]| two.iter().rev().fold(0, |byte, half| byte << 4 | half & 15);
+            let numbers = numbers(mem, words, 2 * room)?;
+            numbers.chunks(2).map(halves).collect()
+        }
         _ => numbers(mem, words, room)?,
     };
     ensure!(!bytes.is_empty(), "{name} {index}: no value");
@@ -240,6 +245,7 @@ fn uop<'a>(words: impl Iterator<Item = &'a str>) -> Result<Uop> {
 fn numbers<'a>(mem: MemType, words: impl Iterator<Item = &'a str>, room: u64) -> Result<Vec<u8>> {
     let (low, high, size) = match mem {
         MemType::Acc => (i64::from(i32::MIN), i64::from(i32::MAX), 4),
+        MemType::Wgt4 => (-8, 7, 1),
         _ => (i64::from(i8::MIN), i64::from(i8::MAX), 1),
     };
     let mut bytes = Vec::new();

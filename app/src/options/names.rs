@@ -59,6 +59,7 @@ names! {
         HOST_SPEED = "host_speed"
         INPUT = "input"
         INPUT_SHAPE = "input_shape"
+        INT4 = "int4"
         KEEP_FLOAT = "keep_float"
         LIMIT_BYTES = "limit_bytes"
         LIMIT_CYCLES = "limit_cycles"

@@ -16,7 +16,7 @@ use crate::run::outcome::{ImageOutcome, LayerRow, Outcome};
 
 /// Bytes by memory type.
 pub(super) fn bytes_json(traffic: &Traffic) -> Value {
-    let entry = |m: MemType| (m.name().to_owned(), json!(traffic.bytes[m.code() as usize]));
+    let entry = |m: MemType| (m.name().to_owned(), json!(traffic.bytes[m.index()]));
     Value::Object(MemType::ALL.into_iter().map(entry).collect::<Map<_, _>>())
 }
 

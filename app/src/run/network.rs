@@ -14,8 +14,8 @@ use crate::images::{self, Source};
 use crate::open::{Model, Network, Preprocess, Tensor, model};
 use crate::options::RunOptions;
 use crate::options::names::{
-    ALLOW_HOST, CALIBRATION, INPUT, KEEP_FLOAT, OUTPUT, REFERENCE, REQUANT, TILES, TIMING_ONLY,
-    TOP, VERIFY,
+    ALLOW_HOST, CALIBRATION, INPUT, INT4, KEEP_FLOAT, OUTPUT, REFERENCE, REQUANT, TILES,
+    TIMING_ONLY, TOP, VERIFY,
 };
 use crate::quantize;
 use crate::run::feeds::{Facts, Feeds};
@@ -213,11 +213,14 @@ fn prepare(args: &RunOptions, watch: &dyn Watch) -> Result<Prepared> {
             "{} is for float models, but {} is int8 already";
             CALIBRATION, args.model
         );
-        ensure!(
-            args.quantize.keep_float.is_empty(),
-            "{} is for float models, but {} is int8 already";
-            KEEP_FLOAT, args.model
-        );
+        let how = &args.quantize;
+        for (layers, name) in [(&how.keep_float, KEEP_FLOAT), (&how.int4, INT4)] {
+            ensure!(
+                layers.is_empty(),
+                "{} is for float models, but {} is int8 already";
+                name, args.model
+            );
+        }
     }
     let compile = if args.verify {
         Model::compile_to_compare
@@ -277,11 +280,14 @@ fn refuse(args: &RunOptions, model: &Model) -> Result<()> {
         CALIBRATION, TILES
     );
     ensure!(!args.verify, "{} needs the model, not a compiled bundle"; VERIFY);
-    ensure!(
-        args.quantize.keep_float.is_empty(),
-        "{} needs the float model, not a compiled bundle";
-        KEEP_FLOAT
-    );
+    let how = &args.quantize;
+    for (layers, name) in [(&how.keep_float, KEEP_FLOAT), (&how.int4, INT4)] {
+        ensure!(
+            layers.is_empty(),
+            "{} needs the float model, not a compiled bundle";
+            name
+        );
+    }
     ensure!(target.requant.is_none(), "{} needs the model, not a compiled bundle"; REQUANT);
     Ok(())
 }

@@ -228,7 +228,7 @@ impl Steps {
                 [uop.dst, uop.src, uop.wgt].map(i32::from).to_vec()
             }
             MemType::Inp => int8(&pads.inp[tile * lanes..][..lanes]),
-            MemType::Wgt => int8(&pads.wgt[tile * weights..][..weights]),
+            MemType::Wgt | MemType::Wgt4 => int8(&pads.wgt[tile * weights..][..weights]),
             MemType::Acc | MemType::Acc8 | MemType::Out => {
                 pads.acc[tile * lanes..][..lanes].to_vec()
             }

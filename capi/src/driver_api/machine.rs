@@ -36,11 +36,11 @@ impl Stats {
     /// With the original profiler's names: an ACC8 load counts as the int32 that it becomes, and a reset isn't
     /// a GEMM.
     pub fn json(&self) -> String {
-        let bytes = |mem: MemType| self.0.bytes[mem.code() as usize];
+        let bytes = |mem: MemType| self.0.bytes[mem.index()];
         let acc = bytes(MemType::Acc).saturating_add(bytes(MemType::Acc8).saturating_mul(4));
         serde_json::json!({
             "inp_load_nbytes": bytes(MemType::Inp),
-            "wgt_load_nbytes": bytes(MemType::Wgt),
+            "wgt_load_nbytes": bytes(MemType::Wgt).saturating_add(bytes(MemType::Wgt4)),
             "acc_load_nbytes": acc,
             "uop_load_nbytes": bytes(MemType::Uop),
             "out_store_nbytes": bytes(MemType::Out),

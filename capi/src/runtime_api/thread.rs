@@ -31,7 +31,7 @@ pub struct Thread {
     failed: Option<String>,
     uops: Staging,
     /// The buffers that were found last, by memory type.
-    near: [Near; 6],
+    near: [Near; MemType::ALL.len()],
     /// What the queue calls kernels while they are those of `epoch`, and some that were queued last.
     kernels: FxHashMap<Key, usize>,
     recent: [Option<(ShortKey, usize)>; RECENT],
@@ -223,7 +223,7 @@ impl Thread {
         offset: u32,
         mem: MemType,
     ) -> Result<u32, Failure> {
-        let near = self.near[mem.code() as usize];
+        let near = self.near[mem.index()];
         let first = if near.at == buffer.addr() && near.freed == freed() && near.at > 0 {
             near.element
         } else {
@@ -244,7 +244,7 @@ impl Thread {
             return Err(Failure::usage(text));
         }
         let element = phys / elem;
-        self.near[mem.code() as usize] = Near { at, freed, element };
+        self.near[mem.index()] = Near { at, freed, element };
         Ok(element)
     }
 }

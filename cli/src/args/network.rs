@@ -265,6 +265,10 @@ pub struct KeepArgs {
     /// between; or AUTO, for as few as bring the outputs to --target on images kept out
     #[arg(long, value_name = "NODES|AUTO", value_delimiter = ',')]
     pub keep_float: Vec<String>,
+    /// Layers whose weights have 4 bits, which machines with WGT4 load in half the time: by their names or their
+    /// outputs', with commas between; or all, or last:2 for the last two
+    #[arg(long, value_name = "LAYERS", value_delimiter = ',')]
+    pub int4: Vec<String>,
     /// What `--keep-float AUTO` brings each output to: 0.99 is a relative error of 0.01, or where it has scores of
     /// classes, that 99 % of images are expected to keep the largest; sequences of probabilities need both, in every row
     #[arg(
@@ -437,6 +441,7 @@ impl KeepArgs {
     fn quantizing(&self, mode: Mode) -> Quantizing {
         Quantizing {
             keep_float: self.keep_float.clone(),
+            int4: self.int4.clone(),
             target: self.target,
             ..Quantizing::new(mode)
         }

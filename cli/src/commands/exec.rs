@@ -59,6 +59,7 @@ fn refuse_network_options(args: &RunArgs) -> Result<()> {
         ("--verify", args.verify),
         ("--calibration", !args.calibration.is_empty()),
         ("--keep-float", !args.keep.keep_float.is_empty()),
+        ("--int4", !args.keep.int4.is_empty()),
         ("--batch", args.batch.is_some()),
         ("--placement", args.placement.is_some()),
         ("--allow-host", args.allow_host),

@@ -80,9 +80,10 @@ fn table(report: &Report) -> String {
     ]);
     let worst = report.worst();
     for layer in worst.iter().take(SHOWN) {
+        let weights = if layer.int4 { ", int4 weights" } else { "" };
         table.row([
             printable(&layer.name).into_owned(),
-            printable(&layer.kind).into_owned(),
+            printable(&layer.kind).into_owned() + weights,
             decibel(layer.own_db),
             decibel(layer.so_far_db),
             decibel(layer.output_db),

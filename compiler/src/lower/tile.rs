@@ -75,6 +75,8 @@ pub struct ConvShape {
     pub window_rows: usize,
     /// What padding in the scratchpad holds, where that has any: the input's zero point, if the machine has PAD.
     pub pad_value: i8,
+    /// Every weight has 4 bits in DRAM, as LOADs of WGT4 read them.
+    pub wgt4: bool,
 }
 
 /// Which operand stays while the other changes.
@@ -240,6 +242,15 @@ impl ConvShape {
         };
         let all = (0..self.co).step_by(tile.co.max(1)).map(blocks);
         all.max().unwrap_or(tile.ci)
+    }
+
+    /// What weights are loaded as.
+    pub(super) fn weights_mem(&self) -> MemType {
+        if self.wgt4 {
+            MemType::Wgt4
+        } else {
+            MemType::Wgt
+        }
     }
 
     /// Weight tiles of some output blocks, input blocks and kernel rows.
@@ -520,7 +531,7 @@ fn cost(
     let inside = height.min(shape.input[0]) * width.min(shape.input[1]);
     let inp_chunk = beats(MemType::Inp, blocks * inside) + 23 * blocks;
     let weights = shape.weight_tiles([tile.co, tile.ci, tile.kernel_rows]);
-    let wgt_chunk = beats(MemType::Wgt, weights) + 23;
+    let wgt_chunk = beats(shape.weights_mem(), weights) + 23;
     let inp_loads = if stay_inp { positions } else { tiles * chunks };
     let wgt_loads = if shape.ones {
         1

@@ -336,6 +336,8 @@ pub(super) struct Rows<'a> {
     /// Weights from one of a row to the next, and from one row to the next.
     pub strides: [usize; 2],
     pub step: &'a (dyn Fn(usize) -> f32 + Sync),
+    /// The least and the largest step.
+    pub range: [f32; 2],
 }
 
 impl Rows<'_> {
@@ -359,7 +361,7 @@ impl Rows<'_> {
     ) -> Vec<i8> {
         let len = errors.len();
         let step = |k: usize| f32::from(rounded[self.place(row, k)]);
-        let mut moves = vec![0.0f32; len];
+        let (mut moves, [low, high]) = (vec![0.0f32; len], self.range);
         for _ in 0..WALKS {
             let mut moved = false;
             for k in 0..len {
@@ -367,7 +369,7 @@ impl Rows<'_> {
                 let less = slope[k].abs() > form[k * len + k] * 0.5001;
                 if less
                     && (errors[k] + moves[k] + by).abs() <= AWAY
-                    && (step(k) + moves[k] + by).abs() <= 127.0
+                    && (low..=high).contains(&(step(k) + moves[k] + by))
                 {
                     moves[k] += by;
                     let form = &form[k * len..][..len];

@@ -14,7 +14,7 @@ use super::mode::{Mode, Scale, WeightScales};
 use super::options::Options;
 use super::rounded::{Kept, refuse_quantized};
 use super::scales::Scales;
-use super::slices::{Slices, are_finite, largest};
+use super::slices::{INT4, INT8, Slices, are_finite, largest};
 use crate::graph::{Data, Element, Graph, Node, Op, Value, ValueId};
 
 /// The largest magnitude of a quantised bias; leaves the sum a bit more than the same again.
@@ -43,6 +43,7 @@ pub(crate) fn apply_with(
         scales,
         options: &Options::new(mode),
         kept: &Kept::new(),
+        int4: &Kept::new(),
         observed: None,
         constants,
     };
@@ -58,6 +59,8 @@ pub(super) struct Given<'a> {
     pub options: &'a Options,
     /// Nodes that stay in float.
     pub kept: &'a Kept,
+    /// Nodes whose weights have 4 bits.
+    pub int4: &'a Kept,
     /// By whose means biases are corrected.
     pub observed: Option<&'a Observed>,
     pub constants: &'a Constants<'a>,
@@ -74,6 +77,7 @@ pub(super) fn apply_as(
         source: graph,
         options: *options,
         kept: given.kept,
+        int4: given.int4,
         observed: given.observed,
         constants: given.constants,
         out: Graph {
@@ -117,6 +121,7 @@ struct Quantized<'a> {
     source: &'a Graph,
     options: Options,
     kept: &'a Kept,
+    int4: &'a Kept,
     observed: Option<&'a Observed>,
     constants: &'a Constants<'a>,
     out: Graph,
@@ -298,11 +303,16 @@ impl<'a> Quantized<'a> {
             all.fold(0f32, |m, b| m.max(b.abs()))
         };
         let biases: Vec<f32> = (0..channels).map(largest).collect();
+        let range = match self.int4.contains(&index) {
+            true => INT4,
+            false => INT8,
+        };
         let slices = Slices {
-            scale: self.weight_scales(&rows, channels, &biases, scale_x),
+            scale: self.weight_scales(&rows, channels, &biases, scale_x, range),
             inner,
             axis,
             channels,
+            range,
         };
         drop(rows);
         let mut made = self.parameters((index, node), (weights, shape), bias, slices, scale_x);
@@ -340,6 +350,7 @@ impl<'a> Quantized<'a> {
                     _ => [slices.channels, 1],
                 },
                 step: &|row| slices.of(row),
+                range: slices.range,
             };
             moments.settle(&mut int8, &weights, &rows, bias_correction);
         }
@@ -379,12 +390,15 @@ impl<'a> Quantized<'a> {
         channels: usize,
         bias: &[f32],
         scale_x: f32,
+        range: [f32; 2],
     ) -> Vec<f32> {
         // A scale so small that the bias exceeds int32 is raised.
         let least = |b: &f32| (f64::from(b.abs()) / f64::from(scale_x) / MAX_BIAS) as f32;
         let channel = |(row, b): (&[f32], &f32)| {
             let scale = match largest(row) {
                 0.0 => 1.0 / 128.0,
+                // Of few steps some are better spent on many small weights than on a large one.
+                _ if range == INT4 => best_scale(row, Mode::Multiply, range),
                 largest => largest / 127.0,
             };
             scale.max(least(b)).max(f32::MIN_POSITIVE)
@@ -398,7 +412,7 @@ impl<'a> Quantized<'a> {
                 vec![channel((weights, &largest(bias)))]
             }
             (Mode::Shift, _) => {
-                let mut scale = best_scale(weights, Mode::Shift);
+                let mut scale = best_scale(weights, Mode::Shift, range);
                 while bias.iter().any(|b| scale < least(b)) {
                     scale *= 2.0;
                 }

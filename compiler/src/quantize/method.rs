@@ -162,19 +162,21 @@ fn best_of(scales: impl Iterator<Item = Scale>, error: impl Fn(Scale) -> f64) ->
     best.1.unwrap_or(Scale::symmetric(NO_SCALE))
 }
 
-/// The step of few values, all of which are at hand, with the smallest squared error.
-pub(super) fn best_scale(values: &[f32], mode: Mode) -> f32 {
+/// The scale of few values, all of which are at hand, with the smallest squared error where steps are within a range.
+pub(super) fn best_scale(values: &[f32], mode: Mode, range: [f32; 2]) -> f32 {
     let largest = values.iter().fold(0f32, |m, v| m.max(v.abs()));
-    let candidates = candidates(f64::from(largest) / STEPS as f64, mode).into_iter();
+    let candidates = candidates(f64::from(largest) / f64::from(range[1]), mode).into_iter();
     let scales = candidates.map(|step| of_step(step, [0.0; 2], Zero::Middle));
-    best_of(scales, |scale| squared_error(values, scale.step.into())).step
+    let error = |scale: Scale| squared_error(values, scale.step.into(), range);
+    best_of(scales, error).step
 }
 
-/// The squared errors of values that are rounded to steps of a scale, added up.
-fn squared_error(values: &[f32], scale: f64) -> f64 {
+/// The squared errors of values that are rounded to steps of a scale within a range, added up.
+fn squared_error(values: &[f32], scale: f64, range: [f32; 2]) -> f64 {
+    let [low, high] = range.map(f64::from);
     let one = |v: &f32| {
         let v = f64::from(*v);
-        let q = (v / scale).round_ties_even().clamp(-128.0, 127.0);
+        let q = (v / scale).round_ties_even().clamp(low, high);
         (q * scale - v).powi(2)
     };
     values.iter().map(one).sum()

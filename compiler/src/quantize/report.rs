@@ -34,6 +34,8 @@ pub struct LayerError {
     pub name: String,
     /// ONNX's name of its operator, or `Input`.
     pub kind: String,
+    /// Whether its weights have 4 bits.
+    pub int4: bool,
     /// Of its values, its inputs being those of the float network.
     pub own_db: f64,
     /// Of its values with all layers before it quantised, too.
@@ -138,6 +140,20 @@ pub fn report(
         .enumerate()
         .map(|(i, n)| (n.output, i))
         .collect();
+    // What is computed up to a value that is rounded: an activation function, a bias, the product in front.
+    let int4 = |value: ValueId| {
+        let mut at = makers.get(&value);
+        loop {
+            let Some(maker) = at else { return false };
+            if quantized.int4.contains(maker) {
+                return true;
+            }
+            let mut inputs = quantized.stage.source.nodes[*maker].inputs.iter();
+            let next =
+                inputs.find(|id| quantized.rounded[id.0].is_none() && makers.contains_key(id));
+            at = next.and_then(|id| makers.get(id));
+        }
+    };
     let mean = |all: &[Noise]| all.iter().map(|n| n.ratio()).sum::<f64>() / all.len().max(1) as f64;
     let row = |(layer, errors): (&Layer, &Errors)| {
         let node = makers
@@ -150,6 +166,7 @@ pub fn report(
                 })
                 .clone(),
             kind: node.map_or("Input".to_owned(), |n| n.op.kind().to_owned()),
+            int4: int4(layer.value),
             own_db: decibel(errors.own.ratio()),
             so_far_db: decibel(errors.so_far.ratio()),
             output_db: decibel(mean(&errors.outputs)),

@@ -5,12 +5,19 @@ use rayon::prelude::*;
 /// Weights that are worth a task of their own.
 pub(super) const TASK: usize = 1 << 14;
 
+/// The steps that weights may have.
+pub(super) const INT8: [f32; 2] = [-127.0, 127.0];
+/// Those of weights of 4 bits.
+pub(super) const INT4: [f32; 2] = [-8.0, 7.0];
+
 /// Scales of weights: one, or one for each of the `channels` slices of an axis, of `inner` weights.
 pub(super) struct Slices {
     pub scale: Vec<f32>,
     pub axis: usize,
     pub channels: usize,
     pub inner: usize,
+    /// The least and the largest step.
+    pub range: [f32; 2],
 }
 
 impl Slices {
@@ -20,16 +27,16 @@ impl Slices {
         self.scale[if self.scale.len() == 1 { 0 } else { own }]
     }
 
-    /// Weights in steps, the nearest, halves to even.
+    /// Weights in steps, the nearest, halves to even, within the range.
     pub(super) fn rounded(&self, weights: &[f32]) -> Vec<i8> {
-        let inner = self.inner.max(1);
+        let (inner, [low, high]) = (self.inner.max(1), self.range);
         let mut rounded = vec![0; weights.len()];
         let slices = rounded.par_chunks_mut(inner).zip(weights.par_chunks(inner));
         let slices = slices.with_min_len((TASK / inner).max(1)).enumerate();
         slices.for_each(|(slice, (rounded, weights))| {
             let s = self.of(slice);
             for (rounded, w) in rounded.iter_mut().zip(weights) {
-                *rounded = nearest((w / s).clamp(-127.0, 127.0)) as i8;
+                *rounded = nearest((w / s).clamp(low, high)) as i8;
             }
         });
         rounded
@@ -83,18 +90,20 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// Weights are what their quotients round to, ties to even, within -127..=127.
+        /// Weights are what their quotients round to, ties to even, within the range.
         #[test]
         fn weights_round_to_the_nearest_step(
             weights in prop::collection::vec(-200f32..200.0, 1..60), halves in prop::collection::vec(-300i16..300, 12),
-            scale in prop::collection::vec(0.01f32..8.0, 1..4), inner in 1usize..7,
+            scale in prop::collection::vec(0.01f32..8.0, 1..4), inner in 1usize..7, int4 in any::<bool>(),
         ) {
             let channels = scale.len();
             let ties = halves.iter().map(|&half| f32::from(half) / 2.0 * scale[0]);
             let weights: Vec<f32> = weights.into_iter().chain(ties).collect();
-            let slices = Slices { scale: scale.clone(), axis: 0, channels, inner };
+            let range = if int4 { INT4 } else { INT8 };
+            let slices = Slices { scale: scale.clone(), axis: 0, channels, inner, range };
+            let [low, high] = if int4 { [-8.0, 7.0] } else { [-127.0, 127.0] };
             let wanted = weights.iter().enumerate().map(|(i, w)| {
-                (w / scale[i / inner % channels]).round_ties_even().clamp(-127.0, 127.0) as i8
+                (w / scale[i / inner % channels]).round_ties_even().clamp(low, high) as i8
             });
             prop_assert_eq!(slices.rounded(&weights), wanted.collect::<Vec<i8>>());
             let rounded = slices.rounded(&weights);

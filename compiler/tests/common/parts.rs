@@ -12,9 +12,12 @@ pub fn parts() -> impl Strategy<Value = (usize, u64)> {
     ]
 }
 
-/// Weights in parts: of those after the first one in `rare` isn't 0.
+/// Weights in parts: of those after the first one in `rare` isn't 0. A third of networks has weights of 4 bits.
 pub fn weights(rng: &mut Rng, n: usize, (parts, rare): (usize, u64)) -> Vec<i8> {
     let mut weights = rng.int8(n);
+    if rng.next().is_multiple_of(3) {
+        weights.iter_mut().for_each(|weight| *weight >>= 4);
+    }
     for _ in 0..n * (parts - 1) {
         let weight = rng.next() as i8;
         let kept = rng.next().is_multiple_of(rare);

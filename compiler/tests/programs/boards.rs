@@ -6,7 +6,8 @@ use crate::parts::parts;
 use proptest::prelude::*;
 use vta_compiler::lower::{self, LowerOptions};
 use vta_compiler::qgraph::{LaneOp, QConv, QGraph, QOp, QPair, Window};
-use vta_isa::{Config, Extension, Extensions};
+use vta_driver::Command;
+use vta_isa::{Config, Extension, Extensions, Insn, MemType};
 
 fn lacking() -> impl Strategy<Value = Extensions> {
     let some = prop::collection::vec(prop::sample::select(&Extension::ALL[..]), 0..3);
@@ -117,6 +118,41 @@ fn conv(epilogue: Vec<LaneOp>) -> QGraph {
     let out = push(&mut graph, op, [3, 4, 4]);
     (graph.inputs, graph.outputs) = (vec![input], vec![out]);
     graph
+}
+
+/// Weights have 4 bits in DRAM where all of a layer's fit and the machine has WGT4: half the bytes, and the same sums.
+#[test]
+fn weights_of_4_bits_are_loaded_so_where_all_fit() {
+    let plain = Config::default();
+    let packs = |has: Extensions| plain.clone().with_extensions(has.with(Extension::Wgt4));
+    let [alone, all] = [plain.extensions(), Extensions::ALL].map(packs);
+    for (least, most, fits) in [(-8, 7, true), (-9, 7, false), (-8, 8, false), (0, 0, true)] {
+        let mut graph = conv(clamp());
+        if let QOp::Conv(conv) = &mut graph.nodes[0].op {
+            conv.weights = vec![least, 1, -1, 2, most, 3, -4, 5, 6].into();
+        }
+        for (config, has) in [(&plain, false), (&alone, true), (&all, true)] {
+            let graph = lower::for_machine(&graph, config);
+            let options = LowerOptions::default();
+            let program = lower::compile(&graph, config, &options).unwrap();
+            let commands = program.layers.iter().flat_map(|layer| &layer.commands);
+            let packed =
+                |c: &&Command| matches!(c.insn, Insn::Load(load) if load.mem == MemType::Wgt4);
+            let loads = commands.filter(packed);
+            assert_eq!(loads.count() > 0, fits && has, "{least} to {most}");
+            let mut buffers = program.buffers.iter();
+            let weights = buffers
+                .find(|buffer| buffer.name.ends_with("weights"))
+                .unwrap();
+            let bytes = weights.size_bytes as usize;
+            let tile = config.elem_bytes(MemType::Wgt);
+            assert_eq!(bytes, if fits && has { tile / 2 } else { tile });
+        }
+        for seed in 0..4 {
+            check(&graph, &alone, seed).unwrap();
+            check(&graph, &all, seed).unwrap();
+        }
+    }
 }
 
 #[test]

@@ -425,7 +425,7 @@ fn rows_and_columns_are_taken_by_addresses() {
         assert_eq!(steps, [0; 3], "{step:?} {skip:?}");
         let bytes = (32 * h * w) as u64;
         for mem in [MemType::Acc8, MemType::Out] {
-            assert_eq!(traffic.bytes[mem.code() as usize], bytes, "{mem:?}");
+            assert_eq!(traffic.bytes[mem.index()], bytes, "{mem:?}");
         }
         assert_eq!(traffic.total_bytes(), 2 * bytes, "{step:?} {skip:?}");
     }

@@ -7,8 +7,8 @@ use vta_isa::{Config, Insn, MemType};
 pub struct Traffic {
     /// Instructions.
     pub insns: u64,
-    /// DRAM bytes loaded or stored, indexed by [`MemType::code`]; padding moves none.
-    pub bytes: [u64; 6],
+    /// DRAM bytes loaded or stored, by [`MemType::index`]; padding moves none.
+    pub bytes: [u64; MemType::ALL.len()],
     /// GEMM steps without reset: micro-op executions that multiply.
     pub gemm_steps: u64,
     /// GEMM steps with reset.
@@ -19,8 +19,8 @@ pub struct Traffic {
 
 impl Traffic {
     /// Counts one instruction, and the elements of each memory type that it moves beside.
-    fn count_but_bytes(&mut self, insn: &Insn, elems: &mut [u64; 6]) {
-        let mut moved = |mem: MemType, more: u64| grow(&mut elems[mem.code() as usize], more);
+    fn count_but_bytes(&mut self, insn: &Insn, elems: &mut [u64; MemType::ALL.len()]) {
+        let mut moved = |mem: MemType, more: u64| grow(&mut elems[mem.index()], more);
         match insn {
             Insn::Load(load) => moved(load.mem, load.dram_elems()),
             Insn::Store(store) => moved(MemType::Out, store.tiles()),
@@ -37,12 +37,12 @@ impl Traffic {
     pub fn of<'a>(insns: impl IntoIterator<Item = &'a Insn>, config: &Config) -> Self {
         let mut total = Self::default();
         // Elements first, bytes at the end: one multiplication for each memory type.
-        let mut elems = [0; 6];
+        let mut elems = [0; MemType::ALL.len()];
         for insn in insns {
             total.count_but_bytes(insn, &mut elems);
         }
         for mem in MemType::ALL {
-            let at = mem.code() as usize;
+            let at = mem.index();
             total.bytes[at] = elems[at].saturating_mul(config.elem_bytes(mem) as u64);
         }
         total
@@ -112,7 +112,7 @@ mod tests {
         let steps = 6 * u64::from(most);
         let expected = Traffic {
             insns: 4,
-            bytes: [0, 0, 6 * 16, 0, 5 * 16, 0],
+            bytes: [0, 0, 6 * 16, 0, 5 * 16, 0, 0],
             gemm_steps: steps,
             reset_steps: steps,
             alu_steps: 0,

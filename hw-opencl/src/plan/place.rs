@@ -31,7 +31,7 @@ pub(crate) enum Step {
 pub(crate) fn loaded(access: &LoadAccess) -> (Scratchpad, Range<u32>) {
     let scratchpad = match access.load.mem {
         MemType::Inp => Scratchpad::Inp,
-        MemType::Wgt => Scratchpad::Wgt,
+        MemType::Wgt | MemType::Wgt4 => Scratchpad::Wgt,
         // LOAD OUT doesn't decode, and micro-ops stay on the host.
         MemType::Acc | MemType::Acc8 | MemType::Out | MemType::Uop => Scratchpad::Acc,
     };
@@ -160,7 +160,7 @@ impl Placer<'_> {
             self.target.config.block().pow(2) as u32,
         );
         let (kind, units, cost) = match load.mem {
-            MemType::Wgt => (Kind::LoadWgt, area / shape.wgt_elems, area * 3),
+            MemType::Wgt | MemType::Wgt4 => (Kind::LoadWgt, area / shape.wgt_elems, area * 3),
             MemType::Inp => (Kind::LoadInp, lanes / shape.lanes, lanes * 2),
             MemType::Acc => (Kind::LoadAcc, lanes / shape.lanes, lanes * 2),
             MemType::Acc8 | MemType::Out | MemType::Uop => {
@@ -206,5 +206,6 @@ fn words(rows: &Rows, tiles: &Range<usize>, load: &Load) -> Vec<u32> {
         load.y_pad_0.into(),
         cols,
         i32::from(load.pad_value) as u32,
+        u32::from(load.mem == MemType::Wgt4),
     ]
 }

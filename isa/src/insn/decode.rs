@@ -3,6 +3,7 @@
 use thiserror::Error;
 
 use super::opcode::OPCODE;
+use crate::field::assigned;
 use crate::{
     Alu, AluOp, AluOperand, Deps, Depthwise, Field, Finish, Gemm, Insn, Load, MemType, Opcode,
     Requantize, Store,
@@ -13,16 +14,16 @@ use crate::{
 #[non_exhaustive]
 pub enum DecodeError {
     /// No kind of instruction has the opcode.
-    #[error("opcode is {0}, but only {known} are defined", known = Opcode::assigned())]
+    #[error("opcode is {0}, but only {known} are defined", known = assigned(&Opcode::ALL.map(|c| (c.code(), c.name()))))]
     Opcode(u8),
-    /// No memory type has the code.
-    #[error("memory_type is {0}, but only {known} are defined", known = MemType::assigned())]
+    /// No memory type of a STORE has the code.
+    #[error("memory_type of a STORE is {0}, but it must be {out} (out)", out = MemType::Out.code())]
     MemType(u8),
     /// STORE that moves data must name OUT.
     #[error("memory_type of a STORE is {0}, but it must be out")]
     StoreMemType(MemType),
     /// No operation has the code.
-    #[error("alu_opcode is {0}, but only {known} are defined", known = AluOp::assigned())]
+    #[error("alu_opcode is {0}, but only {known} are defined", known = assigned(&AluOp::ALL.map(|c| (c.code(), c.name()))))]
     AluOpcode(u8),
 }
 
@@ -74,6 +75,7 @@ impl Load {
         let field = Self::FIELDS.memory_type;
         let preloaded = MemType::PRELOADED.into_iter();
         let (mem, preload) = match MemType::of(field, word) {
+            Ok(MemType::Out) if Self::WGT4.get(word) != 0 => (MemType::Wgt4, false),
             Ok(MemType::Out) => return Ok(Self::of_padded(word)),
             Ok(mem) => (mem, false),
             Err(unknown) => preloaded

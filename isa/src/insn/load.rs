@@ -4,15 +4,22 @@ use super::transfer::transfer;
 use crate::field::codes;
 use crate::{Deps, Extension, Field, FieldError, Notation, Opcode};
 
+/// The memory type's field, and above it the bit [`Load::WGT4`] of a word in which the field is 4.
+const CODE: Field = Field {
+    bits: Load::FIELDS.memory_type.bits + 1,
+    ..Load::FIELDS.memory_type
+};
+
 codes! {
     /// The memory type of LOAD and STORE.
-    MemType of Load::FIELDS.memory_type; {
+    MemType of CODE; {
         Uop = 0, "uop", None, "Micro-ops, 4 bytes each, into the micro-op scratchpad";
         Wgt = 1, "wgt", None, "Weight tiles, `BLOCK_OUT * BLOCK_IN` int8, into the weight scratchpad";
         Inp = 2, "inp", None, "Input tiles, `BATCH * BLOCK_IN` int8, into the input scratchpad";
         Acc = 3, "acc", None, "Accumulator tiles, `BATCH * BLOCK_OUT` int32, into the accumulator scratchpad";
         Out = 4, "out", None, "Output tiles, `BATCH * BLOCK_OUT` int8, written by STORE from the accumulator scratchpad";
         Acc8 = 5, "acc8", Some(Extension::Acc8), "Tiles of `BATCH * BLOCK_OUT` int8 in DRAM, sign-extended to int32 in the accumulator scratchpad";
+        Wgt4 = 12, "wgt4", Some(Extension::Wgt4), "Weight tiles of 4-bit numbers in DRAM, the first in a byte's lower half, sign-extended to int8 in the weight scratchpad";
     }
 }
 
@@ -25,6 +32,12 @@ impl MemType {
 
     /// The code of a LOAD of inputs whose padding isn't zero: no LOAD fills the output scratchpad, whose code it is.
     pub const PADDED: u8 = Self::Out.code();
+
+    /// Its place in [`Self::ALL`], for arrays.
+    #[inline]
+    pub const fn index(self) -> usize {
+        self as usize
+    }
 
     /// The code that says that the load module fills accumulators.
     #[inline]
@@ -80,6 +93,16 @@ impl Load {
     /// The flag of assembly text that says that the load module fills accumulators.
     pub const PRELOAD: &'static str = "preload";
 
+    /// What tells a LOAD of 4-bit weights from one of [`MemType::PADDED`] inputs. Other LOADs carry garbage there.
+    pub const WGT4: Field = Field {
+        name: "wgt4",
+        first_bit: 58,
+        bits: 1,
+        notation: Notation::Flag,
+        unit: "flag",
+        meaning: "Of memory type 4: weights of 4 bits; else inputs with `pad_value`",
+    };
+
     /// What padding holds, where the memory type is [`MemType::PADDED`].
     pub const PAD_VALUE: Field = Field {
         name: "pad_value",
@@ -127,7 +150,9 @@ impl Load {
 
     #[inline]
     pub(crate) fn encode(&self) -> Result<u128, FieldError> {
-        let mem = Self::FIELDS.memory_type.put(self.code()?.into())?;
+        let code = u64::from(self.code()?);
+        let field = Self::FIELDS.memory_type;
+        let mem = field.put(code & field.max())? | Self::WGT4.put(code >> field.bits)?;
         let pads = Self::PAD_VALUE.put(self.pad_value as u8 as u64)?;
         Ok(Opcode::Load.word(self.deps)? | mem | self.pack()? | pads)
     }

@@ -118,7 +118,13 @@ impl Insn {
     /// differ.
     #[inline]
     pub const fn same_word(a: u128, b: u128) -> bool {
-        (a ^ b) & COVERED[opcode::OPCODE.get(a) as usize] == 0
+        let opcode = opcode::OPCODE.get(a);
+        let extended = Load::FIELDS.memory_type.get(a) == MemType::PADDED as u64;
+        let wgt4 = match opcode == Opcode::Load.code() as u64 && extended {
+            true => Load::WGT4.mask(),
+            false => 0,
+        };
+        (a ^ b) & (COVERED[opcode as usize] | wgt4) == 0
     }
 
     /// Whether every number fits its field, so that the instruction can be encoded.
@@ -165,7 +171,7 @@ impl Insn {
     pub const fn module(&self) -> Module {
         match self {
             Self::Load(load) => match load.mem {
-                MemType::Wgt | MemType::Inp => Module::Load,
+                MemType::Wgt | MemType::Wgt4 | MemType::Inp => Module::Load,
                 MemType::Acc | MemType::Acc8 if load.preload => Module::Load,
                 MemType::Uop | MemType::Acc | MemType::Acc8 | MemType::Out => Module::Compute,
             },
@@ -255,7 +261,7 @@ mod tests {
                 (insn.module(), insn.encode().is_ok())
             };
             let own = match mem {
-                MemType::Inp | MemType::Wgt => Module::Load,
+                MemType::Inp | MemType::Wgt | MemType::Wgt4 => Module::Load,
                 MemType::Uop | MemType::Acc | MemType::Acc8 | MemType::Out => Module::Compute,
             };
             assert_eq!(of(false), (own, true), "{mem}");

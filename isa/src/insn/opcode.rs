@@ -41,7 +41,7 @@ impl Opcode {
 /// The module that runs an instruction. Each runs strictly in order; the three run concurrently.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Module {
-    /// LOAD of INP and WGT, and with `preload` of ACC and ACC8.
+    /// LOAD of INP, WGT and WGT4, and with `preload` of ACC and ACC8.
     Load,
     /// LOAD of UOP, ACC and ACC8; GEMM, DEPTHWISE, ALU, FINISH.
     Compute,

@@ -375,7 +375,8 @@ impl MemType {
     pub const fn scratchpad(self) -> &'static str {
         match self {
             Self::Acc | Self::Acc8 | Self::Out => Self::Acc.name(),
-            Self::Uop | Self::Wgt | Self::Inp => self.name(),
+            Self::Wgt | Self::Wgt4 => Self::Wgt.name(),
+            Self::Uop | Self::Inp => self.name(),
         }
     }
 }

@@ -23,6 +23,7 @@ impl Resolved<'_> {
             Self::Load(access) => {
                 let mem = match access.load.mem {
                     MemType::Acc8 | MemType::Out => MemType::Acc,
+                    MemType::Wgt4 => MemType::Wgt,
                     mem @ (MemType::Uop | MemType::Inp | MemType::Wgt | MemType::Acc) => mem,
                 };
                 (Vec::new(), Some((mem, range(&access.entries))))

@@ -30,6 +30,8 @@ pub struct Expect<'l> {
     blank: HashSet<u64>,
     /// Input blocks that each output block of a convolution has weight tiles for.
     span: u64,
+    /// The number of the first weight tile of 4 bits.
+    first4: u64,
 }
 
 impl<'l> Expect<'l> {
@@ -41,6 +43,7 @@ impl<'l> Expect<'l> {
             selections: HashMap::new(),
             blank: HashSet::new(),
             span: 0,
+            first4: listing.first_tile(MemType::Wgt4),
         };
         match &layer.geometry.form {
             LayerForm::Channels(channels) => {
@@ -69,8 +72,16 @@ impl<'l> Expect<'l> {
     }
 
     fn buffer_base(&self, buffer: u32, mem: MemType) -> u64 {
-        let start = self.listing.buffers[buffer as usize].start;
-        start / self.listing.config.elem_bytes(mem) as u64
+        self.place(mem, self.listing.buffers[buffer as usize].start)
+    }
+
+    /// The number of the element at an address.
+    pub fn place(&self, mem: MemType, addr: u64) -> u64 {
+        let first = match mem {
+            MemType::Wgt4 => self.first4,
+            _ => 0,
+        };
+        first + addr / self.listing.config.elem_bytes(mem) as u64
     }
 
     /// The weight tile that stands for all of the same lanes.
@@ -267,7 +278,9 @@ impl<'l> Expect<'l> {
     /// What an output of the convolution, before a pool, is the sum of.
     fn sums(&self, conv: &ConvGeometry, [o, y, x]: [u32; 3], wanted: &mut Vec<Term>) {
         let input = self.input(0);
-        let weights = self.base(Role::Weights, MemType::Wgt).unwrap_or_default();
+        let weights = self.base(Role::Weights, MemType::Wgt);
+        let weights = weights.or_else(|| self.base(Role::Weights4, MemType::Wgt4));
+        let weights = weights.unwrap_or_default();
         let touched = self.touched(conv, o);
         let span = self.span;
         let first = touched

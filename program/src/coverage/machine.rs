@@ -245,7 +245,7 @@ impl<'l> Machine<'l> {
                         role => role,
                     },
                 };
-                let from = role.zip(addr.map(|a| a / elem));
+                let from = role.zip(addr.map(|addr| expect.place(load.mem, addr)));
                 self.fill(expect, (load.mem, entry), from);
             }
         }
@@ -306,7 +306,7 @@ impl<'l> Machine<'l> {
             MemType::Inp => {
                 self.inp[entry] = from.map_or(Inp::Padding, |(_, at)| Inp::Tile(at as u32));
             }
-            MemType::Wgt => {
+            MemType::Wgt | MemType::Wgt4 => {
                 let pool = matches!(expect.layer.geometry.form, LayerForm::Pool(_));
                 self.wgt[entry] = match from {
                     None => Wgt::Padding,

@@ -62,7 +62,16 @@ impl Term {
 
 /// A weight tile: of a convolution, its product.
 fn weight(listing: &Listing, layer: &ListedLayer, at: u64) -> String {
-    let addr = at * listing.config.elem_bytes(MemType::Wgt) as u64;
+    let at = match at & Term::TAP {
+        0 => at,
+        _ => (at & !Term::TAP) / listing.config.block() as u64,
+    };
+    let first4 = listing.first_tile(MemType::Wgt4);
+    let (mem, tile) = match at.checked_sub(first4) {
+        Some(tile) => (MemType::Wgt4, tile),
+        None => (MemType::Wgt, at),
+    };
+    let addr = tile * listing.config.elem_bytes(mem) as u64;
     let constants = layer.geometry.constants.iter();
     let mut found = constants.filter(|(_, buffer)| {
         let buffer = &listing.buffers[*buffer as usize];
@@ -73,7 +82,7 @@ fn weight(listing: &Listing, layer: &ListedLayer, at: u64) -> String {
     };
     let space = listing.constant_space(layer, role, buffer);
     match (role, space.place(addr)) {
-        (Role::Weights, Some([o, i, ky, kx, part])) => {
+        (Role::Weights | Role::Weights4, Some([o, i, ky, kx, part])) => {
             let part = if space.sizes[4] > 1 {
                 format!(", part {part}")
             } else {

@@ -116,7 +116,7 @@ impl Listing {
         let elem = self.config.elem_bytes(role.mem()) as u64;
         let count = listed.bytes / elem;
         let (axes, sizes): (&'static [&'static str], [u64; 5]) = match (role, &geometry.form) {
-            (Role::Weights, LayerForm::Conv(conv)) => {
+            (Role::Weights | Role::Weights4, LayerForm::Conv(conv)) => {
                 let [ky, kx] = conv.window.kernel.map(u64::from);
                 let parts = u64::from(conv.parts);
                 let ci = count / (blocks * ky * kx * parts).max(1);
@@ -325,7 +325,7 @@ impl Walk<'_> {
                 }
                 let entries = match load.mem {
                     MemType::Inp => &mut self.inp,
-                    MemType::Wgt => &mut self.wgt,
+                    MemType::Wgt | MemType::Wgt4 => &mut self.wgt,
                     MemType::Acc | MemType::Acc8 | MemType::Out | MemType::Uop => continue,
                 };
                 if let Some(entry) = entries.get_mut(entry) {

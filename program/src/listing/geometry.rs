@@ -10,6 +10,8 @@ use vta_isa::MemType;
 pub enum Role {
     /// Weight tiles `[O][I][KH][KW][part]`, of a grouped convolution the input blocks from each output block's first on.
     Weights,
+    /// The same in 4 bits each.
+    Weights4,
     /// The input tile that the bias's digits are multiplied with.
     BiasInput,
     /// Digits of the bias, weight tiles `[O][region][step]`.
@@ -35,6 +37,7 @@ impl Role {
             Self::Weights | Self::Bias | Self::Diagonals | Self::Identity | Self::Selection => {
                 MemType::Wgt
             }
+            Self::Weights4 => MemType::Wgt4,
             Self::BiasInput => MemType::Inp,
             Self::Vectors | Self::Constants | Self::Roundings => MemType::Acc,
         }
@@ -43,7 +46,7 @@ impl Role {
     /// The end of the constant's name.
     pub const fn name(self) -> &'static str {
         match self {
-            Self::Weights => "weights",
+            Self::Weights | Self::Weights4 => "weights",
             Self::BiasInput => "bias input",
             Self::Bias => "bias",
             Self::Vectors => "vectors",

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
-use vta_isa::{Config, Insn, Uop};
+use vta_isa::{Config, Insn, MemType, Uop};
 
 use super::geometry::Geometry;
 
@@ -126,5 +126,17 @@ impl Listing {
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// What numbers of weight tiles begin with: tiles of 8 bits count from the address 0 on, and those of 4 bits
+    /// behind them all, from there on. So a number is a tile.
+    pub(crate) fn first_tile(&self, mem: MemType) -> u64 {
+        let ends = self.buffers.iter().map(|b| b.start + b.bytes);
+        match mem {
+            MemType::Wgt4 => {
+                ends.max().unwrap_or(0) / self.config.elem_bytes(MemType::Wgt) as u64 + 1
+            }
+            _ => 0,
+        }
     }
 }

@@ -55,7 +55,7 @@ pub fn run_report<'py>(
     counted: &Counted,
 ) -> PyResult<Bound<'py, PyAny>> {
     let traffic = &counted.traffic;
-    let bytes = MemType::ALL.map(|mem| (mem.name(), traffic.bytes[usize::from(mem.code())]));
+    let bytes = MemType::ALL.map(|mem| (mem.name(), traffic.bytes[mem.index()]));
     let tokens = Edge::ALL.into_iter().zip(counted.leftover_tokens);
     let tokens = tokens.map(|(edge, count)| (edge.name(), count));
     let times = match &device.timing {

@@ -48,7 +48,8 @@ impl Measured {
 /// `"symmetric"` for none, or `"asymmetric"`. `bias_correction` takes off what rounded weights add to the mean of a
 /// channel, `adaptive_rounding` rounds weights so that their errors cancel on what a layer sees of the images,
 /// `equalize` makes the ranges of channels alike; None does so where it doesn't lose more on images kept out.
-/// `keep_float` names nodes or their outputs that stay in float on the host, or is `"AUTO"`: as few as bring each
+/// `int4` names layers whose weights have 4 bits, which machines with WGT4 load in half the time, or is `"all"`, or
+/// `"last:2"` for the last two. `keep_float` names nodes or their outputs that stay in float on the host, or is `"AUTO"`: as few as bring each
 /// output to `target`: 0.99 is a relative error of 0.01, or of scores of classes, that the largest is expected to stay
 /// so in 99 % of images. `progress(done, all)` hears of images.
 ///
@@ -57,7 +58,7 @@ impl Measured {
 #[pyo3(
     signature = (model, calibration, *, limit = None, progress = None, **options),
     text_signature = "(model, calibration, *, method=None, mode='multiply', weights='per-channel', \
-                      zero_points='auto', bias_correction=True, adaptive_rounding=True, equalize=None, held_out=None, keep_float=None, target=0.99, \
+                      zero_points='auto', bias_correction=True, adaptive_rounding=True, equalize=None, held_out=None, keep_float=None, int4=None, target=0.99, \
                       input_shapes=None, limit=None, progress=None)"
 )]
 pub fn quantize<'py>(
@@ -119,7 +120,7 @@ pub fn quantize<'py>(
 }
 
 /// The options of [`quantize`].
-const NAMES: [&str; 13] = [
+const NAMES: [&str; 14] = [
     "method",
     "mode",
     "weights",
@@ -129,11 +130,23 @@ const NAMES: [&str; 13] = [
     "equalize",
     "held_out",
     "keep_float",
+    "int4",
     "target",
     "input_shapes",
     "limit",
     "progress",
 ];
+
+/// A name, or some.
+fn names(name: &str, value: &Bound<'_, PyAny>) -> PyResult<Vec<String>> {
+    if value.is_instance_of::<PyString>() {
+        return Ok(vec![text(name, value)?]);
+    }
+    let all = value
+        .try_iter()
+        .map_err(|_| mistyped(name, "names", value))?;
+    all.map(|one| text(name, &one?)).collect()
+}
 
 /// The options of quantising, images to compare on, and the options of opening a model.
 fn how<'py>(
@@ -146,7 +159,7 @@ fn how<'py>(
         let wrong = |error: String| usage(format!("`{name}`: {error}"));
         let how = &mut all.options;
         match &*name {
-            "method" | "equalize" | "held_out" | "keep_float" if value.is_none() => {}
+            "method" | "equalize" | "held_out" | "keep_float" | "int4" if value.is_none() => {}
             "method" => {
                 all.choose_method = false;
                 let method = text(&name, &value)?.parse::<Method>();
@@ -179,16 +192,8 @@ fn how<'py>(
                 all.held_out = Some(size(&name, &value)?);
             }
             "held_out" => held = Some(value),
-            "keep_float" if value.is_instance_of::<PyString>() => {
-                all.keep_float = vec![text(&name, &value)?];
-            }
-            "keep_float" => {
-                let names = value
-                    .try_iter()
-                    .map_err(|_| mistyped(&name, "names", &value))?;
-                let names = names.map(|one| text(&name, &one?));
-                all.keep_float = names.collect::<PyResult<_>>()?;
-            }
+            "keep_float" => all.keep_float = names(&name, &value)?,
+            "int4" => all.int4 = names(&name, &value)?,
             "target" => {
                 let number = value.extract();
                 all.target = number.map_err(|_| mistyped(&name, "a number", &value))?;

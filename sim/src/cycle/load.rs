@@ -60,7 +60,7 @@ pub(super) const fn client(load: &Load) -> Client {
     match load.mem {
         MemType::Uop => Client::Uop,
         MemType::Inp => Client::Inp,
-        MemType::Wgt => Client::Wgt,
+        MemType::Wgt | MemType::Wgt4 => Client::Wgt,
         MemType::Acc | MemType::Acc8 | MemType::Out => match load.preload {
             true => Client::Preload,
             false => Client::Acc,

@@ -168,7 +168,7 @@ impl<'a> Checker<'a> {
             // Compute alone loads and reads micro-ops.
             MemType::Uop => return,
             MemType::Inp => SharedMemory::Inp,
-            MemType::Wgt => SharedMemory::Wgt,
+            MemType::Wgt | MemType::Wgt4 => SharedMemory::Wgt,
             // Decoding refuses a LOAD of OUT; its scratchpad is the accumulators'.
             MemType::Acc | MemType::Acc8 | MemType::Out => SharedMemory::Acc,
         };

@@ -31,6 +31,15 @@ pub(crate) fn bring_closer<T: ?Sized>(what: &T, most_lines: usize) {
     let _ = (what, most_lines);
 }
 
+/// Sign-extends 4-bit numbers, of which the first is in a byte's lower half.
+pub(crate) fn unpack(from: &[u8], to: &mut [u8]) {
+    for (to, from) in to.chunks_mut(2).zip(from) {
+        for (to, shift) in to.iter_mut().zip([4, 0]) {
+            *to = ((from << shift) as i8 >> 4) as u8;
+        }
+    }
+}
+
 /// A run of tiles of an operation on two accumulator tiles, worked on one after the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TileRun {

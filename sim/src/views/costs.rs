@@ -84,6 +84,8 @@ costs! {
     requant_lane_mm2: 1008e-6,
     /// REQUANT, a byte of the bus: 3/4 * 3495 + 6 * 282 + 12.5 * 137 um2
     requant_byte_mm2: 6025.75e-6,
+    /// WGT4, a byte of the bus: 16 multiplexers as MOV's
+    wgt4_byte_mm2: 30.4e-6,
     /// a byte of a scratchpad: 8 cells of 0.38 um2 at 70 % array efficiency
     sram_byte_mm2: 4.4e-6,
     /// a byte of the bus's width: buffers for data and alignment, an assumption
@@ -161,20 +163,19 @@ impl Costs {
             MemType::Acc,
             MemType::Out,
         ];
-        let requantizes = config.extensions().contains(Extension::Requant);
-        let (mirrored, rounding) = match requantizes {
-            true => (3.0 * bytes(MemType::Out), self.requant_byte_mm2),
-            false => (0.0, 0.0),
+        let extensions = config.extensions();
+        let mirrored = match extensions.contains(Extension::Requant) {
+            true => 3.0 * bytes(MemType::Out),
+            false => 0.0,
         };
-        let added = config
-            .extensions()
-            .iter()
-            .map(|e| self.lane_mm2(e, config.block()));
+        let added = extensions.iter().map(|e| self.lane_mm2(e, config.block()));
         let lane = added.sum::<f64>() + self.alu_lane_mm2;
+        let on_bus = extensions.iter().map(|e| self.on_bus_mm2(e));
+        let bus_byte = on_bus.sum::<f64>() + self.bus_byte_mm2;
         config.macs_per_step() as f64 * self.mac_mm2
             + config.lanes() as f64 * lane
             + (scratchpads.map(bytes).iter().sum::<f64>() + mirrored) * self.sram_byte_mm2
-            + f64::from(timing.bus_bytes) * (self.bus_byte_mm2 + rounding)
+            + f64::from(timing.bus_bytes) * bus_byte
     }
 
     /// What an extension adds to each lane of a tile.
@@ -182,6 +183,8 @@ impl Costs {
         match extension {
             // The lane has their parts.
             Extension::Acc8 | Extension::Mul | Extension::Shl => 0.0,
+            // It is beside the bus.
+            Extension::Wgt4 => 0.0,
             // A lane is that of a row of MACs.
             Extension::Depthwise => self.depthwise_mac_mm2 * block as f64,
             Extension::Mov => self.mov_lane_mm2,
@@ -190,6 +193,15 @@ impl Costs {
             Extension::Pad => self.pad_lane_mm2,
             Extension::Preload => self.preload_lane_mm2,
             Extension::Requant => self.requant_lane_mm2,
+        }
+    }
+
+    /// What an extension adds to each byte of the bus.
+    const fn on_bus_mm2(&self, extension: Extension) -> f64 {
+        match extension {
+            Extension::Requant => self.requant_byte_mm2,
+            Extension::Wgt4 => self.wgt4_byte_mm2,
+            _ => 0.0,
         }
     }
 }
@@ -250,7 +262,7 @@ impl Work {
                 match load.mem {
                     MemType::Uop => *uops += tiles * UOP_BYTES as u64,
                     MemType::Inp => *inp += tiles * tile(MemType::Inp),
-                    MemType::Wgt => *wgt += tiles * tile(MemType::Wgt),
+                    MemType::Wgt | MemType::Wgt4 => *wgt += tiles * tile(MemType::Wgt),
                     MemType::Acc | MemType::Acc8 | MemType::Out => *accs += tiles * acc,
                 }
             }

@@ -114,9 +114,8 @@ pub(super) fn parts(
         Insn::Load(load) if load.is_sync() => whole(Spend::Sync),
         Insn::Load(load) => whole(match load.mem {
             MemType::Uop => Spend::LoadUop,
-            MemType::Acc | MemType::Acc8 | MemType::Inp | MemType::Wgt | MemType::Out => {
-                Spend::LoadAcc
-            }
+            MemType::Acc | MemType::Acc8 | MemType::Out => Spend::LoadAcc,
+            MemType::Inp | MemType::Wgt | MemType::Wgt4 => Spend::LoadAcc,
         }),
         Insn::Gemm(gemm) if gemm.reset => pipeline(gemm.steps(), Spend::Reset, Spend::GemmPipeline),
         Insn::Gemm(gemm) => pipeline(gemm.steps(), Spend::Gemm, Spend::GemmPipeline),

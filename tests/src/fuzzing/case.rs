@@ -182,11 +182,12 @@ impl<'a> Case<'a> {
         let kinds = [
             (MemType::Uop, UOPS),
             (MemType::Wgt, WEIGHTS),
+            (MemType::Wgt4, WEIGHTS),
             (MemType::Inp, INPUTS),
             (MemType::Acc, ACCS),
             (MemType::Acc8, OUTPUTS),
         ];
-        let (mem, addr) = kinds[usize::from(self.bytes.below(5))];
+        let (mem, addr) = kinds[usize::from(self.bytes.below(6))];
         let sums = matches!(mem, MemType::Acc | MemType::Acc8);
         let load = Load {
             deps: Deps::NONE,
@@ -194,7 +195,7 @@ impl<'a> Case<'a> {
             preload: sums && self.bytes.byte() & 1 == 0,
             pad_value: match mem {
                 MemType::Inp => self.bytes.byte() as i8,
-                MemType::Uop | MemType::Wgt | MemType::Acc | MemType::Acc8 | MemType::Out => 0,
+                _ => 0,
             },
             sram_base: self.bytes.word() % Config::MAX_ACC_DEPTH as u16,
             dram_base: self.base(mem, addr) + u32::from(self.bytes.byte()),

@@ -33,6 +33,7 @@ pub fn accesses(
                     }
                     let name = match l.mem {
                         MemType::Acc8 => "acc",
+                        MemType::Wgt4 => "wgt",
                         other => other.name(),
                     };
                     for tile in 0..l.sram_tiles() {

@@ -2,7 +2,7 @@
 
 use rayon::prelude::*;
 use vta_compiler::graph::Graph;
-use vta_compiler::quantize::{self, Mode};
+use vta_compiler::quantize::{self, Calibrated, Kept, Mode, Options};
 use vta_compiler::{float, onnx, passes, reference};
 use vta_tests::cifar::{IMAGENET, RAW, Recipe, argmax, array, right, to_int8};
 
@@ -44,6 +44,15 @@ fn check(model: &str, recipe: &Recipe) {
             "{model} {mode:?}: {ours}, float {real}"
         );
     }
+    // The last layers have most of the weights: with 4 bits each they may lose 1.5 points.
+    let options = Options::new(Mode::Multiply);
+    let int4 = Calibrated::new(&graph, &&calibration[..], &options, &[]).unwrap();
+    let int4 = int4.with_int4(&["last:4".to_owned()]).unwrap();
+    let quantized = int4.quantize(&options, &Kept::new()).unwrap();
+    assert_eq!(quantized.int4.len(), 4);
+    let ours = right(&labels_of(&quantized.graph, &test), &labels);
+    println!("{model} int4: {ours} of 200 right, float {real}");
+    assert!(ours + 3 >= real, "{model} int4: {ours}, float {real}");
 }
 
 #[test]

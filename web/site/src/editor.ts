@@ -20,9 +20,9 @@ const WORDS: Record<string, string[]> = {
   store: [...TOKENS, ...MOVES],
   finish: TOKENS,
 };
-for (const memory of ["uop", "inp", "wgt", "acc", "acc8"]) WORDS[`load.${memory}`] = [...TOKENS, ...MOVES, ...PADS];
+for (const memory of ["uop", "inp", "wgt", "wgt4", "acc", "acc8"]) WORDS[`load.${memory}`] = [...TOKENS, ...MOVES, ...PADS];
 for (const op of ["min", "max", "add", "shr", "mul", "shl"]) WORDS[`alu.${op}`] = [...TOKENS, "imm", ...LOOPS];
-const DATA = [".inp", ".wgt", ".acc", ".acc8", ".uop", ".out"];
+const DATA = [".inp", ".wgt", ".wgt4", ".acc", ".acc8", ".uop", ".out"];
 
 const language = StreamLanguage.define<{ first: boolean }>({
   startState: () => ({ first: true }),

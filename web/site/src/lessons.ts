@@ -247,7 +247,7 @@ finish pop_next
 
 /// The program with a lesson's values in place of its own. Lines keep their numbers.
 export function withData(lesson: Lesson, text: string): string {
-  const lines = text.split("\n").map((line) => (/^\s*\.(inp|wgt|acc8?|out)\b/.test(line) ? "" : line));
+  const lines = text.split("\n").map((line) => (/^\s*\.(inp|wgt4?|acc8?|out)\b/.test(line) ? "" : line));
   return `${lines.join("\n")}\n${lesson.data}\n`;
 }
 

@@ -159,7 +159,12 @@ fn touched(insn: &Insn, resolved: &Resolved<'_>) -> Touched {
     for (mem, tiles) in touches.reads {
         match mem {
             MemType::Acc => all.operand = tiles,
-            MemType::Uop | MemType::Inp | MemType::Wgt | MemType::Acc8 | MemType::Out => {
+            MemType::Uop
+            | MemType::Inp
+            | MemType::Wgt
+            | MemType::Wgt4
+            | MemType::Acc8
+            | MemType::Out => {
                 all.reads.push((mem, tiles.iter().collect()));
             }
         }

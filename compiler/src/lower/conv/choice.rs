@@ -320,6 +320,7 @@ impl Lowering<'_> {
             anew: false,
             window_rows: 0,
             pad_value: 0,
+            wgt4: self.has(Extension::Wgt4) && !parts.ones && int4(parts.weights),
         };
         let digits_first = bias > 0 && plain == 0 && (parts.pool.is_none() || places > 0);
         let anew = self.has(Extension::Overwrite) && residual != ResidualBy::Load && by_place == 0;
@@ -344,4 +345,9 @@ impl Lowering<'_> {
             }
         }
     }
+}
+
+/// Whether weights fit 4 bits.
+fn int4(weights: &[i8]) -> bool {
+    weights.iter().all(|weight| (-8..8).contains(weight))
 }

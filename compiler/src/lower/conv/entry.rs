@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use vta_isa::{MemType, Module};
+use vta_isa::Module;
 
 use super::super::LowerError;
 use super::super::seam::{Seam, meet};
@@ -108,7 +108,8 @@ impl Walk<'_, '_, '_> {
         self.load_first(work, chunk)?;
         let weights = self.conv.shape.co * self.conv.shape.weight_row();
         let config = self.e.lowering.config;
-        let beats = (weights * config.elem_bytes(MemType::Wgt)).div_ceil(BUS_BYTES) as u64;
+        let beats =
+            (weights * config.elem_bytes(self.conv.shape.weights_mem())).div_ceil(BUS_BYTES) as u64;
         let next = chunks.find(|(w, c)| w.weights(c) != work.weights(chunk));
         if let Some((work, chunk)) = next
             && self.conv.tile.halves > 1

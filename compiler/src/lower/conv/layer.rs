@@ -185,7 +185,11 @@ impl Lowering<'_> {
         let taps = parts.weights.len() / (channels * shape.weight_parts).max(1);
         let packed = pack::weights(parts.weights, [channels, taps], &shape, block);
         let blank = pack::blank(&packed, &shape, block);
-        let weights = self.constant(parts.name, Role::Weights, packed);
+        let (role, packed) = match shape.wgt4 {
+            true => (Role::Weights4, pack::halves(&packed, block * block)),
+            false => (Role::Weights, packed),
+        };
+        let weights = self.constant(parts.name, role, packed);
         let bias = digits.map(|digits| self.bias(parts.name, digits, &shape));
         let ops = parts.prologue(product.as_ref()).iter().chain(&epilogue);
         let regions = places.iter().filter(|_| bias.is_none());

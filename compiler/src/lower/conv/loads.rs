@@ -150,9 +150,8 @@ impl Walk<'_, '_, '_> {
         half: usize,
     ) -> Result<(), LowerError> {
         if self.conv.shape.ones {
-            return self
-                .e
-                .load(MemType::Wgt, Transfer::run(self.conv.weights, [half, 0], 1));
+            let tile = Transfer::run(self.conv.weights, [half, 0], 1);
+            return self.e.load(MemType::Wgt, tile);
         }
         let shape = &self.conv.shape;
         let [kh, _] = shape.window.kernel;
@@ -174,7 +173,7 @@ impl Walk<'_, '_, '_> {
             },
             step: 1,
         };
-        self.e.load(MemType::Wgt, rows)
+        self.e.load(shape.weights_mem(), rows)
     }
 }
 

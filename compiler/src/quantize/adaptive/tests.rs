@@ -2,6 +2,7 @@
 
 use proptest::prelude::*;
 
+use super::super::slices::INT8;
 use super::*;
 use crate::float;
 use crate::graph::{Data, Value};
@@ -98,7 +99,7 @@ proptest! {
         let moments = moments(&graph, &base);
         let step = 0.05;
         let nearest: Vec<i8> = weights.iter().map(|w| (w / step).round() as i8).collect();
-        let place = Rows { count: rows, strides: if turned { [rows, 1] } else { [1, len] }, step: &|_| step };
+        let place = Rows { count: rows, strides: if turned { [rows, 1] } else { [1, len] }, step: &|_| step, range: INT8 };
         for centred in [false, true] {
             let form = moments.form(0, centred);
             let mut moved = nearest.clone();
@@ -187,6 +188,7 @@ fn taps_of_a_smooth_picture_cancel() {
         count: 1,
         strides: [1, 9],
         step: &|_| 0.1,
+        range: INT8,
     };
     moments(&graph, &images).settle(&mut steps, &weights, &rows, false);
     // 9 * 0.4 steps are nearest to 4.

@@ -2,6 +2,7 @@
 
 use proptest::prelude::*;
 
+use super::super::slices::INT8;
 use super::*;
 
 /// Values of a distribution by a seed: bells, long tails, one-sided ones, a few far away.
@@ -153,7 +154,7 @@ proptest! {
         let values = values(kind, seed, 20_000);
         for mode in [Mode::Multiply, Mode::Shift] {
             let step = symmetric(Method::Mse, &Histogram::of(&values), mode);
-            let [found, least] = [step, best_scale(&values, mode)].map(|s| squared_error(&values, s.into()));
+            let [found, least] = [step, best_scale(&values, mode, INT8)].map(|s| squared_error(&values, s.into(), INT8));
             prop_assert!(found <= least * 1.01, "{kind} {mode:?}: {found} for {least}");
         }
     }

@@ -39,6 +39,45 @@ pub fn found(graph: &Graph, named: &Named) -> Kept {
     kept
 }
 
+/// Nodes with weights, by their names or their outputs', or `all`, or the last ones, as `last:2`.
+///
+/// # Errors
+/// A name of which there is no such node.
+pub fn with_weights(graph: &Graph, which: &[String]) -> Result<Kept, QuantizeError> {
+    let constant = |id: &ValueId| graph.values[id.0].data.is_some();
+    let weighs = |node: &Node| match node.op {
+        Op::Conv { .. } | Op::ConvTranspose { .. } | Op::Gemm { .. } | Op::MatMul { .. } => {
+            node.inputs.get(1).is_some_and(constant)
+        }
+        _ => false,
+    };
+    let nodes = graph.nodes.iter().enumerate();
+    let all: Vec<usize> = nodes.filter(|(_, n)| weighs(n)).map(|(i, _)| i).collect();
+    let mut found = Kept::new();
+    for which in which {
+        let last = which.strip_prefix("last:").and_then(|n| n.parse().ok());
+        let named = |index: &&usize| {
+            let node = &graph.nodes[**index];
+            node.name == *which || graph.values[node.output.0].name == *which
+        };
+        let count = match last {
+            Some(count) => count,
+            None if which == "all" => all.len(),
+            None => 0,
+        };
+        let before = found.len();
+        found.extend(&all[all.len().saturating_sub(count)..]);
+        found.extend(all.iter().filter(named));
+        if count == 0 && found.len() == before && !all.iter().any(|index| named(&index)) {
+            let known = all.iter().map(|index| &graph.nodes[*index].name[..]);
+            let known = known.collect::<Vec<_>>().join(", ");
+            let reason = format!("no layer with weights has this name (there are {known})");
+            return Err(QuantizeError::of(which, reason));
+        }
+    }
+    Ok(found)
+}
+
 /// Adds what a kept node alone gives its values to and what needs no rounding between them.
 pub fn with_activations(graph: &Graph, kept: &mut Kept) {
     let uses = graph.uses();

@@ -17,6 +17,8 @@ fn loads_take_what_the_rtl_takes() {
             (MemType::Inp, 1, 128, 128, NONE, 279),
             (MemType::Wgt, 1, 1, 1, NONE, 55),
             (MemType::Wgt, 1, 16, 16, NONE, 535),
+            (MemType::Wgt4, 1, 1, 1, NONE, 39),
+            (MemType::Wgt4, 1, 16, 16, NONE, 279),
             (MemType::Acc, 1, 1, 1, NONE, 31),
             (MemType::Acc, 1, 16, 16, NONE, 151),
             (MemType::Acc8, 1, 16, 16, NONE, 55),

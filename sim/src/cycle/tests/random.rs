@@ -19,6 +19,7 @@ fn any_insn() -> impl Strategy<Value = Insn> {
     let mems = [
         MemType::Uop,
         MemType::Wgt,
+        MemType::Wgt4,
         MemType::Inp,
         MemType::Acc,
         MemType::Acc8,

@@ -11,7 +11,7 @@ use vta_isa::tokens;
 use vta_isa::{AluOp, AluOperand, Config, MemType, Module, Uop};
 
 use super::super::run::ops::{LoadOp, StoreOp};
-use super::draft::{AluDraft, AluSteps, Draft, Kind, Matmul, Scaled, Slot, Weight};
+use super::draft::{AluDraft, AluSteps, Draft, InDram, Kind, Matmul, Scaled, Slot, Weight};
 use super::elementwise::TileReader;
 use super::inputs::{InputTiles, fill};
 use super::matmul::{self, Forms};
@@ -198,10 +198,13 @@ impl Builder<'_> {
         let (from, region) = ((access, span), span.region as u32);
         match load.mem {
             MemType::Uop => self.trace.constants.push(span),
-            MemType::Wgt => {
+            MemType::Wgt | MemType::Wgt4 => {
                 let weight = |start| {
-                    let start = start as u32;
-                    Weight::Dram { region, start }
+                    Weight::Dram(InDram {
+                        region,
+                        start: start as u32,
+                        mem: load.mem,
+                    })
                 };
                 fill(config, from, &mut self.trace.weights, Weight::Zero, weight);
                 self.trace.constants.push(span);

@@ -1,17 +1,18 @@
 //! Operations before they are fused: tiles and DRAM that each touches.
 
+use std::borrow::Cow;
 use std::rc::Rc;
 use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
-use vta_driver::Span;
-use vta_isa::AluOp;
+use vta_driver::{DeviceMemory, Span};
 use vta_isa::resolve::{Interval, TileSet};
+use vta_isa::{AluOp, MemType};
 
 use super::super::run::ops::{LoadOp, MapOp, StoreOp};
 use super::origin::Origin;
 use super::places::Places;
-use crate::kernels::PADDING;
+use crate::kernels::{PADDING, lanes};
 
 /// One operation of the trace with what it touches.
 pub(crate) struct Draft {
@@ -108,12 +109,35 @@ pub(crate) struct AluDraft {
 pub(crate) enum Weight {
     /// Padding of a LOAD.
     Zero,
-    /// A byte of a region.
-    Dram { region: u32, start: u32 },
+    /// A tile of DRAM.
+    Dram(InDram),
     /// The scratchpad's tile as it was before the batch.
     Held(u16),
-    /// One with nothing beside its diagonal, where it has a tap of each channel, of the tile at a byte of a region.
-    Tap { region: u32, start: u32, tap: u8 },
+    /// One with nothing beside its diagonal, where it has a tap of each channel, of a tile of DRAM.
+    Tap(InDram, u8),
+}
+
+/// A weight tile of DRAM, by its first byte in a region.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct InDram {
+    pub region: u32,
+    pub start: u32,
+    /// The memory type that it is loaded as.
+    pub mem: MemType,
+}
+
+impl InDram {
+    /// The tile's int8, so many; `None` beyond the region.
+    pub fn read<'m>(&self, count: usize, memory: &'m DeviceMemory) -> Option<Cow<'m, [u8]>> {
+        let bytes = memory.region(self.region as usize);
+        let bytes = bytes.get(self.start as usize..)?;
+        if self.mem != MemType::Wgt4 {
+            return bytes.get(..count).map(Cow::Borrowed);
+        }
+        let mut tile = vec![0; count];
+        lanes::unpack(bytes.get(..count.div_ceil(2))?, &mut tile);
+        Some(Cow::Owned(tile))
+    }
 }
 
 impl Weight {
@@ -121,12 +145,8 @@ impl Weight {
     pub fn taps(self, count: usize) -> Option<Vec<Self>> {
         let tap = |tap: usize| match self {
             Self::Zero => Some(Self::Zero),
-            Self::Dram { region, start } => Some(Self::Tap {
-                region,
-                start,
-                tap: tap as u8,
-            }),
-            Self::Held(_) | Self::Tap { .. } => None,
+            Self::Dram(at) => Some(Self::Tap(at, tap as u8)),
+            Self::Held(_) | Self::Tap(..) => None,
         };
         (0..count).map(tap).collect()
     }

@@ -41,14 +41,11 @@ impl<'a> TileReader<'a> {
     /// A weight tile's bytes, `[output][input]`; none for padding or the scratchpad's own.
     fn weights(&self, weight: &Weight) -> Option<Cow<'a, [u8]>> {
         let block = self.config.block();
-        let tile = |region: u32, start: u32| {
-            let bytes = self.memory.region(region as usize);
-            bytes.get(start as usize..start as usize + block * block)
-        };
-        match *weight {
-            Weight::Dram { region, start } => tile(region, start).map(Cow::Borrowed),
-            Weight::Tap { region, start, tap } => {
-                Some(Cow::Owned(diagonal_of(tile(region, start)?, tap, block)))
+        match weight {
+            Weight::Dram(at) => at.read(block * block, self.memory),
+            Weight::Tap(at, tap) => {
+                let tile = at.read(block * block, self.memory)?;
+                Some(Cow::Owned(diagonal_of(&tile, *tap, block)))
             }
             Weight::Zero | Weight::Held(_) => None,
         }

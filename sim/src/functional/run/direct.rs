@@ -221,7 +221,7 @@ impl Direct {
         match mem {
             MemType::Uop => pads.uop.len(),
             MemType::Inp => self.inputs,
-            MemType::Wgt => self.weights,
+            MemType::Wgt | MemType::Wgt4 => self.weights,
             MemType::Acc | MemType::Acc8 | MemType::Out => self.accumulators,
         }
     }

@@ -10,7 +10,7 @@ use super::super::plan::build::span;
 #[derive(Debug, Default)]
 pub(crate) struct Near {
     /// By memory type.
-    allocations: [Allocation; 6],
+    allocations: [Allocation; MemType::ALL.len()],
     /// Of the memory that has them.
     layout: u64,
 }
@@ -40,7 +40,7 @@ impl Near {
             self.layout = memory.layout();
         }
         let bytes = rows.span();
-        let last = &mut self.allocations[mem.code() as usize];
+        let last = &mut self.allocations[mem.index()];
         if bytes.start < last.first || last.end < bytes.end {
             let span = span(memory, rows)?;
             let first = bytes.start - span.start as u64;

@@ -139,7 +139,7 @@ impl Scratchpads {
         match mem {
             MemType::Uop => self.uop[range(1)].fill(Uop::default()),
             MemType::Inp => self.inp[range(self.lanes)].fill(value as u8),
-            MemType::Wgt => {
+            MemType::Wgt | MemType::Wgt4 => {
                 let range = range(self.weight_tile_bytes());
                 self.wgt[range].fill(0);
                 self.tiles.forget(first..first + tiles);
@@ -166,6 +166,14 @@ impl Scratchpads {
                 let at = first * size;
                 self.wgt[at..at + row.len()].copy_from_slice(row);
                 self.tiles.forget(first..first + row.len() / size);
+            }
+            MemType::Wgt4 => {
+                let size = self.weight_tile_bytes();
+                let tiles = row.chunks(size.div_ceil(2));
+                self.tiles.forget(first..first + tiles.len());
+                for (to, from) in self.wgt[first * size..].chunks_mut(size).zip(tiles) {
+                    lanes::unpack(from, to);
+                }
             }
             MemType::Acc => {
                 let (words, _) = row.as_chunks::<4>();

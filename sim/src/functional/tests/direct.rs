@@ -212,7 +212,7 @@ fn load() -> impl Strategy<Value = Insn> {
     let mem = prop::sample::select(vec![
         (MemType::Uop, false),
         (MemType::Wgt, false),
-        (MemType::Wgt, false),
+        (MemType::Wgt4, false),
         (MemType::Inp, false),
         (MemType::Acc, false),
         (MemType::Acc8, true),
@@ -374,7 +374,13 @@ fn near_uop() -> impl Strategy<Value = Uop> {
 
 /// Some tiles in one run.
 fn near_load() -> impl Strategy<Value = Insn> {
-    let mem = vec![MemType::Wgt, MemType::Inp, MemType::Acc, MemType::Acc8];
+    let mem = vec![
+        MemType::Wgt,
+        MemType::Wgt4,
+        MemType::Inp,
+        MemType::Acc,
+        MemType::Acc8,
+    ];
     let mem = prop::sample::select(mem);
     (mem, 0u16..5, 1u32..8, 1u16..3).prop_map(|(mem, sram_base, dram_base, x_size)| {
         let load = Load {

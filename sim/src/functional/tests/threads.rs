@@ -129,7 +129,7 @@ fn listed(config: &Config, seed: u64, steps: usize) -> Vec<Insn> {
     };
     let mut insns: Vec<Insn> = vec![
         whole(MemType::Uop, UOPS).into(),
-        whole(MemType::Wgt, WEIGHTS).into(),
+        whole([MemType::Wgt, MemType::Wgt4][dice.below(2)], WEIGHTS).into(),
     ];
     for _ in 0..steps {
         insns.push(match dice.below(8) {
@@ -160,14 +160,14 @@ fn load(config: &Config, dice: &mut Dice, mem: MemType) -> Insn {
             let far = dice.below(2) * Requantize::RESIDUAL_TILES;
             (far, dice.below(2) == 0)
         }
-        MemType::Uop | MemType::Wgt | MemType::Inp | MemType::Out => (0, false),
+        MemType::Uop | MemType::Wgt | MemType::Wgt4 | MemType::Inp | MemType::Out => (0, false),
     };
     Load {
         mem,
         preload,
         pad_value: match mem {
             MemType::Inp => dice.below(3) as i8,
-            MemType::Uop | MemType::Wgt | MemType::Acc | MemType::Acc8 | MemType::Out => 0,
+            _ => 0,
         },
         sram_base: (dice.below(TILES - tiles) + far) as u16,
         dram_base: (DATA / elem + dice.below(room + 1)) as u32,

@@ -120,7 +120,7 @@ impl Dims {
     pub fn loaded(&self, op: &LoadOp) -> Range<usize> {
         let Range { start, end } = op.entries;
         match op.mem {
-            MemType::Uop | MemType::Wgt => 0..0,
+            MemType::Uop | MemType::Wgt | MemType::Wgt4 => 0..0,
             MemType::Inp => {
                 let cells = |tiles: usize| self.acc_cells + tiles * self.lanes / self.block;
                 cells(start)..cells(end)

@@ -33,6 +33,7 @@ proptest! {
             anew: false,
                         window_rows: 0,
                         pad_value: 0,
+                        wgt4: false,
             ones: false,
         };
         let taps = inputs * area;

@@ -55,7 +55,7 @@ impl Stepper<'_> {
         let (mut client, direct) = match load.mem {
             MemType::Uop => (Client::Uop, true),
             MemType::Inp => (Client::Inp, bus >= elem),
-            MemType::Wgt => (Client::Wgt, bus >= elem),
+            MemType::Wgt | MemType::Wgt4 => (Client::Wgt, bus >= elem),
             MemType::Acc => (Client::Acc, bus >= elem),
             MemType::Acc8 | MemType::Out => (Client::Acc, bus >= 4 * elem),
         };

@@ -8,7 +8,9 @@ use rustc_hash::FxHashMap;
 use vta_driver::{DeviceMemory, Span};
 use vta_isa::AluOp;
 
-use super::super::draft::{ByteTiles, Matmul, OperandDraft, StartDraft, StepDraft, Vector, Weight};
+use super::super::draft::{
+    ByteTiles, InDram, Matmul, OperandDraft, StartDraft, StepDraft, Vector, Weight,
+};
 use super::super::elementwise::{diagonal_of, is_diagonal};
 use super::super::places::{Lists, Places, Same};
 use super::super::unplanned::Unplanned;
@@ -364,22 +366,15 @@ impl<'a> Products<'a> {
 
     /// The bytes of a weight tile.
     pub fn tile(&self, weight: &Weight) -> Cow<'_, [u8]> {
-        let len = self.zeros.len();
-        let in_dram = |region: u32, start: u32| {
-            let bytes = self.memory.region(region as usize);
-            // Spans were resolved in this memory.
-            let tile = bytes.get(start as usize..start as usize + len);
-            tile.unwrap_or(&self.zeros)
-        };
-        let tile = match *weight {
-            Weight::Zero => &self.zeros,
-            Weight::Held(tile) => &self.pads.wgt[usize::from(tile) * len..][..len],
-            Weight::Dram { region, start } => in_dram(region, start),
-            Weight::Tap { region, start, tap } => {
-                return Cow::Owned(diagonal_of(in_dram(region, start), tap, self.pads.block));
-            }
-        };
-        Cow::Borrowed(tile)
+        let (len, zeros) = (self.zeros.len(), Cow::Borrowed(&self.zeros[..]));
+        // Spans were resolved in this memory.
+        let in_dram = |at: &InDram| at.read(len, self.memory).unwrap_or(zeros.clone());
+        match weight {
+            Weight::Zero => zeros,
+            Weight::Held(tile) => Cow::Borrowed(&self.pads.wgt[usize::from(*tile) * len..][..len]),
+            Weight::Dram(at) => in_dram(at),
+            Weight::Tap(at, tap) => Cow::Owned(diagonal_of(&in_dram(at), *tap, self.pads.block)),
+        }
     }
 }
 
