@@ -75,8 +75,7 @@ impl Load {
         let field = Self::FIELDS.memory_type;
         let preloaded = MemType::PRELOADED.into_iter();
         let (mem, preload) = match MemType::of(field, word) {
-            Ok(MemType::Out) if Self::WGT4.get(word) != 0 => (MemType::Wgt4, false),
-            Ok(MemType::Out) => return Ok(Self::of_padded(word)),
+            Ok(MemType::Out) => return Ok(Self::of_extended(word)),
             Ok(mem) => (mem, false),
             Err(unknown) => preloaded
                 .filter(|(_, code, _)| u64::from(*code) == field.get(word))
@@ -87,8 +86,12 @@ impl Load {
         Ok(Self::unpack(word, Deps::unpack(word), mem, preload, 0))
     }
 
-    /// Of inputs, with padding that isn't zero.
-    fn of_padded(word: u128) -> Self {
+    /// Of weights of 4 bits, or of inputs with padding that isn't zero.
+    #[cold]
+    fn of_extended(word: u128) -> Self {
+        if Self::WGT4.get(word) != 0 {
+            return Self::unpack(word, Deps::unpack(word), MemType::Wgt4, false, 0);
+        }
         let (value, y_size) = Self::padded(word);
         let load = Self::unpack(word, Deps::unpack(word), MemType::Inp, false, value);
         Self { y_size, ..load }

@@ -150,9 +150,10 @@ impl Load {
 
     #[inline]
     pub(crate) fn encode(&self) -> Result<u128, FieldError> {
-        let code = u64::from(self.code()?);
-        let field = Self::FIELDS.memory_type;
-        let mem = field.put(code & field.max())? | Self::WGT4.put(code >> field.bits)?;
+        // Codes fit the field and the bit, which are in the lower half.
+        let (code, field) = (u64::from(self.code()?), Self::FIELDS.memory_type);
+        let mem = (code & field.max()) << field.first_bit;
+        let mem = u128::from(mem | (code >> field.bits) << Self::WGT4.first_bit);
         let pads = Self::PAD_VALUE.put(self.pad_value as u8 as u64)?;
         Ok(Opcode::Load.word(self.deps)? | mem | self.pack()? | pads)
     }

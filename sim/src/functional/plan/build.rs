@@ -11,7 +11,7 @@ use vta_isa::tokens;
 use vta_isa::{AluOp, AluOperand, Config, MemType, Module, Uop};
 
 use super::super::run::ops::{LoadOp, StoreOp};
-use super::draft::{AluDraft, AluSteps, Draft, InDram, Kind, Matmul, Scaled, Slot, Weight};
+use super::draft::{AluDraft, AluSteps, Draft, Kind, Matmul, Scaled, Slot, Weight};
 use super::elementwise::TileReader;
 use super::inputs::{InputTiles, fill};
 use super::matmul::{self, Forms};
@@ -199,12 +199,9 @@ impl Builder<'_> {
         match load.mem {
             MemType::Uop => self.trace.constants.push(span),
             MemType::Wgt | MemType::Wgt4 => {
-                let weight = |start| {
-                    Weight::Dram(InDram {
-                        region,
-                        start: start as u32,
-                        mem: load.mem,
-                    })
+                let weight = |start| match (load.mem, start as u32) {
+                    (MemType::Wgt4, start) => Weight::Dram4 { region, start },
+                    (_, start) => Weight::Dram { region, start },
                 };
                 fill(config, from, &mut self.trace.weights, Weight::Zero, weight);
                 self.trace.constants.push(span);

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 use vta_driver::{DeviceMemory, Span};
+use vta_isa::AluOp;
 use vta_isa::resolve::{Interval, TileSet};
-use vta_isa::{AluOp, MemType};
 
 use super::super::run::ops::{LoadOp, MapOp, StoreOp};
 use super::origin::Origin;
@@ -109,46 +109,48 @@ pub(crate) struct AluDraft {
 pub(crate) enum Weight {
     /// Padding of a LOAD.
     Zero,
-    /// A tile of DRAM.
-    Dram(InDram),
+    /// A byte of a region, where a tile begins.
+    Dram { region: u32, start: u32 },
+    /// The same of 4 bits each.
+    Dram4 { region: u32, start: u32 },
     /// The scratchpad's tile as it was before the batch.
     Held(u16),
-    /// One with nothing beside its diagonal, where it has a tap of each channel, of a tile of DRAM.
-    Tap(InDram, u8),
-}
-
-/// A weight tile of DRAM, by its first byte in a region.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct InDram {
-    pub region: u32,
-    pub start: u32,
-    /// The memory type that it is loaded as.
-    pub mem: MemType,
-}
-
-impl InDram {
-    /// The tile's int8, so many; `None` beyond the region.
-    pub fn read<'m>(&self, count: usize, memory: &'m DeviceMemory) -> Option<Cow<'m, [u8]>> {
-        let bytes = memory.region(self.region as usize);
-        let bytes = bytes.get(self.start as usize..)?;
-        if self.mem != MemType::Wgt4 {
-            return bytes.get(..count).map(Cow::Borrowed);
-        }
-        let mut tile = vec![0; count];
-        lanes::unpack(bytes.get(..count.div_ceil(2))?, &mut tile);
-        Some(Cow::Owned(tile))
-    }
+    /// One with nothing beside its diagonal, where it has a tap of each channel, of the tile at a byte of a region.
+    Tap { region: u32, start: u32, tap: u8 },
+    /// The same of 4 bits each.
+    Tap4 { region: u32, start: u32, tap: u8 },
 }
 
 impl Weight {
     /// What DEPTHWISE multiplies by, tap by tap, if the tile isn't the scratchpad's own.
     pub fn taps(self, count: usize) -> Option<Vec<Self>> {
-        let tap = |tap: usize| match self {
+        let tap = |tap: u8| match self {
             Self::Zero => Some(Self::Zero),
-            Self::Dram(at) => Some(Self::Tap(at, tap as u8)),
-            Self::Held(_) | Self::Tap(..) => None,
+            Self::Dram { region, start } => Some(Self::Tap { region, start, tap }),
+            Self::Dram4 { region, start } => Some(Self::Tap4 { region, start, tap }),
+            Self::Held(_) | Self::Tap { .. } | Self::Tap4 { .. } => None,
         };
-        (0..count).map(tap).collect()
+        (0..count as u8).map(tap).collect()
+    }
+
+    /// The int8 of the tile in DRAM, so many; `None` beyond its region, and for others.
+    pub fn read<'m>(&self, count: usize, memory: &'m DeviceMemory) -> Option<Cow<'m, [u8]>> {
+        let bytes = |region: u32, start: u32, len: usize| {
+            let bytes = memory.region(region as usize);
+            bytes.get(start as usize..)?.get(..len)
+        };
+        let packed = match *self {
+            Self::Dram { region, start } | Self::Tap { region, start, .. } => {
+                return bytes(region, start, count).map(Cow::Borrowed);
+            }
+            Self::Dram4 { region, start } | Self::Tap4 { region, start, .. } => {
+                bytes(region, start, count.div_ceil(2))?
+            }
+            Self::Zero | Self::Held(_) => return None,
+        };
+        let mut tile = vec![0; count];
+        lanes::unpack(packed, &mut tile);
+        Some(Cow::Owned(tile))
     }
 
     /// Whether it was there before the batch.

@@ -41,14 +41,13 @@ impl<'a> TileReader<'a> {
     /// A weight tile's bytes, `[output][input]`; none for padding or the scratchpad's own.
     fn weights(&self, weight: &Weight) -> Option<Cow<'a, [u8]>> {
         let block = self.config.block();
-        match weight {
-            Weight::Dram(at) => at.read(block * block, self.memory),
-            Weight::Tap(at, tap) => {
-                let tile = at.read(block * block, self.memory)?;
-                Some(Cow::Owned(diagonal_of(&tile, *tap, block)))
+        let tile = weight.read(block * block, self.memory)?;
+        Some(match weight {
+            Weight::Tap { tap, .. } | Weight::Tap4 { tap, .. } => {
+                Cow::Owned(diagonal_of(&tile, *tap, block))
             }
-            Weight::Zero | Weight::Held(_) => None,
-        }
+            _ => tile,
+        })
     }
 
     /// The diagonal of a weight tile that has nothing beside it.

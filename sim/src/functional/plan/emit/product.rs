@@ -8,9 +8,7 @@ use rustc_hash::FxHashMap;
 use vta_driver::{DeviceMemory, Span};
 use vta_isa::AluOp;
 
-use super::super::draft::{
-    ByteTiles, InDram, Matmul, OperandDraft, StartDraft, StepDraft, Vector, Weight,
-};
+use super::super::draft::{ByteTiles, Matmul, OperandDraft, StartDraft, StepDraft, Vector, Weight};
 use super::super::elementwise::{diagonal_of, is_diagonal};
 use super::super::places::{Lists, Places, Same};
 use super::super::unplanned::Unplanned;
@@ -366,14 +364,16 @@ impl<'a> Products<'a> {
 
     /// The bytes of a weight tile.
     pub fn tile(&self, weight: &Weight) -> Cow<'_, [u8]> {
-        let (len, zeros) = (self.zeros.len(), Cow::Borrowed(&self.zeros[..]));
+        let len = self.zeros.len();
+        let zeros = Cow::Borrowed(&self.zeros[..]);
         // Spans were resolved in this memory.
-        let in_dram = |at: &InDram| at.read(len, self.memory).unwrap_or(zeros.clone());
-        match weight {
-            Weight::Zero => zeros,
-            Weight::Held(tile) => Cow::Borrowed(&self.pads.wgt[usize::from(*tile) * len..][..len]),
-            Weight::Dram(at) => in_dram(at),
-            Weight::Tap(at, tap) => Cow::Owned(diagonal_of(&in_dram(at), *tap, self.pads.block)),
+        let tile = weight.read(len, self.memory).unwrap_or(zeros);
+        match *weight {
+            Weight::Held(tile) => Cow::Borrowed(&self.pads.wgt[usize::from(tile) * len..][..len]),
+            Weight::Tap { tap, .. } | Weight::Tap4 { tap, .. } => {
+                Cow::Owned(diagonal_of(&tile, tap, self.pads.block))
+            }
+            Weight::Zero | Weight::Dram { .. } | Weight::Dram4 { .. } => tile,
         }
     }
 }
