@@ -4,6 +4,7 @@
 //! bias, counts as the least of the ways that the instruction set has.
 
 use std::collections::BTreeSet;
+use std::ops::Range;
 
 use vta_compiler::lower::ConvShape;
 use vta_compiler::qgraph::{LaneKind, LaneOp, LaneOperand, QConv, QGraph, QNode, QOp, QPair};
@@ -80,11 +81,10 @@ impl Subject<'_> {
                 Some(self.brought(&[*input], count, ops))
             }
             QOp::MaxPool { input, window, ops } => {
-                let [used, windows] = self.pooled(*input, window);
+                let [used, _] = self.pooled(*input, window, self.node);
                 let needs = self.brought(&[*input], used, ops);
                 Some(Needs {
-                    // A step joins two, so that what depends on each other takes as many as it has inputs, less one.
-                    operands: needs.operands + (used - windows) * self.two_operands(),
+                    operands: needs.operands + self.maxima(*input, window, self.node),
                     ..needs
                 })
             }
@@ -94,12 +94,12 @@ impl Subject<'_> {
                 ops_by_count,
                 ..
             } => {
-                let [used, windows] = self.pooled(*input, window);
+                let [used, apart] = self.pooled(*input, window, self.node);
                 let cost = |ops: &&Vec<LaneOp>| self.cycles_of(ops);
                 let ops = ops_by_count.iter().map(|(_, ops)| ops).min_by_key(cost);
                 let needs = self.brought(&[*input], used, ops.map_or(&[][..], |ops| ops));
                 Some(Needs {
-                    operands: needs.operands.max(used - windows),
+                    operands: needs.operands.max(used - apart),
                     ..needs
                 })
             }
@@ -183,12 +183,11 @@ impl Subject<'_> {
         }
     }
 
-    /// Input tiles that some window has, and sets of them that no window joins.
-    fn pooled(&self, input: TensorId, window: &Window) -> [u64; 2] {
-        let [channels, rows, columns] = self.graph.tensors[input.0].chw;
-        let [_, out_rows, out_columns] = self.graph.tensors[self.node.output.0].chw;
+    /// Input tiles that some window of a pool has, and how many sets of them no window joins.
+    fn pooled(&self, input: TensorId, window: &Window, pool: &QNode) -> [u64; 2] {
+        let [channels, sizes @ ..] = self.graph.tensors[input.0].chw;
+        let [_, outputs @ ..] = self.graph.tensors[pool.output.0].chw;
         let blocks = channels.div_ceil(self.config.block());
-        let (sizes, outputs) = ([rows, columns], [out_rows, out_columns]);
         let axes = [0, 1].map(|axis| {
             let of = |output| touched(window, axis, output..output + 1, sizes[axis]);
             let windows: Vec<_> = (0..outputs[axis]).map(of).collect();
@@ -197,6 +196,22 @@ impl Subject<'_> {
             [used.len(), apart.count() + 1]
         });
         [0, 1].map(|figure| (blocks * axes[0][figure] * axes[1][figure]) as u64)
+    }
+
+    /// Cycles of the maxima of a pool: those of ALU steps that read two tiles. Inputs that depend on each other take as
+    /// many as they are, less one. Each whole 3x3 window of stride 2 takes six.
+    fn maxima(&self, input: TensorId, window: &Window, pool: &QNode) -> u64 {
+        let [channels, sizes @ ..] = self.graph.tensors[input.0].chw;
+        let [_, outputs @ ..] = self.graph.tensors[pool.output.0].chw;
+        let [used, apart] = self.pooled(input, window, pool);
+        let whole = |axis: usize| {
+            let inside = |at: &usize| touched(window, axis, *at..at + 1, sizes[axis]).len() == 3;
+            (0..outputs[axis]).filter(inside).count()
+        };
+        let six = [window.kernel, window.stride, window.dilation] == [[3, 3], [2, 2], [1, 1]];
+        let windows = if six { 6 * whole(0) * whole(1) } else { 0 };
+        let windows = (windows * channels.div_ceil(self.config.block())) as u64;
+        (used - apart).max(windows) * self.two_operands()
     }
 
     fn conv(&self, conv: &QConv, shape: &ConvShape) -> Needs {
@@ -208,9 +223,11 @@ impl Subject<'_> {
             [first, rest @ ..] if first.kind == LaneKind::Add => (true, rest),
             all => (false, all),
         };
-        let pool_ops = match self.pool.map(|pool| &pool.op) {
-            Some(QOp::MaxPool { ops, .. }) => &ops[..],
-            _ => &[],
+        let (pool_ops, pooling) = match self.pool.map(|pool| (pool, &pool.op)) {
+            Some((pool, QOp::MaxPool { input, window, ops })) => {
+                (&ops[..], self.maxima(*input, window, pool))
+            }
+            _ => (&[][..], 0),
         };
         let stored_residual = conv.store.as_ref().and_then(|s| s.residual.as_ref());
         let residual = conv.residual.as_ref().map(|(id, _)| *id);
@@ -223,8 +240,7 @@ impl Subject<'_> {
         Needs {
             products: self.products(shape),
             start,
-            // What a pool joins takes a step for each sum but one.
-            operands: residual_cycles + (sums - stored.min(sums)) * self.two_operands(),
+            operands: residual_cycles + pooling,
             lanes: stored * (self.cycles_of(rest) + self.cycles_of(pool_ops)),
             kinds: (rest.len() + pool_ops.len()) as u64,
             sums,
@@ -263,10 +279,15 @@ impl Subject<'_> {
             true => 0,
             false => acc8.div_ceil(self.timing.bus_bytes.into()),
         };
-        let bias = if added { stored } else { 0 };
-        let loaded = bias + sums * (beats + self.cycles_of(ops));
-        let digits = start + sums * least_digits(ops, &conv.epilogue);
-        let least = loaded.min(digits);
+        let (blocks, bias) = (self.out_blocks(), if added { stored } else { 0 });
+        let loaded = (bias + sums * (beats + self.cycles_of(ops))) / blocks;
+        let of_block = |block: u64| {
+            let channels = self.config.block() * block as usize;
+            let lanes = channels..channels + self.config.block();
+            let digits = digits(ops, &conv.epilogue, lanes);
+            loaded.min((start + sums * digits) / blocks)
+        };
+        let least: u64 = (0..blocks).map(of_block).sum();
         (start.min(least), least - start.min(least))
     }
 
@@ -332,30 +353,40 @@ impl Subject<'_> {
     }
 }
 
-/// Digits of at most 127 in which the matrix unit multiplies a residual: one, or two where no shift of the sums takes the rest.
-fn least_digits(prologue: &[LaneOp], epilogue: &[LaneOp]) -> u64 {
-    let factor = match prologue {
-        [op] => match (op.kind, &op.operand) {
-            (LaneKind::Mul, LaneOperand::Imm(m)) => i32::from(*m),
-            (LaneKind::Mul, LaneOperand::Vec(all)) => all.iter().copied().max().unwrap_or(0),
-            _ => 1,
+/// The fewest steps in which the matrix unit adds a residual times its factors, those of some channels. Each adds a digit of at
+/// most 127. Where a shift follows the sum, some digits may come behind a part of it, which is a step more if part is left.
+fn digits(prologue: &[LaneOp], epilogue: &[LaneOp], channels: Range<usize>) -> u64 {
+    let factor = |channel: usize| match prologue {
+        [] => Some(1),
+        [op] => match (op.kind, op.operand.of_channel(channel)) {
+            (LaneKind::Mul, Some(factor @ 0..)) => Some(i64::from(factor)),
+            (LaneKind::Shl, Some(by @ 0..31)) => Some(1 << by),
+            _ => None,
         },
-        _ => 1,
-    };
-    let shift = epilogue.iter().find_map(|op| match (op.kind, &op.operand) {
-        (LaneKind::Shr, LaneOperand::Imm(n @ 1..=30)) => Some(*n),
         _ => None,
-    });
-    let shift = shift.unwrap_or(0);
-    let whole = factor >> shift << shift == factor && factor >> shift <= 127;
-    if factor <= 127 || whole { 1 } else { 2 }
+    };
+    let factors = channels.filter_map(factor).collect::<Vec<i64>>();
+    let adds = epilogue.first().is_some_and(|op| op.kind == LaneKind::Add);
+    let shift = match epilogue.get(usize::from(adds)).map(|op| (op.kind, &op.operand)) {
+        Some((LaneKind::Shr, LaneOperand::Imm(by @ 0..=31))) => *by,
+        _ => 0,
+    };
+    let steps = |part: &dyn Fn(i64) -> i64| {
+        let most = factors.iter().map(|m| part(*m)).max().unwrap_or(0);
+        most.div_euclid(127) + i64::from(most % 127 > 0)
+    };
+    let divided = |at: i16| {
+        let (low, high) = (steps(&|m| m - (m >> at << at)), steps(&|m| m >> at));
+        (low + high + i64::from(0 < at && at < shift)) as u64
+    };
+    (0..=shift).map(divided).min().unwrap_or(1).max(1)
 }
 
 /// The positions of an axis, of `size`, that the windows of some outputs have.
 pub fn touched(
     window: &Window,
     axis: usize,
-    outputs: std::ops::Range<usize>,
+    outputs: Range<usize>,
     size: usize,
 ) -> BTreeSet<usize> {
     let taps = 0..window.kernel[axis];
