@@ -57,15 +57,27 @@ pub fn certify(graph: &QGraph, machine: &Machine, tiles: &Tiles) -> Result<Vec<C
     let compile = |id: &NodeId| lower::compile_node(graph, config, &options, tiles, *id);
     let programs = ids.par_iter().map(compile).collect::<Result<Vec<_>, _>>()?;
     // The node behind a convolution is the pool that joined it.
-    let joins = |at: usize| programs[at].layers.iter().any(|layer| layer.nodes.len() > 1);
+    let joins = |at: usize| {
+        programs[at]
+            .layers
+            .iter()
+            .any(|layer| layer.nodes.len() > 1)
+    };
     let alone = |at: &usize| *at == 0 || !joins(at - 1);
     let one = |at: usize| {
         let node = &known.nodes[at];
         let subject = Subject {
             graph: &known,
             node,
-            shape: shapes.iter().find(|(id, ..)| id.0 == at).map(|(_, shape, _)| shape),
-            pool: if joins(at) { known.nodes.get(at + 1) } else { None },
+            shape: shapes
+                .iter()
+                .find(|(id, ..)| id.0 == at)
+                .map(|(_, shape, _)| shape),
+            pool: if joins(at) {
+                known.nodes.get(at + 1)
+            } else {
+                None
+            },
             config,
             timing: &machine.timing,
         };
@@ -122,7 +134,10 @@ fn why(total: &LayerCycles, bytes: u64, cycles: u64, least: &Certificate) -> Str
     let steps = spent(&[Spend::Gemm, Spend::Reset, Spend::Alu, Spend::LoadAcc]);
     let more_bytes = bytes.saturating_sub(least.bytes);
     let mut causes = vec![
-        (steps.saturating_sub(least.steps), "more steps and beats of the compute module"),
+        (
+            steps.saturating_sub(least.steps),
+            "more steps and beats of the compute module",
+        ),
         (
             spent(&[Spend::GemmPipeline, Spend::AluPipeline]),
             "instructions that start and drain",
@@ -138,7 +153,10 @@ fn why(total: &LayerCycles, bytes: u64, cycles: u64, least: &Certificate) -> Str
     causes.extend(others.map(|of| (total.spent(of), of.words())));
     if least.limit != Limit::Compute {
         causes = vec![
-            (more_bytes / total.bus_bytes.max(1), "bytes that are read again"),
+            (
+                more_bytes / total.bus_bytes.max(1),
+                "bytes that are read again",
+            ),
             (
                 cycles.saturating_sub(least.cycles + more_bytes / total.bus_bytes.max(1)),
                 "waits of the modules for each other and for the memory",
@@ -148,5 +166,8 @@ fn why(total: &LayerCycles, bytes: u64, cycles: u64, least: &Certificate) -> Str
     // The first of equal ones.
     let most = causes.iter().rev().max_by_key(|(n, _)| *n);
     let (lost, words) = most.copied().unwrap_or((0, ""));
-    format!("{words} ({:.1} %)", lost as f64 / cycles.max(1) as f64 * 100.0)
+    format!(
+        "{words} ({:.1} %)",
+        lost as f64 / cycles.max(1) as f64 * 100.0
+    )
 }

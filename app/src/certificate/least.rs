@@ -75,7 +75,10 @@ impl Certificate {
         let issue = |pipeline: u32, insns: u64| insns * (ISSUE + u64::from(pipeline));
         let compute = steps
             + issue(timing.gemm_pipeline_cycles, gemms)
-            + issue(timing.alu_pipeline_cycles, needs.kinds * fills(needs.stored));
+            + issue(
+                timing.alu_pipeline_cycles,
+                needs.kinds * fills(needs.stored),
+            );
         let [compute, beats] = match config.extensions().contains(Extension::Preload) {
             true => started(compute, beats, needs, config, bus),
             false => [compute, beats],
@@ -87,7 +90,11 @@ impl Certificate {
             (store(needs, config, timing), Limit::Store),
         ];
         // The first of equal ones.
-        let (cycles, limit) = all.into_iter().rev().max_by_key(|(n, _)| *n).unwrap_or(all[0]);
+        let (cycles, limit) = all
+            .into_iter()
+            .rev()
+            .max_by_key(|(n, _)| *n)
+            .unwrap_or(all[0]);
         Self {
             cycles,
             bytes: loaded + needs.others + bytes(MemType::Out, needs.stored),
@@ -123,7 +130,11 @@ fn store(needs: &Needs, config: &Config, timing: &TimingConfig) -> u64 {
     let residual = u64::from(needs.residual_stored);
     let reads = match tile > bus {
         true => {
-            let gap = if timing.store_ahead { 0 } else { needs.stored - bursts.min(needs.stored) };
+            let gap = if timing.store_ahead {
+                0
+            } else {
+                needs.stored - bursts.min(needs.stored)
+            };
             gap + residual * needs.stored
         }
         false => residual * beats,
@@ -168,3 +179,6 @@ fn parts(reuse: &Reuse, axis: usize) -> Vec<(usize, usize, usize)> {
     };
     sizes.into_iter().map(part).collect()
 }
+
+#[cfg(test)]
+mod tests;

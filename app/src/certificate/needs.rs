@@ -235,7 +235,11 @@ impl Subject<'_> {
         let (start, residual_cycles) = self.start(conv, [sums, stored], added);
         let inputs = self.inputs(conv.input, shape);
         let vectors = self.vectors(&conv.epilogue, shape.co as u64);
-        let entries = if conv.store.is_some() { shape.co as u64 } else { 0 };
+        let entries = if conv.store.is_some() {
+            shape.co as u64
+        } else {
+            0
+        };
         let whole = shape.groups.is_none() && !shape.ones && shape.window_rows == 0;
         Needs {
             products: self.products(shape),
@@ -311,7 +315,9 @@ impl Subject<'_> {
 
     /// Kernel rows of a step of DEPTHWISE, where it may multiply.
     fn rows_of_windows(&self, shape: &ConvShape) -> Option<usize> {
-        let own = shape.groups.is_some_and(|g| g.inputs == 1 && g.outputs == 1);
+        let own = shape
+            .groups
+            .is_some_and(|g| g.inputs == 1 && g.outputs == 1);
         let rows = self.config.block() / shape.window.kernel[1].max(1);
         (own && self.has(Extension::Depthwise) && rows > 0).then_some(rows)
     }
@@ -327,7 +333,9 @@ impl Subject<'_> {
         let axis = |axis: usize| {
             let inside = |tap: &usize| {
                 let window = &shape.window;
-                !window.valid(axis, *tap, shape.input[axis], shape.output[axis]).is_empty()
+                !window
+                    .valid(axis, *tap, shape.input[axis], shape.output[axis])
+                    .is_empty()
             };
             (0..shape.window.kernel[axis]).filter(inside).count()
         };
@@ -367,7 +375,10 @@ fn digits(prologue: &[LaneOp], epilogue: &[LaneOp], channels: Range<usize>) -> u
     };
     let factors = channels.filter_map(factor).collect::<Vec<i64>>();
     let adds = epilogue.first().is_some_and(|op| op.kind == LaneKind::Add);
-    let shift = match epilogue.get(usize::from(adds)).map(|op| (op.kind, &op.operand)) {
+    let shift = match epilogue
+        .get(usize::from(adds))
+        .map(|op| (op.kind, &op.operand))
+    {
         Some((LaneKind::Shr, LaneOperand::Imm(by @ 0..=31))) => *by,
         _ => 0,
     };
