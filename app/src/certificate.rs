@@ -4,6 +4,7 @@
 
 mod least;
 mod needs;
+mod subject;
 
 use std::sync::Arc;
 
@@ -20,7 +21,7 @@ pub use least::{Certificate, Limit};
 use crate::device::Machine;
 use crate::error::Result;
 use crate::sweep::pass;
-use needs::Subject;
+use subject::Subject;
 
 /// A gap beyond which a layer says why.
 const WIDE: f64 = 0.02;

@@ -4,7 +4,8 @@ use serde::Serialize;
 use vta_isa::{Config, Extension, MemType};
 use vta_sim::cycle::TimingConfig;
 
-use super::needs::{Needs, Reuse, touched};
+use super::needs::{Needs, Reuse};
+use super::subject::touched;
 
 /// What decides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]

@@ -4,13 +4,12 @@
 //! bias, counts as the least of the ways that the instruction set has.
 
 use std::collections::BTreeSet;
-use std::ops::Range;
 
 use vta_compiler::lower::ConvShape;
-use vta_compiler::qgraph::{LaneKind, LaneOp, LaneOperand, QConv, QGraph, QNode, QOp, QPair};
-use vta_compiler::qgraph::{TensorId, Window};
-use vta_isa::{Config, Extension, MemType};
-use vta_sim::cycle::TimingConfig;
+use vta_compiler::qgraph::{LaneKind, LaneOp, QConv, QNode, QOp, QPair, TensorId, Window};
+use vta_isa::{Extension, MemType};
+
+use super::subject::{Subject, digits, touched};
 
 /// What a layer needs. Cycles are those of the compute module.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -57,32 +56,20 @@ pub struct Reuse {
     pub window: Window,
 }
 
-/// A network, one of its nodes, and the machine.
-pub struct Subject<'a> {
-    pub graph: &'a QGraph,
-    pub node: &'a QNode,
-    /// The convolution in blocks, if it is one.
-    pub shape: Option<&'a ConvShape>,
-    /// A pool that joined it.
-    pub pool: Option<&'a QNode>,
-    pub config: &'a Config,
-    pub timing: &'a TimingConfig,
-}
-
 impl Subject<'_> {
     /// What the layer needs; `None` for one whose instructions depend on where its tensors lie, and for the host's.
     pub fn needs(&self) -> Option<Needs> {
         match &self.node.op {
             QOp::Conv(conv) => Some(self.conv(conv, self.shape?)),
-            QOp::Add(pair) => Some(self.pair(pair, 0)),
-            QOp::Mul(pair) => Some(self.pair(pair, self.two_operands())),
+            QOp::Add(pair) => Some(self.pair(pair, false)),
+            QOp::Mul(pair) => Some(self.pair(pair, true)),
             QOp::Eltwise { input, ops } => {
                 let count = self.tiles(*input);
-                Some(self.brought(&[*input], count, ops))
+                Some(self.brought(count, self.placed(&[], ops), ops))
             }
             QOp::MaxPool { input, window, ops } => {
                 let [used, _] = self.pooled(*input, window, self.node);
-                let needs = self.brought(&[*input], used, ops);
+                let needs = self.brought(used, self.placed(&[], &[]), ops);
                 Some(Needs {
                     operands: needs.operands + self.maxima(*input, window, self.node),
                     ..needs
@@ -97,7 +84,8 @@ impl Subject<'_> {
                 let [used, apart] = self.pooled(*input, window, self.node);
                 let cost = |ops: &&Vec<LaneOp>| self.cycles_of(ops);
                 let ops = ops_by_count.iter().map(|(_, ops)| ops).min_by_key(cost);
-                let needs = self.brought(&[*input], used, ops.map_or(&[][..], |ops| ops));
+                let taken = u64::from(!self.has(Extension::Preload));
+                let needs = self.brought(used, taken, ops.map_or(&[][..], |ops| ops));
                 Some(Needs {
                     operands: needs.operands.max(used - apart),
                     ..needs
@@ -107,77 +95,52 @@ impl Subject<'_> {
         }
     }
 
-    fn has(&self, extension: Extension) -> bool {
-        self.config.extensions().contains(extension)
-    }
-
-    /// Tiles of a tensor.
-    fn tiles(&self, tensor: TensorId) -> u64 {
-        let [channels, rows, columns] = self.graph.tensors[tensor.0].chw;
-        (channels.div_ceil(self.config.block()) * rows * columns) as u64
-    }
-
-    /// Bytes of int8 tiles.
-    fn bytes(&self, tiles: u64) -> u64 {
-        tiles * self.config.elem_bytes(MemType::Acc8) as u64
-    }
-
-    fn two_operands(&self) -> u64 {
-        self.timing.alu_two_operand_cycles.into()
-    }
-
-    /// Cycles of lane operations for a tile. The matrix unit may add a vector in one.
-    fn cycles_of(&self, ops: &[LaneOp]) -> u64 {
-        let cycles = |op: &LaneOp| match (&op.operand, op.kind) {
-            (LaneOperand::Imm(_), _) | (_, LaneKind::Add | LaneKind::Mov) => 1,
-            (LaneOperand::Vec(_) | LaneOperand::Plane(_), _) => self.two_operands(),
-        };
-        ops.iter().map(cycles).sum()
-    }
-
-    /// Bytes of the vectors of lane operations for so many output blocks and tiles: a byte a lane at least.
-    fn vectors(&self, ops: &[LaneOp], blocks: u64) -> u64 {
-        let vectors = |op: &&LaneOp| !matches!(op.operand, LaneOperand::Imm(_));
-        self.bytes(blocks * ops.iter().filter(vectors).count() as u64)
-    }
-
-    fn out_blocks(&self) -> u64 {
-        let [channels, ..] = self.graph.tensors[self.node.output.0].chw;
-        channels.div_ceil(self.config.block()) as u64
-    }
-
-    /// A layer whose operands come to the accumulators: by a step of the matrix unit or a beat, a tile, unless the load
-    /// module brings them.
-    fn brought(&self, inputs: &[TensorId], tiles: u64, ops: &[LaneOp]) -> Needs {
+    /// A layer of so many tiles of operands, each of which takes some cycles to come to the accumulators.
+    fn brought(&self, tiles: u64, cycles: u64, ops: &[LaneOp]) -> Needs {
         let stored = self.tiles(self.node.output);
-        let others = inputs.iter().skip(1).map(|id| self.tiles(*id));
-        let others = others.sum::<u64>() + tiles;
         Needs {
-            operands: if self.has(Extension::Preload) {
-                0
-            } else {
-                others
-            },
+            operands: tiles * cycles,
             lanes: stored * self.cycles_of(ops),
             kinds: ops.len() as u64,
             sums: stored,
             stored,
-            others: self.bytes(others) + self.vectors(ops, self.out_blocks()),
+            others: self.bytes(tiles) + self.vectors(ops, self.out_blocks()),
             ..Needs::default()
         }
     }
 
-    fn pair(&self, pair: &QPair, join: u64) -> Needs {
-        let distinct = if pair.a == pair.b {
-            vec![pair.a]
+    /// Two tensors that are joined. One of a single position meets all tiles of the other.
+    fn pair(&self, pair: &QPair, multiplied: bool) -> Needs {
+        let (a, b) = ((pair.a, &pair.a_ops[..]), (pair.b, &pair.b_ops[..]));
+        let [first, second] = if self.tiles(a.0) < self.tiles(b.0) {
+            [b, a]
         } else {
-            vec![pair.a, pair.b]
+            [a, b]
         };
-        let needs = self.brought(&distinct, self.tiles(pair.a), &pair.epilogue);
-        let tiles = |of, ops: &[LaneOp]| self.tiles(of) * self.cycles_of(ops);
+        let (epilogue, stored) = (&pair.epilogue[..], self.tiles(self.node.output));
+        let placed = |of: &[LaneOp]| self.placed(of, epilogue);
+        let whole = self.tiles(second.0) == stored;
+        let cycles = match (multiplied, pair.store.is_some()) {
+            _ if pair.a == pair.b => 0,
+            (true, _) if whole => placed(first.1) + placed(second.1) + self.two_operands(),
+            (true, _) => placed(first.1) + self.two_operands(),
+            (false, true) => placed(first.1) + if whole { placed(second.1) } else { 0 },
+            (false, false) => {
+                let either = |x: &[LaneOp], y: &[LaneOp]| placed(x) + self.joined(y, epilogue);
+                match whole {
+                    true => either(first.1, second.1).min(either(second.1, first.1)),
+                    false => placed(first.1) + 1,
+                }
+            }
+        };
+        let needs = self.brought(stored, cycles, epilogue);
+        let second = if pair.a == pair.b {
+            0
+        } else {
+            self.tiles(second.0)
+        };
         Needs {
-            operands: needs.operands + needs.stored * join,
-            lanes: needs.lanes + tiles(pair.a, &pair.a_ops) + tiles(pair.b, &pair.b_ops),
+            others: needs.others + self.bytes(second),
             residual_stored: pair.store.is_some(),
             ..needs
         }
@@ -219,10 +182,11 @@ impl Subject<'_> {
         let sums = (shape.co * outputs) as u64;
         let last = self.pool.unwrap_or(self.node);
         let stored = self.tiles(last.output);
-        let (added, rest) = match &conv.epilogue[..] {
-            [first, rest @ ..] if first.kind == LaneKind::Add => (true, rest),
-            all => (false, all),
-        };
+        let adds = conv
+            .epilogue
+            .first()
+            .is_some_and(|op| op.kind == LaneKind::Add);
+        let (bias, rest) = conv.epilogue.split_at(usize::from(adds));
         let (pool_ops, pooling) = match self.pool.map(|pool| (pool, &pool.op)) {
             Some((pool, QOp::MaxPool { input, window, ops })) => {
                 (&ops[..], self.maxima(*input, window, pool))
@@ -232,7 +196,7 @@ impl Subject<'_> {
         let stored_residual = conv.store.as_ref().and_then(|s| s.residual.as_ref());
         let residual = conv.residual.as_ref().map(|(id, _)| *id);
         let beside = residual.or(stored_residual.map(|(id, ..)| *id));
-        let (start, residual_cycles) = self.start(conv, [sums, stored], added);
+        let (start, residual_cycles) = self.start(conv, [sums, stored], bias);
         let inputs = self.inputs(conv.input, shape);
         let vectors = self.vectors(&conv.epilogue, shape.co as u64);
         let entries = if conv.store.is_some() {
@@ -264,32 +228,48 @@ impl Subject<'_> {
     }
 
     /// Cycles in which sums start with their bias, and those of a residual.
-    fn start(&self, conv: &QConv, [sums, stored]: [u64; 2], added: bool) -> (u64, u64) {
-        let (overwrite, copies) = (self.has(Extension::Overwrite), self.has(Extension::Mov));
-        let clear = if overwrite { 0 } else { sums };
-        let apart = clear + if added { stored } else { 0 };
-        let start = match added {
-            true if copies || overwrite => apart.min(sums),
-            _ => apart,
+    fn start(&self, conv: &QConv, [sums, stored]: [u64; 2], bias: &[LaneOp]) -> (u64, u64) {
+        let beats = |mem: MemType| {
+            let bytes = self.config.elem_bytes(mem) as u64;
+            bytes.div_ceil(self.timing.bus_bytes.into())
         };
+        let clear = if self.has(Extension::Overwrite) {
+            0
+        } else {
+            sums
+        };
+        let added = self.cycles_of(bias);
+        let mut start = clear + stored * added;
+        if added > 0 {
+            // A LOAD of the bias, or a copy of it, is a start, too.
+            let loads = beats(if added > 1 {
+                MemType::Acc
+            } else {
+                MemType::Acc8
+            });
+            let copies = if self.has(Extension::Mov) { 1 } else { loads };
+            start = start.min(sums * loads.min(copies));
+        }
         let Some((_, ops)) = &conv.residual else {
-            let loads = conv.store.as_ref().is_some_and(|s| s.residual.is_some());
-            let own = loads && !self.has(Extension::Preload);
-            return (start, if own { sums } else { 0 });
+            let read = conv.store.as_ref().is_some_and(|s| s.residual.is_some());
+            return (
+                start,
+                if read {
+                    sums * self.placed(&[], &[])
+                } else {
+                    0
+                },
+            );
         };
         // Loaded it starts the sums; as products it takes a step a digit.
-        let acc8 = self.config.elem_bytes(MemType::Acc8) as u64;
-        let beats = match self.has(Extension::Preload) {
-            true => 0,
-            false => acc8.div_ceil(self.timing.bus_bytes.into()),
-        };
-        let (blocks, bias) = (self.out_blocks(), if added { stored } else { 0 });
-        let loaded = (bias + sums * (beats + self.cycles_of(ops))) / blocks;
+        let blocks = self.out_blocks();
+        let loaded = (stored * added + sums * self.placed(ops, &conv.epilogue)) / blocks;
         let of_block = |block: u64| {
             let channels = self.config.block() * block as usize;
             let lanes = channels..channels + self.config.block();
-            let digits = digits(ops, &conv.epilogue, lanes);
-            loaded.min((start + sums * digits) / blocks)
+            let digits = digits(&ops.iter().collect::<Vec<_>>(), &conv.epilogue, lanes);
+            let stepped = digits.map(|digits| (start + sums * digits) / blocks);
+            stepped.map_or(loaded, |cycles| loaded.min(cycles))
         };
         let least: u64 = (0..blocks).map(of_block).sum();
         (start.min(least), least - start.min(least))
@@ -359,48 +339,4 @@ impl Subject<'_> {
         };
         (blocks * of(0) * of(1)) as u64
     }
-}
-
-/// The fewest steps in which the matrix unit adds a residual times its factors, those of some channels. Each adds a digit of at
-/// most 127. Where a shift follows the sum, some digits may come behind a part of it, which is a step more if part is left.
-fn digits(prologue: &[LaneOp], epilogue: &[LaneOp], channels: Range<usize>) -> u64 {
-    let factor = |channel: usize| match prologue {
-        [] => Some(1),
-        [op] => match (op.kind, op.operand.of_channel(channel)) {
-            (LaneKind::Mul, Some(factor @ 0..)) => Some(i64::from(factor)),
-            (LaneKind::Shl, Some(by @ 0..31)) => Some(1 << by),
-            _ => None,
-        },
-        _ => None,
-    };
-    let factors = channels.filter_map(factor).collect::<Vec<i64>>();
-    let adds = epilogue.first().is_some_and(|op| op.kind == LaneKind::Add);
-    let shift = match epilogue
-        .get(usize::from(adds))
-        .map(|op| (op.kind, &op.operand))
-    {
-        Some((LaneKind::Shr, LaneOperand::Imm(by @ 0..=31))) => *by,
-        _ => 0,
-    };
-    let steps = |part: &dyn Fn(i64) -> i64| {
-        let most = factors.iter().map(|m| part(*m)).max().unwrap_or(0);
-        most.div_euclid(127) + i64::from(most % 127 > 0)
-    };
-    let divided = |at: i16| {
-        let (low, high) = (steps(&|m| m - (m >> at << at)), steps(&|m| m >> at));
-        (low + high + i64::from(0 < at && at < shift)) as u64
-    };
-    (0..=shift).map(divided).min().unwrap_or(1).max(1)
-}
-
-/// The positions of an axis, of `size`, that the windows of some outputs have.
-pub fn touched(
-    window: &Window,
-    axis: usize,
-    outputs: Range<usize>,
-    size: usize,
-) -> BTreeSet<usize> {
-    let taps = 0..window.kernel[axis];
-    let of = |output| window.positions(axis, output, taps.clone(), size);
-    outputs.flat_map(of).collect()
 }
