@@ -263,13 +263,15 @@ impl Subject<'_> {
         };
         // Loaded it starts the sums; as products it takes a step a digit.
         let blocks = self.out_blocks();
-        let loaded = (stored * added + sums * self.placed(ops, &conv.epilogue)) / blocks;
+        let apart = |cycles: u64| (stored * added + sums * cycles) / blocks;
         let of_block = |block: u64| {
             let channels = self.config.block() * block as usize;
             let lanes = channels..channels + self.config.block();
             let digits = digits(&ops.iter().collect::<Vec<_>>(), &conv.epilogue, lanes);
-            let stepped = digits.map(|digits| (start + sums * digits) / blocks);
-            stepped.map_or(loaded, |cycles| loaded.min(cycles))
+            match digits {
+                Some(digits) => apart(self.loaded(ops)).min((start + sums * digits) / blocks),
+                None => apart(self.placed(ops, &conv.epilogue)),
+            }
         };
         let least: u64 = (0..blocks).map(of_block).sum();
         (start.min(least), least - start.min(least))

@@ -64,7 +64,7 @@ impl Subject<'_> {
     }
 
     /// Beats of the compute module for an int8 operand of lane operations, and these.
-    fn loaded(&self, ops: &[LaneOp]) -> u64 {
+    pub fn loaded(&self, ops: &[LaneOp]) -> u64 {
         let beats = self.config.elem_bytes(MemType::Acc8) as u64;
         let beats = match self.has(Extension::Preload) {
             true => 0,
