@@ -28,8 +28,7 @@
 //! | see where its cycles go | [`Report`], from [`Session::report`] |
 //! | check it without running it | [`check`] |
 //! | keep a part of it | [`mod@cut`] |
-//! | see how far its layers are from the least that any tiling takes | [`mod@certificate`] |
-//! | vary machines, choose tiles | [`sweep`] |
+//! | vary machines, choose tiles, see how far layers are from the least that any tiling takes | [`sweep`] |
 //!
 //! Nothing here prints or knows of a terminal: long work tells a [`Watch`] how far it is and asks it
 //! whether to go on. Errors are one type, [`Error`], split by cause; options
@@ -43,7 +42,6 @@
     allow(dead_code, reason = "only the devices that are left out read it")
 )]
 
-pub mod certificate;
 pub mod check;
 pub mod compile;
 pub mod cut;

@@ -2,9 +2,9 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use vta_app::Target;
-use vta_app::certificate::{Certified, certify, median_gap};
 use vta_app::device::Machine;
 use vta_app::open::layer_or_network;
+use vta_app::sweep::{Certified, certify, median_gap};
 use vta_compiler::lower::{LowerOptions, Tiles, candidates, conv_tiles};
 use vta_compiler::qgraph::{LaneOp, Pads, QGraph, QNode, QOp, QPair, QTensor, TensorId, Window};
 use vta_compiler::tune;

@@ -4,12 +4,11 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 use serde_json::json;
-use vta_app::certificate::{certify, median_gap};
 use vta_app::device::Machine;
 use vta_app::files;
 use vta_app::open::layer_or_network;
 use vta_app::options::did_you_mean;
-use vta_app::sweep::Tuner;
+use vta_app::sweep::{Tuner, certify, median_gap};
 use vta_app::{Error, Watch};
 use vta_compiler::lower::{self, ConvShape, ConvTile, LoopOrder, Tiles};
 use vta_compiler::qgraph::NodeId;

@@ -20,7 +20,7 @@ pub use least::{Certificate, Limit};
 
 use crate::device::Machine;
 use crate::error::Result;
-use crate::sweep::pass;
+use crate::sweep::tune::pass;
 use subject::Subject;
 
 /// A gap beyond which a layer says why.
