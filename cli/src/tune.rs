@@ -157,8 +157,9 @@ fn certificate(tuner: &Tuner, mut cache: Cache, as_json: bool) -> Result<bool> {
     }
     print_text(table.text().trim_end())?;
     let (count, timing) = (layers.len(), &machine.name);
+    let noun = if count == 1 { "layer" } else { "layers" };
     print_text(&format!(
-        "{count} layers, each alone on {timing}: median gap {:.2} %",
+        "{count} {noun}, each alone on {timing}: median gap {:.2} %",
         median * 100.0
     ))?;
     Ok(true)

@@ -5,7 +5,6 @@ use vta_isa::{Config, Extension, MemType};
 use vta_sim::cycle::TimingConfig;
 
 use super::needs::{Needs, Reuse};
-use super::subject::touched;
 
 /// What decides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -167,18 +166,31 @@ fn passes(reuse: &Reuse, [inputs, weights]: [u64; 2], config: &Config) -> Vec<[u
     found
 }
 
-/// The parts of an axis of outputs: the size of the largest at least, their number, the fewest input positions that so
-/// many outputs have.
+/// The parts of an axis of outputs: the size of the largest at least, their number, the input positions that so many
+/// outputs have at least.
 fn parts(reuse: &Reuse, axis: usize) -> Vec<(usize, usize, usize)> {
-    let (outputs, size) = (reuse.output[axis], reuse.input[axis]);
+    let outputs = reuse.output[axis];
     let mut sizes: Vec<usize> = (1..=outputs).map(|n| outputs.div_ceil(n)).collect();
     sizes.dedup();
-    let part = |n: usize| {
-        let at = |first: usize| touched(&reuse.window, axis, first..first + n, size).len();
-        let fewest = (0..=outputs - n).map(at).min().unwrap_or(0);
-        (n, outputs.div_ceil(n), fewest)
-    };
+    let part = |n: usize| (n, outputs.div_ceil(n), fewest(reuse, axis, n));
     sizes.into_iter().map(part).collect()
+}
+
+/// The fewest input positions that `n` outputs of an axis in a row have. Windows that leave no gap have fewest at an end,
+/// where padding takes some: what both ends lose is convex in the first output. Others have their first taps apart.
+fn fewest(reuse: &Reuse, axis: usize, n: usize) -> usize {
+    let window = &reuse.window;
+    let (before, after) = (window.pads.before()[axis], window.pads.after()[axis]);
+    let (kernel, stride) = (window.kernel[axis], window.stride[axis]);
+    if stride > kernel || window.dilation[axis] > 1 {
+        return n.saturating_sub(before + after);
+    }
+    let at = |first: usize| {
+        let end = (first + n - 1) * stride + kernel;
+        let end = end.saturating_sub(before).min(reuse.input[axis]);
+        end.saturating_sub((first * stride).saturating_sub(before))
+    };
+    at(0).min(at(reuse.output[axis] - n))
 }
 
 #[cfg(test)]

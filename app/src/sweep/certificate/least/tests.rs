@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use vta_compiler::qgraph::{Pads, Window};
 
+use super::super::subject::touched;
 use super::*;
 
 /// Loops of a nest from the outside to the inside: outer and inner ones over output blocks, positions and input blocks.
@@ -198,4 +199,39 @@ fn no_nest_of_loops_reads_less_and_some_reads_as_much() {
     }
     // Most bounds are reached, some of those beyond a single pass.
     assert!(equal >= 12 && more >= 4, "{equal} {more}");
+}
+
+#[test]
+fn a_row_of_outputs_has_no_fewer_inputs() {
+    for kernel in 1..5 {
+        for (stride, dilation) in [(1, 1), (2, 1), (3, 1), (1, 2), (2, 3)] {
+            for (left, right) in [(0, 0), (1, 0), (1, 1), (2, 3)] {
+                let window = Window {
+                    kernel: [1, kernel],
+                    stride: [1, stride],
+                    dilation: [1, dilation],
+                    pads: Pads::from([0, left, 0, right]),
+                };
+                let Some(output) = window.output(1, 12) else {
+                    continue;
+                };
+                let reuse = Reuse {
+                    ci: 1,
+                    co: 1,
+                    input: [1, 12],
+                    output,
+                    window,
+                };
+                for n in 1..=output[1] {
+                    let of = |first: usize| touched(&window, 1, first..first + n, 12).len();
+                    let least = (0..=output[1] - n).map(of).min().unwrap();
+                    let found = fewest(&reuse, 1, n);
+                    assert!(found <= least, "{window} {n}: {found} {least}");
+                    if stride <= kernel && dilation == 1 {
+                        assert_eq!(found, least, "{window} {n}");
+                    }
+                }
+            }
+        }
+    }
 }
