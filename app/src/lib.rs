@@ -28,7 +28,7 @@
 //! | see where its cycles go | [`Report`], from [`Session::report`] |
 //! | check it without running it | [`check`] |
 //! | keep a part of it | [`mod@cut`] |
-//! | vary machines, choose tiles | [`sweep`] |
+//! | vary machines, choose tiles, see how far layers are from the least that any tiling takes | [`sweep`] |
 //!
 //! Nothing here prints or knows of a terminal: long work tells a [`Watch`] how far it is and asks it
 //! whether to go on. Errors are one type, [`Error`], split by cause; options

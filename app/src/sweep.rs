@@ -1,5 +1,6 @@
 //! Cycles over a grid of configurations and boards.
 
+mod certificate;
 mod explore;
 mod grid;
 mod labels;
@@ -15,6 +16,7 @@ mod threads;
 mod topology;
 mod tune;
 
+pub use self::certificate::{Certificate, Certified, Limit, certify, median_gap};
 pub use self::explore::{Best, ExploreOptions, Explored, Explorer, Walk, explore};
 pub use self::merge::merge;
 pub use self::objective::Objective;

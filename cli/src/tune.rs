@@ -8,7 +8,7 @@ use vta_app::device::Machine;
 use vta_app::files;
 use vta_app::open::layer_or_network;
 use vta_app::options::did_you_mean;
-use vta_app::sweep::Tuner;
+use vta_app::sweep::{Tuner, certify, median_gap};
 use vta_app::{Error, Watch};
 use vta_compiler::lower::{self, ConvShape, ConvTile, LoopOrder, Tiles};
 use vta_compiler::qgraph::NodeId;
@@ -39,6 +39,9 @@ pub fn tune(args: &TuneArgs) -> Result<bool> {
         Some(path) => read(path)?,
         None => Cache::new(),
     };
+    if args.certificate {
+        return certificate(&tuner, cache, args.json);
+    }
     let bar = Bar::new("layers", 0, args.json);
     let mut tuned = || {
         let untuned_cycles = tuner.total(&Cache::new())?;
@@ -116,6 +119,49 @@ fn explain(tuner: &Tuner, layer: &str, as_json: bool) -> Result<bool> {
          input blocks and so many rows of the kernel. The outer loop is over channels or \
          positions; inputs and weights, and sums, have 1 part each or 2 that take turns.)",
     )?;
+    Ok(true)
+}
+
+/// A table of the layers with what they take at least. The tiles are those of a cache and of the program.
+fn certificate(tuner: &Tuner, mut cache: Cache, as_json: bool) -> Result<bool> {
+    cache.merge(&tune::shipped()?);
+    let (job, machine) = (tuner.job(), tuner.machine());
+    let tiles = tune::tiles(&cache, job.graph, job.config, job.options, job.timing)?;
+    let layers = certify(job.graph, machine, &tiles)?;
+    let median = median_gap(&layers);
+    if as_json {
+        let object = json!({"layers": layers, "median_gap": median, "timing": machine.name});
+        print_line(&object.to_string())?;
+        return Ok(true);
+    }
+    let mut table = Table::new([
+        Column::name("layer"),
+        Column::number("cycles"),
+        Column::number("at least"),
+        Column::number("gap %"),
+        Column::number("bytes").optional(),
+        Column::number("at least").optional(),
+        Column::words("most of the gap").optional(),
+    ]);
+    for layer in &layers {
+        let least = &layer.least;
+        table.row(vec![
+            layer.name.clone(),
+            layer.cycles.to_string(),
+            least.cycles.to_string(),
+            format!("{:.1}", layer.gap * 100.0),
+            layer.bytes.to_string(),
+            least.bytes.to_string(),
+            layer.why.clone().unwrap_or_default(),
+        ]);
+    }
+    print_text(table.text().trim_end())?;
+    let (count, timing) = (layers.len(), &machine.name);
+    let noun = if count == 1 { "layer" } else { "layers" };
+    print_text(&format!(
+        "{count} {noun}, each alone on {timing}: median gap {:.2} %",
+        median * 100.0
+    ))?;
     Ok(true)
 }
 

@@ -523,3 +523,22 @@ fn a_reason_is_told_once() {
         "{text}"
     );
 }
+
+#[test]
+fn a_certificate_is_below_what_a_layer_takes() {
+    let args = ["tune", "resnet18.C11", "--certificate"];
+    let found = json(&[&args[..], &["--json"]].concat());
+    let layer = &found["layers"][0];
+    let number = |value: &Value| value.as_f64().unwrap();
+    let (cycles, least) = (number(&layer["cycles"]), number(&layer["least"]["cycles"]));
+    assert!(least < cycles && number(&layer["least"]["bytes"]) < number(&layer["bytes"]));
+    assert!((number(&layer["gap"]) - (cycles / least - 1.0)).abs() < 1e-9);
+    assert_eq!(found["median_gap"], layer["gap"]);
+    // Beyond 2 % it says why.
+    assert!(layer["why"].as_str().unwrap().contains("start and drain"));
+    let text = succeeds(&args).0;
+    assert!(
+        text.contains("1 layer, each alone on pynq: median gap 3."),
+        "{text}"
+    );
+}

@@ -153,6 +153,10 @@ pub struct TuneArgs {
     /// Measure one layer's candidates and print them, fastest first
     #[arg(long, value_name = "LAYER")]
     pub explain: Option<String>,
+    /// Measure no tiles, but print what each layer takes at least, whatever its tiles, beside what it takes with those that
+    /// are known
+    #[arg(long, conflicts_with = "explain")]
+    pub certificate: bool,
     /// Print one JSON object
     #[arg(long)]
     pub json: bool,

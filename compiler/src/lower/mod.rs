@@ -174,10 +174,11 @@ pub fn compile_node(
     Ok(lowering.program)
 }
 
-/// The shape and the tile of each convolution, by node: the search alone, nothing is emitted.
+/// The shape and the tile of each convolution and of each average pool that the matrix unit sums, by node: the search
+/// alone, nothing is emitted.
 ///
 /// # Errors
-/// As for [`compile`], as far as convolutions and operators of the host are concerned.
+/// As for [`compile`], as far as these and operators of the host are concerned.
 pub fn conv_tiles(
     graph: &QGraph,
     config: &Config,
@@ -193,6 +194,10 @@ pub fn conv_tiles(
             QOp::Conv(conv) => {
                 let (shape, tile) = lowering.conv_tile(id, conv)?;
                 found.push((id, shape, tile));
+            }
+            QOp::AvgPool { .. } => {
+                let planned = lowering.average_tile(id)?;
+                found.extend(planned.map(|(shape, tile)| (id, shape, tile)));
             }
             _ => {}
         }

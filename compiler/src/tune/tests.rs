@@ -1,5 +1,6 @@
 use super::*;
 use crate::layer;
+use crate::qgraph::{LaneOp, QNode, QOp, QTensor, TensorId, Window};
 
 fn job<'a>(graph: &'a QGraph, config: &'a Config) -> Job<'a> {
     Job {
@@ -135,4 +136,56 @@ fn the_tile_of_the_search_is_always_measured() {
     assert_eq!(lower::candidates(&shape, &config, 1)[0].1, searched);
     let mut cache = Cache::new();
     assert_eq!(tune(&job, &mut cache, &count, &mut |_, _| {}).unwrap(), 1);
+}
+
+/// The matrix unit sums a pool that the input scratchpad doesn't hold.
+#[test]
+fn average_pools_that_the_matrix_unit_sums_have_tiles() {
+    let pool = |channels: usize| {
+        let tensor = |chw| QTensor {
+            name: "t".to_owned(),
+            chw,
+            scale: 1.0,
+            zero: 0,
+            range: (-128, 127),
+        };
+        let op = QOp::AvgPool {
+            input: TensorId(0),
+            window: Window::whole([7, 7]),
+            count_include_pad: true,
+            ops_by_count: vec![(49, vec![LaneOp::shr(6)])],
+        };
+        QGraph {
+            tensors: vec![tensor([channels, 7, 7]), tensor([channels, 1, 1])],
+            nodes: vec![QNode {
+                name: "pool".to_owned(),
+                op,
+                output: TensorId(1),
+            }],
+            inputs: vec![TensorId(0)],
+            outputs: vec![TensorId(1)],
+            ..QGraph::default()
+        }
+    };
+    let config = Config::default();
+    let (large, small) = (pool(1024), pool(512));
+    assert!(subjects(&job(&small, &config)).unwrap().is_empty());
+    let job = job(&large, &config);
+    let [subject] = subjects(&job).unwrap()[..] else {
+        panic!("one pool")
+    };
+    // A program follows the tile that is asked for.
+    let program = |tile| {
+        let tiles = Tiles::from([(subject.shape, tile)]);
+        lower::compile_with(&large, &config, job.options, &tiles).unwrap()
+    };
+    let other = lower::candidates(&subject.shape, &config, 20);
+    let other = other
+        .iter()
+        .find(|(_, tile)| tile.co != subject.searched.co);
+    let [searched, other] = [subject.searched, other.unwrap().1].map(program);
+    assert_ne!(searched.layers[0].commands, other.layers[0].commands);
+    let mut cache = Cache::new();
+    assert_eq!(tune(&job, &mut cache, &count, &mut |_, _| {}).unwrap(), 1);
+    assert_eq!(tune(&job, &mut cache, &count, &mut |_, _| {}).unwrap(), 0);
 }

@@ -121,12 +121,38 @@ impl<'a> Lowering<'a> {
         Ok((parts, choice?))
     }
 
-    /// Emits an average pool whose windows all have one divisor as a sum by the matrix unit, with
+    /// The shape and the tile of an average pool, if the matrix unit sums it.
+    pub(super) fn average_tile(
+        &self,
+        id: NodeId,
+    ) -> Result<Option<(ConvShape, ConvTile)>, LowerError> {
+        let planned = self.plan_average(id)?;
+        Ok(planned.map(|(_, choice)| (choice.shape, choice.tile)))
+    }
+
+    /// Emits an average pool that the matrix unit sums; whether it did.
+    pub(super) fn average(&mut self, id: NodeId) -> Result<bool, LowerError> {
+        let Some((parts, choice)) = self.plan_average(id)? else {
+            return Ok(false);
+        };
+        let layer = Layer {
+            // It is no product of the network's mathematics.
+            steps: GemmSteps {
+                dense: 0,
+                ..choice.steps()
+            },
+            ..self.layer(id)
+        };
+        self.emit_conv(&parts, choice, layer)?;
+        Ok(true)
+    }
+
+    /// An average pool whose windows all have one divisor as a sum by the matrix unit, with
     /// ones as weights: a step a tap, where loading it into the accumulators and adding it there
-    /// takes the compute module four cycles. Whether it did: an input that the scratchpad holds
+    /// takes the compute module four cycles. `None` for others: an input that the scratchpad holds
     /// at once is loaded before anything is added, and the ALU's way leaves the bus to the weights
     /// of the layer after, which is as good.
-    pub(super) fn average(&mut self, id: NodeId) -> Result<bool, LowerError> {
+    fn plan_average(&self, id: NodeId) -> Result<Option<(Parts<'a>, Choice)>, LowerError> {
         let graph = self.graph;
         let node = &graph.nodes[id.0];
         let QOp::AvgPool {
@@ -136,20 +162,20 @@ impl<'a> Lowering<'a> {
             ops_by_count,
         } = &node.op
         else {
-            return Ok(false);
+            return Ok(None);
         };
         let tiles: usize = self.tile_chw(*input).iter().product();
         if self.has(Extension::Acc8) && tiles <= self.config.depth(MemType::Inp) {
-            return Ok(false);
+            return Ok(None);
         }
         let whole = window.area();
         let one_divisor = *count_include_pad || window.pads == Pads::NONE;
         let mut divisors = ops_by_count.iter().filter(|_| one_divisor);
         let Some((_, ops)) = divisors.find(|(count, _)| *count == whole) else {
-            return Ok(false);
+            return Ok(None);
         };
         if count_vectors(ops) > 0 || self.multiplies(ops) {
-            return Ok(false);
+            return Ok(None);
         }
         let channels = [*input, node.output].map(|id| graph.tensors[id.0].chw[0]);
         let parts = Parts {
@@ -173,22 +199,11 @@ impl<'a> Lowering<'a> {
             return Err(self.inconsistent(id, "its channels differ"));
         }
         let choice = match self.choice(&parts, None, None) {
-            Err(error) if error.is_no_tile() => return Ok(false),
+            Err(error) if error.is_no_tile() => return Ok(None),
             choice => choice?,
         };
         let works = work::works(&choice.shape, &choice.tile);
-        if works.iter().any(|w| w.chunks.is_empty()) {
-            return Ok(false);
-        }
-        let layer = Layer {
-            // It is no product of the network's mathematics.
-            steps: GemmSteps {
-                dense: 0,
-                ..choice.steps()
-            },
-            ..self.layer(id)
-        };
-        self.emit_conv(&parts, choice, layer)?;
-        Ok(true)
+        let empty = works.iter().any(|w| w.chunks.is_empty());
+        Ok((!empty).then_some((parts, choice)))
     }
 }
