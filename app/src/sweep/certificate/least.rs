@@ -47,9 +47,12 @@ impl Certificate {
         let bytes = |mem: MemType, tiles: u64| tiles * config.elem_bytes(mem) as u64;
         let bus = u64::from(timing.bus_bytes);
         let [inputs, weights] = [needs.inputs, needs.weights];
-        let reads = |[inputs, weights]: [u64; 2]| {
-            bytes(MemType::Inp, inputs) + bytes(MemType::Wgt, weights)
+        let weight = match needs.wgt4 {
+            true => MemType::Wgt4,
+            false => MemType::Wgt,
         };
+        let reads =
+            |[inputs, weights]: [u64; 2]| bytes(MemType::Inp, inputs) + bytes(weight, weights);
         let loaded = match &needs.reuse {
             None => reads([inputs, weights]),
             Some(reuse) => passes(reuse, [inputs, weights], config)

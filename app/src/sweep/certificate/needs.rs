@@ -35,6 +35,8 @@ pub struct Needs {
     pub inputs: u64,
     /// Weight tiles.
     pub weights: u64,
+    /// Whether these have 4 bits of each weight in DRAM.
+    pub wgt4: bool,
     /// Bytes of other operands: residuals, vectors.
     pub others: u64,
     /// What decides how often a convolution reads its inputs and weights; nothing for others, and for those of groups.
@@ -216,6 +218,7 @@ impl Subject<'_> {
             residual_stored: stored_residual.is_some(),
             inputs,
             weights: self.weights(shape),
+            wgt4: shape.wgt4,
             others: vectors + self.bytes(beside.map_or(0, |id| self.tiles(id)) + entries),
             reuse: whole.then_some(Reuse {
                 ci: shape.ci,
