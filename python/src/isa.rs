@@ -175,7 +175,8 @@ fn word(value: &Bound<'_, PyAny>) -> PyResult<u128> {
         word |= field.put(bits & field.max()).map_err(beyond)?;
     }
     if opcode == Opcode::Load {
-        return padded(value, word);
+        let upper = memory_type(value)? >> Load::FIELDS.memory_type.bits;
+        return padded(value, word | Load::WGT4.put(upper).map_err(beyond)?);
     }
     let [flag, others @ ..] = Requantize::LIST else {
         return Ok(word);
