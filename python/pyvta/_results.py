@@ -117,8 +117,8 @@ class QuantizedModel:
     @functools.cached_property
     def report(self) -> dict[str, Any]:
         """What quantising costs, as a dict: `output_db`, signal to noise of the outputs in dB, `images`, `remarks`,
-        and `layers`, those that cost most first, with `name`, `kind`, `own_db`, `so_far_db`, `output_db` and
-        `advice`. It is measured when it is first asked for, on some of the images kept out of the calibration.
+        and `layers`, those that cost most first, with `name`, `kind`, `int4`, whether its weights have 4
+        bits, `own_db`, `so_far_db`, `output_db` and `advice`. It is measured when it is first asked for, on some of the images kept out of the calibration.
 
         A model that was pickled has the report only if it was asked for before: else `UsageError` is raised.
         """

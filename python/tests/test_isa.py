@@ -73,7 +73,7 @@ def test_every_value_survives_words_and_text(kind):
     assert isa.decode(words) == program
     assert isa.decode(words.tobytes()) == isa.decode(words[::-1])[::-1] == program
     text = isa.disassemble(words)
-    names = ["ACC8", "CLIP", "DEPTHWISE", "MOV", "MUL", "OVERWRITE", "PAD", "PRELOAD", "REQUANT", "SHL"]
+    names = ["ACC8", "CLIP", "DEPTHWISE", "MOV", "MUL", "OVERWRITE", "PAD", "PRELOAD", "REQUANT", "SHL", "WGT4"]
     everything = {"EXTENSIONS": names}
     assert isa.assemble(text, everything) == program and text == "\n".join(str(insn) for insn in program)
     np.testing.assert_array_equal(isa.encode(text), words)

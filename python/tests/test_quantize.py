@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import pyvta
+from pyvta import isa
 from conftest import ROOT, onnx_bytes, pictures
 
 
@@ -46,6 +47,32 @@ def test_the_report_says_what_each_layer_costs(model):
     assert report is model.report and report["output_db"] > 10
     losses = [layer["output_db"] for layer in report["layers"]]
     assert losses == sorted(losses) and report["remarks"]
+
+
+@pytest.mark.filterwarnings("ignore:logits.*it has lost its meaning")
+def test_weights_of_4_bits_take_half_the_bytes_where_the_machine_loads_them(float_model):
+    x = pictures(6)
+    machine = isa.Config({"EXTENSIONS": ["ACC8", "MUL", "SHL", "WGT4"]})
+    size = {}
+    for int4, count in [(None, 0), ("last:1", 1), ("all", None)]:
+        model = pyvta.quantize(float_model, x, int4=int4)
+        layers = [layer for layer in model.report["layers"] if layer["int4"]]
+        assert len(layers) == count if count is not None else len(layers) > 2
+        names = [layer["name"] for layer in layers]
+        for config in [None, machine]:
+            session = pyvta.InferenceSession(model, config=config)
+            found = session.run(None, {"input": x})
+            size[int4, config is not None] = len(pyvta.compile(model, config=config, preprocess="cifar10").bundle)
+            if config is None:
+                plain = found
+        np.testing.assert_array_equal(found, plain)
+    # Of 270,000 weights half a byte each, beside what other tiles change.
+    saved = {packs: size[None, packs] - size["all", packs] for packs in (False, True)}
+    assert abs(saved[False]) < 10_000 and 100_000 < saved[True] < 160_000
+    again = pyvta.quantize(float_model, x, int4=names[-1:])
+    assert [layer["name"] for layer in again.report["layers"] if layer["int4"]] == names[-1:]
+    with pytest.raises(pyvta.ModelError, match="no layer with weights has this name"):
+        pyvta.quantize(float_model, x, int4=["nowhere"])
 
 
 def test_it_survives_pickling(model, tiny):

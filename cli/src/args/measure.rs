@@ -154,7 +154,7 @@ pub struct TuneArgs {
     #[arg(long, value_name = "LAYER")]
     pub explain: Option<String>,
     /// Measure no tiles, but print what each layer takes at least, whatever its tiles, beside what it takes with those that
-    /// are known
+    /// are known, of --output among them
     #[arg(long, conflicts_with = "explain")]
     pub certificate: bool,
     /// Print one JSON object

@@ -6,6 +6,9 @@ use super::{Kept, rounded};
 use crate::graph::{Graph, MatMulForm, Node, Op, ValueId};
 use crate::operators::fields::Steps;
 
+/// Layers that an error names.
+const NAMED: usize = 6;
+
 /// A node that is named, and what it gives.
 pub type Named = Vec<(String, ValueId)>;
 
@@ -69,9 +72,13 @@ pub fn with_weights(graph: &Graph, which: &[String]) -> Result<Kept, QuantizeErr
         found.extend(&all[all.len().saturating_sub(count)..]);
         found.extend(all.iter().filter(named));
         if count == 0 && found.len() == before && !all.iter().any(|index| named(&index)) {
-            let known = all.iter().map(|index| &graph.nodes[*index].name[..]);
-            let known = known.collect::<Vec<_>>().join(", ");
-            let reason = format!("no layer with weights has this name (there are {known})");
+            let some = all.iter().rev().take(NAMED).rev();
+            let names: Vec<&str> = some.map(|at| &graph.nodes[*at].name[..]).collect();
+            let reason = format!(
+                "no layer with weights has this name (of {} the last are {})",
+                all.len(),
+                names.join(", ")
+            );
             return Err(QuantizeError::of(which, reason));
         }
     }
