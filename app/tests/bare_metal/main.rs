@@ -6,12 +6,13 @@ mod c;
 mod hostile;
 mod model;
 
+use std::path::Path;
 use std::sync::{Arc, LazyLock};
 
 use vta_app::Target;
 use vta_app::open::{self, Preprocess};
-use vta_app::options::ConfigSource;
-use vta_app::{compile, images};
+use vta_app::options::{ConfigSource, QuantizeOptions};
+use vta_app::{compile, images, quantize};
 use vta_driver::{FlatCut, Program, QueueLimits, Session, flat_image};
 use vta_isa::{Extension, Extensions};
 use vta_rt::{BatchStats, Fault, Image, Runtime, Status, Visibility};
@@ -46,7 +47,13 @@ impl Sample {
         let chw = input.chw.map(|d| d as usize);
         let stated = program.metadata.get("preprocess");
         let recipe = Preprocess::choose(&Preprocess::default(), stated, &()).unwrap();
-        let pictures = images::default_images(name, chw).unwrap();
+        // Files are networks for the demo's pictures.
+        let of = if Path::new(name).exists() {
+            "demo"
+        } else {
+            name
+        };
+        let pictures = images::default_images(of, chw).unwrap();
         let pictures = pictures.iter().map(|picture| {
             let real = recipe.apply(picture.clone(), chw).unwrap();
             let values = open::to_int8(&real, input.scale, input.zero);
@@ -136,23 +143,39 @@ fn a_network_of_the_zoo_gives_what_the_driver_gives() {
     assert_eq!(classify(&mut runtime, values, 1000), *expected);
 }
 
+/// A network, and one whose weights have 4 bits.
 #[test]
 fn a_machine_with_all_extensions_gives_what_the_driver_gives() {
+    let models = Path::new(env!("CARGO_MANIFEST_DIR")).join("../models/demo");
+    let calibration = models.join("cifar10_calib128.npz");
+    let mut options = QuantizeOptions::new(models.join("resnet20_f32.onnx"), calibration);
+    options.limit = Some(8);
+    options.quantize.int4 = vec!["all".to_owned()];
+    let int4 = quantize::quantize(&options, &()).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("int4.onnx");
+    std::fs::write(&file, &int4.onnx).unwrap();
+    on_all_extensions("demo", &[]);
+    on_all_extensions(file.to_str().unwrap(), &[Extension::Wgt4]);
+}
+
+fn on_all_extensions(model: &str, more: &[Extension]) {
     let extensions = serde_json::json!(Extension::ALL.map(Extension::name));
     let keys = [("EXTENSIONS".to_owned(), extensions)].into_iter();
     let target = Target {
         config: Some(ConfigSource::Keys(keys.collect())),
         ..Target::default()
     };
-    let sample = Sample::on("demo", &target);
+    let sample = Sample::on(model, &target);
     let needed = sample
         .program
         .layers
         .iter()
         .flat_map(|layer| &layer.commands);
     let needed = Extensions::needed(needed.map(|command| &command.insn));
-    for one in [Extension::Preload, Extension::Requant, Extension::Overwrite] {
-        assert!(needed.contains(one), "{needed}");
+    let always = [Extension::Preload, Extension::Requant, Extension::Overwrite];
+    for one in always.iter().chain(more) {
+        assert!(needed.contains(*one), "{needed}");
     }
     let (values, expected, _) = &sample.pictures[0];
     let mut runtime = open(&sample, &sample.layers);
