@@ -122,13 +122,14 @@ proptest! {
             let report = vta_replay::run_case(&cases[0], &device as &dyn Device).unwrap();
             prop_assert_eq!(report.bytes_different, 0, "{:?}", report.mismatches);
         }
-        // The same words as ours are another program, or none.
-        if !layout.is_ours() {
+        // The same words as ours are another program, or none, but for one whose fields lie alike in both.
+        let ours: Vec<u128> = program.insns.iter().map(|insn| insn.encode().unwrap()).collect();
+        let alike = words.iter().zip(&ours).all(|(theirs, ours)| Insn::same_word(*theirs, *ours));
+        if !layout.is_ours() && !alike {
             record(folder.path(), text, &words, &before, &after, json!({"layout": "vta"}));
             let insns = |cases: Vec<Case>| cases[0].insns.clone();
             prop_assert_ne!(vta_replay::load(folder.path()).map(insns).ok(), Some(program.insns.clone()));
-            let words: Vec<u128> = program.insns.iter().map(|insn| insn.encode().unwrap()).collect();
-            record(folder.path(), text, &words, program.regions(), &after, json!({"layout": "vta"}));
+            record(folder.path(), text, &ours, program.regions(), &after, json!({"layout": "vta"}));
             let case = &vta_replay::load(folder.path()).unwrap()[0];
             prop_assert_eq!(&case.insns, &program.insns);
         }
