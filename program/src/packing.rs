@@ -16,6 +16,12 @@ use crate::{Packing, PhysAddr, TensorSpec};
 /// The most int8 values of one image in a program: 1 Gi, far beyond what devices hold.
 pub const MAX_IMAGE_LEN: u64 = 1 << 30;
 
+/// Weights in 4 bits each, as LOADs of WGT4 read them: the first of two in a byte's lower half.
+pub fn halves(weights: &[u8]) -> Vec<u8> {
+    let byte = |two: &[u8]| two.iter().rev().fold(0, |byte, half| byte << 4 | half & 15);
+    weights.chunks(2).map(byte).collect()
+}
+
 impl TensorSpec {
     /// int8 elements of one image: C * H * W. `usize::MAX` when that overflows, which
     /// [`Program::validate`](crate::Program::validate) refuses.

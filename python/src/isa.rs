@@ -162,10 +162,13 @@ fn word(value: &Bound<'_, PyAny>) -> PyResult<u128> {
         ))
     })?;
     let mut word = Opcode::FIELD.put(opcode.code().into()).map_err(beyond)?;
+    let mem = match opcode {
+        Opcode::Load => memory_type(value)?,
+        _ => MemType::Out.code().into(),
+    };
     for field in fields_of(opcode) {
         let bits = match (field.name, opcode) {
-            ("memory_type", Opcode::Store) => MemType::Out.code().into(),
-            ("memory_type", _) => memory_type(value)?,
+            ("memory_type", _) => mem,
             ("alu_opcode", _) => code(value, "op", AluOp::ALL.map(|op| (op.name(), op.code())))?,
             ("use_imm", _) => (!value.getattr("imm")?.is_none()).into(),
             ("imm", _) if value.getattr("imm")?.is_none() => 0,
@@ -175,7 +178,7 @@ fn word(value: &Bound<'_, PyAny>) -> PyResult<u128> {
         word |= field.put(bits & field.max()).map_err(beyond)?;
     }
     if opcode == Opcode::Load {
-        let upper = memory_type(value)? >> Load::FIELDS.memory_type.bits;
+        let upper = mem >> Load::FIELDS.memory_type.bits;
         return padded(value, word | Load::WGT4.put(upper).map_err(beyond)?);
     }
     let [flag, others @ ..] = Requantize::LIST else {

@@ -17,6 +17,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use vta_isa::{Config, Insn, MemType, Uop, asm};
+use vta_program::packing::halves;
 use vta_replay::spaces::{INSN_ADDR, SPACE_BYTES, address, moved, reach};
 use vta_replay::{Case, DramBytes};
 
@@ -202,11 +203,7 @@ fn data_line(number: usize, words: &str, room: u64) -> Result<DataLine> {
     };
     let bytes = match mem {
         MemType::Uop => uop(words)?.encode()?.to_le_bytes().to_vec(),
-        MemType::Wgt4 => {
-            let halves = |two: &[u8]| two.iter().rev().fold(0, |byte, half| byte << 4 | half & 15);
-            let numbers = numbers(mem, words, 2 * room)?;
-            numbers.chunks(2).map(halves).collect()
-        }
+        MemType::Wgt4 => halves(&numbers(mem, words, 2 * room)?),
         _ => numbers(mem, words, room)?,
     };
     ensure!(!bytes.is_empty(), "{name} {index}: no value");

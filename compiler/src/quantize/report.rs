@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use rayon::prelude::*;
 
-use self::advice::advice;
+use self::advice::{advice, product};
 use super::error::QuantizeError;
 use super::{Quantized, equalize};
 use crate::float::FloatNetwork;
@@ -140,20 +140,7 @@ pub fn report(
         .enumerate()
         .map(|(i, n)| (n.output, i))
         .collect();
-    // What is computed up to a value that is rounded: an activation function, a bias, the product in front.
-    let int4 = |value: ValueId| {
-        let mut at = makers.get(&value);
-        loop {
-            let Some(maker) = at else { return false };
-            if quantized.int4.contains(maker) {
-                return true;
-            }
-            let mut inputs = quantized.stage.source.nodes[*maker].inputs.iter();
-            let next =
-                inputs.find(|id| quantized.rounded[id.0].is_none() && makers.contains_key(id));
-            at = next.and_then(|id| makers.get(id));
-        }
-    };
+    let int4 = |value| product(quantized, value).is_some_and(|at| quantized.int4.contains(&at));
     let mean = |all: &[Noise]| all.iter().map(|n| n.ratio()).sum::<f64>() / all.len().max(1) as f64;
     let row = |(layer, errors): (&Layer, &Errors)| {
         let node = makers

@@ -43,7 +43,7 @@ impl<'l> Expect<'l> {
             selections: HashMap::new(),
             blank: HashSet::new(),
             span: 0,
-            first4: listing.first_tile(MemType::Wgt4),
+            first4: listing.first_wgt4(),
         };
         match &layer.geometry.form {
             LayerForm::Channels(channels) => {

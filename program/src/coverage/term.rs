@@ -66,7 +66,7 @@ fn weight(listing: &Listing, layer: &ListedLayer, at: u64) -> String {
         0 => at,
         _ => (at & !Term::TAP) / listing.config.block() as u64,
     };
-    let first4 = listing.first_tile(MemType::Wgt4);
+    let first4 = listing.first_wgt4();
     let (mem, tile) = match at.checked_sub(first4) {
         Some(tile) => (MemType::Wgt4, tile),
         None => (MemType::Wgt, at),

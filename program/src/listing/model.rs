@@ -128,15 +128,10 @@ impl Listing {
         self.len() == 0
     }
 
-    /// What numbers of weight tiles begin with: tiles of 8 bits count from the address 0 on, and those of 4 bits
-    /// behind them all, from there on. So a number is a tile.
-    pub(crate) fn first_tile(&self, mem: MemType) -> u64 {
+    /// The number of the first weight tile of 4 bits: those of 8 bits count from the address 0 on, and these behind them
+    /// all. So a number is a tile.
+    pub(crate) fn first_wgt4(&self) -> u64 {
         let ends = self.buffers.iter().map(|b| b.start + b.bytes);
-        match mem {
-            MemType::Wgt4 => {
-                ends.max().unwrap_or(0) / self.config.elem_bytes(MemType::Wgt) as u64 + 1
-            }
-            _ => 0,
-        }
+        ends.max().unwrap_or(0) / self.config.elem_bytes(MemType::Wgt) as u64 + 1
     }
 }

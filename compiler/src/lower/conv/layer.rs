@@ -6,6 +6,7 @@ use std::ops::Range;
 use vta_isa::MemType;
 use vta_program::BufferId;
 use vta_program::listing::{ConvGeometry, Role};
+use vta_program::packing::halves;
 
 use super::super::emit::Emitter;
 use super::super::geometry::window;
@@ -186,7 +187,10 @@ impl Lowering<'_> {
         let packed = pack::weights(parts.weights, [channels, taps], &shape, block);
         let blank = pack::blank(&packed, &shape, block);
         let (role, packed) = match shape.wgt4 {
-            true => (Role::Weights4, pack::halves(&packed, block * block)),
+            true => {
+                let tiles = packed.chunks(block * block);
+                (Role::Weights4, tiles.flat_map(halves).collect())
+            }
             false => (Role::Weights, packed),
         };
         let weights = self.constant(parts.name, role, packed);

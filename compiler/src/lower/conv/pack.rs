@@ -108,13 +108,6 @@ impl Pack<'_> {
     }
 }
 
-/// Packed tiles with 4 bits of each weight, the first in a byte's lower half.
-pub(super) fn halves(tiles: &[u8], tile: usize) -> Vec<u8> {
-    let byte = |two: &[u8]| two.iter().rev().fold(0, |byte, half| byte << 4 | half & 15);
-    let bytes = |tile: &[u8]| tile.chunks(2).map(byte).collect::<Vec<_>>();
-    tiles.chunks(tile).flat_map(bytes).collect()
-}
-
 /// Of weights in several parts, which packed tiles are all zeros; empty for one part.
 pub(super) fn blank(packed: &[u8], shape: &ConvShape, block: usize) -> Vec<bool> {
     let tiles = packed.chunks_exact(block * block);

@@ -12,14 +12,7 @@ const FAR: f64 = 8.0;
 /// What would help the layer that gives a value; `pairs` are nodes whose channels equalisation can scale.
 pub fn advice(all: &Quantized, value: ValueId, pairs: &BTreeSet<usize>) -> Option<String> {
     let source = &all.stage.source;
-    let made = |id: ValueId| source.nodes.iter().position(|n| n.output == id);
-    let mut at = made(value);
-    // The weights are those of what its activation function reads.
-    while let Some(index) = at
-        && matches!(source.nodes[index].op, Op::Relu | Op::Clip { .. })
-    {
-        at = made(source.nodes[index].inputs[0]);
-    }
+    let at = product(all, value);
     let spread = all
         .stage
         .observed
@@ -63,6 +56,29 @@ pub fn advice(all: &Quantized, value: ValueId, pairs: &BTreeSet<usize>) -> Optio
             kept / most
         )
     })
+}
+
+/// The product with weights that gives a value: what an activation function or a bias reads that isn't rounded between.
+pub fn product(all: &Quantized, value: ValueId) -> Option<usize> {
+    let source = &all.stage.source;
+    let makers = source.makers();
+    let mut at = *makers.get(&value)?;
+    loop {
+        let node = &source.nodes[at];
+        match node.op {
+            Op::Conv { .. } | Op::ConvTranspose { .. } | Op::Gemm { .. } | Op::MatMul { .. } => {
+                return Some(at);
+            }
+            _ => {}
+        }
+        let mut inputs = node.inputs.iter();
+        at = inputs.find_map(|id| {
+            makers
+                .get(id)
+                .filter(|_| all.rounded[id.0].is_none())
+                .copied()
+        })?;
+    }
 }
 
 /// How far the largest lies above the middle one, if that is far.

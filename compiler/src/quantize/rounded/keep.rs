@@ -58,29 +58,27 @@ pub fn with_weights(graph: &Graph, which: &[String]) -> Result<Kept, QuantizeErr
     let all: Vec<usize> = nodes.filter(|(_, n)| weighs(n)).map(|(i, _)| i).collect();
     let mut found = Kept::new();
     for which in which {
-        let last = which.strip_prefix("last:").and_then(|n| n.parse().ok());
-        let named = |index: &&usize| {
+        let is_it = |index: &&usize| {
             let node = &graph.nodes[**index];
             node.name == *which || graph.values[node.output.0].name == *which
         };
-        let count = match last {
-            Some(count) => count,
-            None if which == "all" => all.len(),
-            None => 0,
-        };
-        let before = found.len();
-        found.extend(&all[all.len().saturating_sub(count)..]);
-        found.extend(all.iter().filter(named));
-        if count == 0 && found.len() == before && !all.iter().any(|index| named(&index)) {
-            let some = all.iter().rev().take(NAMED).rev();
-            let names: Vec<&str> = some.map(|at| &graph.nodes[*at].name[..]).collect();
-            let reason = format!(
-                "no layer with weights has this name (of {} the last are {})",
-                all.len(),
-                names.join(", ")
-            );
-            return Err(QuantizeError::of(which, reason));
-        }
+        let named: Vec<usize> = all.iter().filter(is_it).copied().collect();
+        let last = which.strip_prefix("last:").and_then(|n| n.parse().ok());
+        let last: Option<usize> = last.or((which == "all").then_some(all.len()));
+        found.extend(match last {
+            _ if !named.is_empty() => &named,
+            Some(count) => &all[all.len().saturating_sub(count)..],
+            None => {
+                let some = all.iter().rev().take(NAMED).rev();
+                let names: Vec<&str> = some.map(|at| &graph.nodes[*at].name[..]).collect();
+                let reason = format!(
+                    "no layer with weights has this name (of {} the last are {})",
+                    all.len(),
+                    names.join(", ")
+                );
+                return Err(QuantizeError::of(which, reason));
+            }
+        });
     }
     Ok(found)
 }

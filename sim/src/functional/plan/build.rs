@@ -199,9 +199,10 @@ impl Builder<'_> {
         match load.mem {
             MemType::Uop => self.trace.constants.push(span),
             MemType::Wgt | MemType::Wgt4 => {
-                let weight = |start| match (load.mem, start as u32) {
-                    (MemType::Wgt4, start) => Weight::Dram4 { region, start },
-                    (_, start) => Weight::Dram { region, start },
+                let weight = |start| Weight::Dram {
+                    region,
+                    start: start as u32,
+                    mem: load.mem,
                 };
                 fill(config, from, &mut self.trace.weights, Weight::Zero, weight);
                 self.trace.constants.push(span);

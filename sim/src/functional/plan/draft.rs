@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 use vta_driver::{DeviceMemory, Span};
-use vta_isa::AluOp;
 use vta_isa::resolve::{Interval, TileSet};
+use vta_isa::{AluOp, MemType};
 
 use super::super::run::ops::{LoadOp, MapOp, StoreOp};
 use super::origin::Origin;
@@ -110,15 +110,20 @@ pub(crate) enum Weight {
     /// Padding of a LOAD.
     Zero,
     /// A byte of a region, where a tile begins.
-    Dram { region: u32, start: u32 },
-    /// The same of 4 bits each.
-    Dram4 { region: u32, start: u32 },
+    Dram {
+        region: u32,
+        start: u32,
+        mem: MemType,
+    },
     /// The scratchpad's tile as it was before the batch.
     Held(u16),
     /// One with nothing beside its diagonal, where it has a tap of each channel, of the tile at a byte of a region.
-    Tap { region: u32, start: u32, tap: u8 },
-    /// The same of 4 bits each.
-    Tap4 { region: u32, start: u32, tap: u8 },
+    Tap {
+        region: u32,
+        start: u32,
+        mem: MemType,
+        tap: u8,
+    },
 }
 
 impl Weight {
@@ -126,30 +131,32 @@ impl Weight {
     pub fn taps(self, count: usize) -> Option<Vec<Self>> {
         let tap = |tap: u8| match self {
             Self::Zero => Some(Self::Zero),
-            Self::Dram { region, start } => Some(Self::Tap { region, start, tap }),
-            Self::Dram4 { region, start } => Some(Self::Tap4 { region, start, tap }),
-            Self::Held(_) | Self::Tap { .. } | Self::Tap4 { .. } => None,
+            Self::Dram { region, start, mem } => Some(Self::Tap {
+                region,
+                start,
+                mem,
+                tap,
+            }),
+            Self::Held(_) | Self::Tap { .. } => None,
         };
         (0..count as u8).map(tap).collect()
     }
 
     /// The int8 of the tile in DRAM, so many; `None` beyond its region, and for others.
     pub fn read<'m>(&self, count: usize, memory: &'m DeviceMemory) -> Option<Cow<'m, [u8]>> {
-        let bytes = |region: u32, start: u32, len: usize| {
-            let bytes = memory.region(region as usize);
-            bytes.get(start as usize..)?.get(..len)
+        let (Self::Dram { region, start, mem }
+        | Self::Tap {
+            region, start, mem, ..
+        }) = *self
+        else {
+            return None;
         };
-        let packed = match *self {
-            Self::Dram { region, start } | Self::Tap { region, start, .. } => {
-                return bytes(region, start, count).map(Cow::Borrowed);
-            }
-            Self::Dram4 { region, start } | Self::Tap4 { region, start, .. } => {
-                bytes(region, start, count.div_ceil(2))?
-            }
-            Self::Zero | Self::Held(_) => return None,
-        };
+        let bytes = memory.region(region as usize).get(start as usize..)?;
+        if mem != MemType::Wgt4 {
+            return bytes.get(..count).map(Cow::Borrowed);
+        }
         let mut tile = vec![0; count];
-        lanes::unpack(packed, &mut tile);
+        lanes::unpack(bytes.get(..count.div_ceil(2))?, &mut tile);
         Some(Cow::Owned(tile))
     }
 

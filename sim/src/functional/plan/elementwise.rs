@@ -43,9 +43,7 @@ impl<'a> TileReader<'a> {
         let block = self.config.block();
         let tile = weight.read(block * block, self.memory)?;
         Some(match weight {
-            Weight::Tap { tap, .. } | Weight::Tap4 { tap, .. } => {
-                Cow::Owned(diagonal_of(&tile, *tap, block))
-            }
+            Weight::Tap { tap, .. } => Cow::Owned(diagonal_of(&tile, *tap, block)),
             _ => tile,
         })
     }

@@ -370,10 +370,8 @@ impl<'a> Products<'a> {
         let tile = weight.read(len, self.memory).unwrap_or(zeros);
         match *weight {
             Weight::Held(tile) => Cow::Borrowed(&self.pads.wgt[usize::from(tile) * len..][..len]),
-            Weight::Tap { tap, .. } | Weight::Tap4 { tap, .. } => {
-                Cow::Owned(diagonal_of(&tile, tap, self.pads.block))
-            }
-            Weight::Zero | Weight::Dram { .. } | Weight::Dram4 { .. } => tile,
+            Weight::Tap { tap, .. } => Cow::Owned(diagonal_of(&tile, tap, self.pads.block)),
+            Weight::Zero | Weight::Dram { .. } => tile,
         }
     }
 }
