@@ -10,7 +10,7 @@ use std::ops::Range;
 use vta_isa::AluOp;
 
 use super::pointers::Pointers;
-use super::{Memory, Operand, PADDING, Product, Row, Start, Stretch};
+use super::{Memory, Operand, PADDING, Product, Row, Start};
 
 /// A column's 16 sums.
 type Sums = [__m256i; 2];
@@ -69,7 +69,7 @@ macro_rules! run {
         /// Runs a product whose offsets were checked, on a CPU that has the instructions.
         pub(super) fn $run(product: &Product<'_>, memory: &mut Memory<'_>) {
             let pointers = Pointers::new(memory);
-            for now in product.inputs.stretches.into_iter().flat_map(Stretch::ranges) {
+            for now in product.inputs.stretches.iter().flat_map(|s| s.ranges()) {
                 // SAFETY: `GemmKernel::run` has checked every offset of the product against
                 // its memory and the panel's length; kernels are only chosen where the CPU has
                 // their instructions.

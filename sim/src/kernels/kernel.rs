@@ -239,6 +239,11 @@ impl Way {
         }
     }
 
+    /// Whether rows may be in the order of patches, which read the inputs of several rows at once.
+    pub(crate) const fn takes_patches(self) -> bool {
+        matches!(self.format, Format::Diagonal)
+    }
+
     /// Whether products may read copies of their inputs that have what the kernel adds.
     pub(crate) const fn can_stage_inputs(self) -> bool {
         let stages = matches!(

@@ -37,6 +37,7 @@ use product::panel;
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 use product::panel::Line;
 pub(crate) use product::panel::{Column, Panel};
+pub(crate) use product::patches::{Grid, Window};
 use product::staging::Staging;
 pub(crate) use product::steps::{Operand, Step, Steps};
 pub(crate) use product::{Bases, Inputs, Memory, Product, Row, Rows, Start};

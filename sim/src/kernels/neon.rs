@@ -9,7 +9,7 @@ use std::arch::asm;
 
 use super::direct::{DotColumn, DotRow, Dots};
 use super::scalar::Sums as Ends;
-use super::{COLUMN, Line, Memory, PADDING, Product, Stretch};
+use super::{COLUMN, Line, Memory, PADDING, Product};
 
 /// A column's 16 sums.
 type Sums = [int32x4_t; 4];
@@ -42,7 +42,7 @@ pub(super) fn run(product: &Product<'_>, memory: &mut Memory<'_>) {
     let mut ahead = product
         .ahead
         .chunks(product.ahead.len().div_ceil(blocks.max(1)).max(1));
-    for range in (product.inputs.stretches.into_iter()).flat_map(Stretch::ranges) {
+    for range in product.inputs.stretches.iter().flat_map(|s| s.ranges()) {
         ahead.next().unwrap_or_default().iter().for_each(prefetch);
         let offsets = &product.inputs.offsets[range.start * taps..range.end * taps];
         let mut sums = [[0; COLUMN]; MOST_ROWS];

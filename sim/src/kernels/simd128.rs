@@ -6,7 +6,7 @@
 use std::arch::wasm32::*;
 
 use super::scalar::Sums as Ends;
-use super::{COLUMN, Memory, PADDING, Product, Stretch};
+use super::{COLUMN, Memory, PADDING, Product};
 
 /// A column's 16 sums.
 type Sums = [v128; 4];
@@ -17,7 +17,7 @@ const MOST_ROWS: usize = 3;
 /// Runs a product whose offsets were checked.
 pub(super) fn run(product: &Product<'_>, memory: &mut Memory<'_>) {
     let taps = product.inputs.taps();
-    for range in (product.inputs.stretches.into_iter()).flat_map(Stretch::ranges) {
+    for range in product.inputs.stretches.iter().flat_map(|s| s.ranges()) {
         let offsets = &product.inputs.offsets[range.start * taps..range.end * taps];
         let mut sums = [[0; COLUMN]; MOST_ROWS];
         // SAFETY: `Way::run` has checked every offset of the product against its memory and the panel's length.

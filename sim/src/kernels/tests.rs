@@ -93,6 +93,70 @@ fn neighbours() -> impl Strategy<Value = Case> {
     })
 }
 
+/// Diagonal products of windows over an image, of `[columns, rows]` outputs.
+#[derive(Clone, Debug)]
+struct Windows {
+    outputs: [usize; 2],
+    /// Columns and rows of taps.
+    taps: [usize; 2],
+    /// Inputs from an output to the next, and to the one below.
+    apart: [usize; 2],
+    /// Inputs of padding to the left and above.
+    padding: [usize; 2],
+}
+
+impl Windows {
+    fn of(&self, seed: u64, start: Start, store: bool) -> (Case, Vec<u32>, usize) {
+        let [columns, rows] = self.outputs;
+        let [across, down] = self.taps;
+        let size = |at: usize| {
+            let whole = (self.outputs[at] - 1) * self.apart[at] + self.taps[at];
+            // What lies behind is padding, too.
+            (whole - self.padding[at])
+                .saturating_sub(self.padding[at])
+                .max(1)
+        };
+        let (width, height) = (size(0), size(1));
+        let mut offsets = Vec::new();
+        for (ky, kx) in (0..down).flat_map(|ky| (0..across).map(move |kx| (ky, kx))) {
+            for (y, x) in (0..rows).flat_map(|y| (0..columns).map(move |x| (y, x))) {
+                let x = (x * self.apart[0] + kx).wrapping_sub(self.padding[0]);
+                let y = (y * self.apart[1] + ky).wrapping_sub(self.padding[1]);
+                let inside = x < width && y < height;
+                let at = y.wrapping_mul(width).wrapping_add(x).wrapping_mul(COLUMN);
+                offsets.push(if inside { at as u32 } else { PADDING });
+            }
+        }
+        let case = Case {
+            block: COLUMN,
+            columns: 1,
+            rows: columns * rows,
+            taps: across * down,
+            run: across,
+            padding: 1,
+            hole: (4, false),
+            start,
+            store,
+            diagonal: true,
+            seed,
+        };
+        (case, offsets, width * height * COLUMN)
+    }
+}
+
+fn windows() -> impl Strategy<Value = Windows> {
+    let pair = |range: std::ops::Range<usize>| [range.clone(), range];
+    let down = prop::sample::select(vec![3usize, 3, 5, 5, 2]);
+    (pair(1..13), (1usize..8, down), pair(1..3), pair(0..3)).prop_map(
+        |(outputs, (across, down), apart, padding)| Windows {
+            outputs,
+            taps: [across, down],
+            apart,
+            padding: [padding[0].min(across - 1), padding[1].min(down - 1)],
+        },
+    )
+}
+
 /// Numbers that are the same for the same seed.
 struct Numbers(u64);
 
@@ -124,9 +188,20 @@ struct Data {
     residual: Vec<u8>,
     acc: Vec<i32>,
     first: Vec<[i32; COLUMN]>,
+    /// Columns of taps, if the offsets are those of windows.
+    across: Option<usize>,
 }
 
 impl Data {
+    /// The data of windows over an image of so many bytes.
+    fn of_windows(case: &Case, offsets: Vec<u32>, bytes: usize) -> Self {
+        let mut data = Self::of(case);
+        let mut numbers = Numbers(case.seed ^ 1);
+        (data.offsets, data.inp) = (offsets, numbers.bytes(bytes));
+        data.across = Some(case.run);
+        data
+    }
+
     fn of(case: &Case) -> Self {
         let mut numbers = Numbers(case.seed);
         let (block, taps, rows) = (case.block, case.taps, case.rows);
@@ -160,7 +235,23 @@ impl Data {
             first: (0..case.columns)
                 .map(|_| std::array::from_fn(|_| numbers.next() as i32))
                 .collect(),
+            across: None,
         }
+    }
+
+    /// Each row of taps, filled with taps of zeros, and its window.
+    fn bundled(&self, case: &Case, across: usize) -> (Window, Vec<Option<usize>>) {
+        // Sometimes there is no room for the taps of a neighbour.
+        let window = Window {
+            rows: case.taps / across,
+            bundles: across.div_ceil(4),
+            taps: across,
+        };
+        let of_row = |row: usize| {
+            let taps = (0..window.bundles * 4).map(move |tap| (tap < across).then_some(tap));
+            taps.map(move |tap| Some(row * across + tap?))
+        };
+        (window, (0..window.rows).flat_map(of_row).collect())
     }
 
     /// Accumulators and stored bytes, by the definition.
@@ -224,22 +315,42 @@ impl Data {
             tap_bytes: block,
         });
         let of_bundle = bundles.map_or(1, |bundles| bundles.taps);
-        // Taps of zeros fill the last bundle.
-        let taps = case.taps.next_multiple_of(of_bundle);
-        let mut offsets = self.offsets.clone();
-        offsets.resize(taps * rows, PADDING);
+        let across = self.across.filter(|_| way.takes_patches());
+        let (window, taps) = match across.map(|across| self.bundled(case, across)) {
+            Some((window, taps)) => (Some(window), taps),
+            // Taps of zeros fill the last bundle.
+            None => {
+                let all = case.taps.next_multiple_of(of_bundle);
+                let taps = (0..all).map(|tap| (tap < case.taps).then_some(tap));
+                (None, taps.collect())
+            }
+        };
+        let of_tap = |tap: &Option<usize>| match tap {
+            Some(tap) => self.offsets[tap * rows..][..rows].to_vec(),
+            None => vec![PADDING; rows],
+        };
+        let offsets: Vec<u32> = taps.iter().flat_map(of_tap).collect();
         let zero = vec![0; block * block];
         let column = |&column: &usize| {
-            let tiles = self.weights[column].iter().map(|tile| &tile[..]);
-            let more = std::iter::repeat_n(&zero[..], taps - case.taps);
+            let tile =
+                |tap: &Option<usize>| tap.map_or(&zero[..], |tap| &self.weights[column][tap]);
             Column {
-                tiles: tiles.chain(more).collect(),
+                tiles: taps.iter().map(tile).collect(),
                 first: 0,
             }
         };
         let parts: Vec<Column<'_>> = columns.iter().map(column).collect();
         let panel = Panel::new(&parts, way.format, block);
-        let inputs = Inputs::new(&offsets, rows, way.rows(columns.len()), bundles);
+        let grid = window.and_then(|window| Grid::of(window, &offsets, rows));
+        let inputs = match &grid {
+            Some(grid) => Inputs::in_patches(&grid.arrange(&offsets), grid, bundles),
+            None => Inputs::new(&offsets, rows, way.rows(columns.len()), bundles),
+        };
+        // Parts are the same blocks.
+        let inputs = match case.seed % 8 {
+            7 => inputs.part(&(0..inputs.blocks()), 0),
+            _ => inputs,
+        };
         let inputs = match case.seed % 4 {
             0 => inputs,
             _ => inputs.staged_for(way, block).packed_for(way, case.run),
@@ -274,7 +385,10 @@ impl Data {
         let end = end.map(|(op, imm)| Step::immediate(op, imm));
         let end = if case.clamps() { &end[..] } else { &[] };
         let product = Product {
-            rows: &Rows::new((0..rows).map(row).collect()),
+            rows: &Rows::new(match &grid {
+                Some(grid) => grid.order.iter().map(|&at| row(at as usize)).collect(),
+                None => (0..rows).map(row).collect(),
+            }),
             inputs: &inputs,
             panel: &panel,
             first: &first,
@@ -303,6 +417,26 @@ proptest! {
     #[test]
     fn every_kernel_is_the_definition(case in prop_oneof![3 => case(), 1 => neighbours()]) {
         let data = Data::of(&case);
+        let expected = data.expected(&case);
+        let kernels = GemmKernel::ALL.into_iter().filter(|kernel| kernel.supported());
+        for way in kernels.flat_map(|kernel| case.ways(kernel)) {
+            prop_assert!(data.found(&case, way) == expected, "{:?} differs", way);
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+
+    #[test]
+    fn windows_are_the_definition(
+        windows in windows(),
+        start in prop_oneof![Just(Start::Zero), Just(Start::Acc), Just(Start::Residual)],
+        store: bool,
+        seed: u64,
+    ) {
+        let (case, offsets, bytes) = windows.of(seed, start, store);
+        let data = Data::of_windows(&case, offsets, bytes);
         let expected = data.expected(&case);
         let kernels = GemmKernel::ALL.into_iter().filter(|kernel| kernel.supported());
         for way in kernels.flat_map(|kernel| case.ways(kernel)) {

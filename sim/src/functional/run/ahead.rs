@@ -33,14 +33,13 @@ fn constants(product: &ProductOp) {
         bring(&*group.panel, LINES);
         bring(&*group.inputs, LINES);
         bring(&*group.first, LINES);
-        for lanes in group.after.end_lanes() {
-            bring(lanes, LINES);
-        }
+        bring(&*group.after, LINES);
     }
 }
 
 fn weights(product: &ProductOp) {
     for group in product.groups.iter().take(GROUPS) {
         bring(group.panel.lines(), LINES);
+        bring(group.after.lanes(), LINES);
     }
 }

@@ -196,7 +196,6 @@ pub(crate) struct Columns {
     /// What every sum of a column starts from, beside `start`.
     pub first: Box<[[i32; COLUMN]]>,
     pub bases: Bases,
-    /// Mostly none, which products share.
     pub before: Arc<Steps>,
-    pub after: Steps,
+    pub after: Arc<Steps>,
 }

@@ -57,7 +57,7 @@ pub(in crate::kernels) fn run(product: &Product<'_>, memory: &mut Memory<'_>) {
         }
     };
     let mut before = 0;
-    for stretch in product.inputs.stretches {
+    for &stretch in &product.inputs.stretches {
         // Where the rows of each bundle of the stretch are, if they are packed.
         let bytes = before * product.inputs.bundle_count() * ROWS * 64;
         let packed = product.inputs.are_packed();
@@ -166,7 +166,7 @@ unsafe fn run_stretch<const M: usize>(
 /// When there is no room for them, or a block has more rows than two tiles: a fault of the caller.
 pub(in crate::kernels) fn pack(inputs: &Inputs, from: &[u8], to: &mut [u8]) {
     let (zeros, bundles) = ([0; 64], inputs.bundle_count());
-    let ranges = inputs.stretches.into_iter().flat_map(Stretch::ranges);
+    let ranges = inputs.stretches.iter().flat_map(|s| s.ranges());
     for (rows, to) in ranges.zip(to.chunks_exact_mut(bundles * ROWS * 64)) {
         assert!(rows.len() <= ROWS);
         let pack = Pack {
@@ -199,7 +199,7 @@ impl Pack {
         // SAFETY: the caller's promise. Blocks of 64 are always joined, since a bundle is one tap.
         unsafe {
             match (inputs.joined(), inputs.tap_bytes()) {
-                (Some(joined), _) => self.joined(&joined.rows, inputs, from[0], to),
+                (Some(joined), _) => self.joined(joined, inputs, from[0], to),
                 (None, 32) => self.gathered::<2>(inputs, from, to),
                 (None, _) => self.gathered::<1>(inputs, from, to),
             }

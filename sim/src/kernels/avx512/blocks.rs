@@ -31,7 +31,7 @@ pub(super) fn run_stretches(
         next: product.ahead.as_ptr(),
         lines_per_tap: lines_per_tap.min(MOST_AHEAD),
     };
-    for stretch in product.inputs.stretches {
+    for &stretch in &product.inputs.stretches {
         // `GemmKernel::run` has checked every offset of the product against its memory and the panel's length.
         run(product, stretch, &pointers, ahead);
         let lines = stretch.blocks * taps * ahead.lines_per_tap;

@@ -73,6 +73,15 @@ macro_rules! each_lane {
     }};
 }
 
+/// As [`each_lane`], of lanes of the product's end from a place on.
+macro_rules! each_place {
+    ($place:ident, $here:ident, $sums:ident, $f:ident) => {{
+        let lanes = $here.product.after.lanes().as_ptr().add($place).cast();
+        let y: [__m512i; M] = std::array::from_fn(|m| load(lanes, (16 * m) as u32));
+        each_sum!((n, m) { $sums[n][m] = $f($sums[n][m], y[m]); });
+    }};
+}
+
 macro_rules! each_tile {
     ($tiles:ident, $here:ident, $sums:ident, $f:ident) => {{
         each_sum!((n, m) {
@@ -191,14 +200,14 @@ pub(super) const fn at<const M: usize, const N: usize>(number: usize) -> (usize,
 
 /// Shifts, clamps and multiplies the sums as `end` says, in registers; all but the last clamp.
 macro_rules! requantize {
-    ($end:ident, $sums:ident) => {
-        if let Some(factors) = &$end.factors {
-            if let Some([low, high]) = &$end.bounds {
-                each_lane!(low, $sums, _mm512_max_epi32);
-                each_lane!(high, $sums, _mm512_min_epi32);
+    ($end:ident, $here:ident, $sums:ident) => {
+        if let Some(factors) = $end.factors {
+            if let Some([low, high]) = $end.bounds {
+                each_place!(low, $here, $sums, _mm512_max_epi32);
+                each_place!(high, $here, $sums, _mm512_min_epi32);
             }
-            if let Some(factors) = &$end.first {
-                each_lane!(factors, $sums, _mm512_mullo_epi32);
+            if let Some(factors) = $end.first {
+                each_place!(factors, $here, $sums, _mm512_mullo_epi32);
             }
             if $end.shift != 0 {
                 shift!($end.shift, $sums);
@@ -209,9 +218,9 @@ macro_rules! requantize {
                     $sums[n][m] = _mm512_min_epi32(_mm512_max_epi32($sums[n][m], low), high);
                 });
             }
-            each_lane!(factors, $sums, _mm512_mullo_epi32);
-            if let Some(added) = &$end.added {
-                each_lane!(added, $sums, _mm512_add_epi32);
+            each_place!(factors, $here, $sums, _mm512_mullo_epi32);
+            if let Some(added) = $end.added {
+                each_place!(added, $here, $sums, _mm512_add_epi32);
             }
         }
         if $end.last_shift != 0 {
@@ -262,6 +271,10 @@ macro_rules! store_bytes {
             let to = $here.pointers.out.add($here.product.bases.columns[m].out as usize);
             if at == [0, 16, 32, 48].map(|of| at[0].wrapping_add(of)) {
                 _mm512_storeu_si512(to.add(at[0] as usize).cast(), bytes);
+            } else if at[1] == at[0].wrapping_add(16) && at[3] == at[2].wrapping_add(16) {
+                let [a, _, c, _] = at.map(|at| to.add(at as usize).cast());
+                _mm256_storeu_si256(a, _mm512_castsi512_si256(bytes));
+                _mm256_storeu_si256(c, _mm512_extracti64x4_epi64::<1>(bytes));
             } else {
                 let [a, b, c, d] = at.map(|at| to.add(at as usize).cast());
                 _mm_storeu_si128(a, _mm512_castsi512_si128(bytes));
@@ -315,7 +328,7 @@ macro_rules! end_sums {
         if let Some(digits) = &end.residual {
             add_digits!(digits, $here, $sums);
         }
-        requantize!(end, $sums);
+        requantize!(end, $here, $sums);
         match end.bytes {
             Some(bounds) if $here.product.store && !$here.product.write_acc => {
                 store_bytes!(bounds, $here, $sums);

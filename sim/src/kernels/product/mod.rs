@@ -3,13 +3,15 @@
 pub(super) mod bundles;
 pub(super) mod panel;
 mod part;
+pub(super) mod patches;
 pub(crate) mod staging;
 pub(super) mod steps;
 
 use std::ops::Range;
 
-use self::bundles::{Bundles, JoinedRows, PADDING};
+use self::bundles::{Bundles, Joined, PADDING, joined_rows};
 use self::panel::{Line, Panel};
+use self::patches::{Grid, Patch, Patches, Window};
 use self::staging::{Lines, Staging};
 use self::steps::Steps;
 use super::kernel::{COLUMN, GemmKernel, MAX_COLUMNS, Way};
@@ -71,13 +73,16 @@ pub(crate) struct Inputs {
     /// Rows of a block at most.
     pub(in crate::kernels) block: usize,
     /// The blocks.
-    pub(in crate::kernels) stretches: [Stretch; 2],
+    pub(in crate::kernels) stretches: Box<[Stretch]>,
     pub(in crate::kernels) most: u32,
     pub(in crate::kernels) only_padding: bool,
     /// For kernels that take several taps at once, whose number is a multiple of those.
     pub(in crate::kernels) bundles: Option<Bundles>,
     /// Where the rows of the bundles lie, if all are joined.
-    pub(in crate::kernels) joined: Option<JoinedRows>,
+    /// `[block][bundle][row of the block]`.
+    pub(in crate::kernels) joined: Option<Box<[Joined]>>,
+    /// Where the lines of patches lie, if the blocks are patches.
+    pub(in crate::kernels) patches: Option<Patches>,
     /// The lines whose copies are read, if offsets count in these.
     pub(in crate::kernels) lines: Option<Lines>,
     /// Whether the kernel reads the rows of bundles packed, each in a line: `[block][bundle][row of the largest block]`.
@@ -90,28 +95,52 @@ const MOST_PACKED_BYTES: usize = 1 << 19;
 impl Inputs {
     /// From offsets `[tap][row]` of `rows` rows, which are worked on at most `block` at a time.
     pub fn new(offsets: &[u32], rows: usize, block: usize, bundles: Option<Bundles>) -> Self {
+        Self::in_blocks(offsets, [rows, block], blocks(rows, block), bundles, None)
+    }
+
+    /// From offsets `[tap][row]` in the order of patches.
+    pub fn in_patches(offsets: &[u32], grid: &Grid, bundles: Option<Bundles>) -> Self {
+        let shape = [grid.order.len(), patches::TOGETHER];
+        let (stretches, windows) = (grid.stretches.clone(), Some((grid.window, grid.step)));
+        Self::in_blocks(offsets, shape, stretches, bundles, windows)
+    }
+
+    fn in_blocks(
+        offsets: &[u32],
+        [rows, block]: [usize; 2],
+        stretches: Box<[Stretch]>,
+        bundles: Option<Bundles>,
+        windows: Option<(Window, usize)>,
+    ) -> Self {
         let mut ordered = Vec::with_capacity(offsets.len());
-        let stretches = blocks(rows, block);
-        for range in stretches.into_iter().flat_map(Stretch::ranges) {
+        for range in stretches.iter().flat_map(|s| s.ranges()) {
             for tap in offsets.chunks_exact(rows) {
                 ordered.extend_from_slice(&tap[range.clone()]);
             }
         }
         let taps = offsets.len().checked_div(rows).unwrap_or(0);
-        Self::ordered(ordered.into(), [rows, taps, block], stretches, bundles)
+        let shape = [rows, taps, block];
+        Self::ordered(ordered.into(), shape, stretches, bundles, windows)
     }
 
-    /// From offsets in the order of the blocks, of so many rows, taps and rows of a block at most.
+    /// From offsets in the order of the blocks, of so many rows, taps and rows of a block at most; windows are those of
+    /// patches.
     fn ordered(
         offsets: Box<[u32]>,
         [rows, taps, block]: [usize; 3],
-        stretches: [Stretch; 2],
+        stretches: Box<[Stretch]>,
         bundles: Option<Bundles>,
+        windows: Option<(Window, usize)>,
     ) -> Self {
         let most = offsets.iter().copied().filter(|&o| o != PADDING).max();
-        let blocks: Vec<Range<usize>> = stretches.into_iter().flat_map(Stretch::ranges).collect();
+        let patches = windows.and_then(|windows| Patches::of(windows, &offsets, &stretches));
+        let ranges = || stretches.iter().flat_map(|s| s.ranges());
+        let joined = bundles
+            .filter(|_| patches.is_none())
+            .and_then(|bundles| joined_rows(&offsets, ranges(), taps, bundles));
         Self {
-            joined: bundles.and_then(|bundles| JoinedRows::of(&offsets, &blocks, taps, bundles)),
+            patches,
+            joined,
             offsets,
             rows,
             taps,
@@ -217,8 +246,8 @@ impl Inputs {
 
     /// Where the rows of the bundles lie, if they are joined.
     #[cfg(target_arch = "x86_64")]
-    pub(in crate::kernels) fn joined(&self) -> Option<&JoinedRows> {
-        self.joined.as_ref()
+    pub(in crate::kernels) fn joined(&self) -> Option<&[Joined]> {
+        self.joined.as_deref()
     }
 
     /// Whether a kernel may read bundles of inputs of so many bytes.
@@ -231,7 +260,7 @@ impl Inputs {
             && fit.contains(&bundles.taps)
             && self.taps.is_multiple_of(bundles.taps)
             && match &self.joined {
-                Some(joined) => joined.rows.len() == all,
+                Some(joined) => joined.len() == all,
                 None => bundles.taps > 1 || all == 0,
             }
     }
@@ -239,7 +268,7 @@ impl Inputs {
 
 /// Rows in blocks of at most `most`, which are about even: stretches of blocks that have equally
 /// many rows.
-fn blocks(rows: usize, most: usize) -> [Stretch; 2] {
+fn blocks(rows: usize, most: usize) -> Box<[Stretch]> {
     let count = rows.div_ceil(most.max(1)).max(1);
     let (few, larger) = (rows / count, rows % count);
     let first = Stretch {
@@ -248,14 +277,16 @@ fn blocks(rows: usize, most: usize) -> [Stretch; 2] {
         rows: few + 1,
         // Blocks of no rows are no blocks.
         rows_after: few,
+        patch: None,
     };
     let second = Stretch {
         first: larger * (few + 1),
         blocks: if few == 0 { 0 } else { count - larger },
         rows: few,
         rows_after: 0,
+        patch: None,
     };
-    [first, second]
+    [first, second].into()
 }
 
 /// Blocks of equally many rows.
@@ -268,6 +299,8 @@ pub(in crate::kernels) struct Stretch {
     pub(in crate::kernels) rows: usize,
     /// Rows of the block after the last; 0 if there is none.
     pub(in crate::kernels) rows_after: usize,
+    /// What each block is, if its rows lie as those of one.
+    pub(in crate::kernels) patch: Option<Patch>,
 }
 
 impl Stretch {
@@ -405,14 +438,14 @@ mod tests {
     fn blocks_cover_all_rows_evenly() {
         for (rows, most) in (0..60).flat_map(|rows| (1..13).map(move |most| (rows, most))) {
             let stretches = blocks(rows, most);
-            let ranges: Vec<_> = stretches.into_iter().flat_map(Stretch::ranges).collect();
+            let ranges: Vec<_> = stretches.iter().flat_map(|s| s.ranges()).collect();
             assert!(ranges.iter().all(|r| !r.is_empty() && r.len() <= most));
             assert!(
                 ranges.iter().cloned().flatten().eq(0..rows),
                 "{rows} {most}"
             );
             assert_eq!(ranges.len(), rows.div_ceil(most));
-            let [first, second] = stretches;
+            let [first, second] = stretches[..].try_into().unwrap();
             if first.blocks > 0 && second.blocks > 0 {
                 assert_eq!(first.rows_after, second.rows);
             } else {

@@ -23,9 +23,6 @@ pub(crate) struct Panel {
     taps: usize,
     block: usize,
     format: Format,
-    /// Of each line of `Diagonal` how many taps there are up to the last whose weights aren't all zero.
-    #[cfg(target_arch = "x86_64")]
-    line_taps: Box<[u8]>,
 }
 
 /// One column: a weight tile's bytes for every tap, and its first output.
@@ -63,11 +60,6 @@ impl Panel {
             }
         }
         Self {
-            #[cfg(target_arch = "x86_64")]
-            line_taps: match format {
-                Format::Diagonal => lines.iter().map(filled_taps).collect(),
-                _ => Box::default(),
-            },
             lines: lines.into(),
             corrections: columns
                 .iter()
@@ -109,12 +101,6 @@ impl Panel {
         &self.lines
     }
 
-    /// Of each line of [`Format::Diagonal`] how many of its four taps there are up to the last whose weights aren't all zero.
-    #[cfg(target_arch = "x86_64")]
-    pub fn line_taps(&self) -> &[u8] {
-        &self.line_taps
-    }
-
     /// Whether a kernel of that format may read `taps` taps of that block.
     pub fn fits(&self, format: Format, taps: usize, block: usize) -> bool {
         (format, taps, block) == (self.format, self.taps, self.block)
@@ -143,14 +129,6 @@ fn correction(tiles: &[&[u8]], first: usize, format: Format, block: usize) -> [i
 fn sum(row: &[u8; COLUMN]) -> i32 {
     let biased: u32 = row.iter().map(|&w| u32::from(w ^ 0x80)).sum();
     biased as i32 - 128 * row.len() as i32
-}
-
-/// Taps of a line of `Diagonal` up to the last whose weights aren't all zero.
-#[cfg(target_arch = "x86_64")]
-fn filled_taps(line: &Line) -> u8 {
-    let weights = line.0.as_chunks::<4>().0.iter();
-    let taps = weights.map(|fours| fours.iter().rposition(|&w| w != 0).map_or(0, |tap| tap + 1));
-    taps.max().unwrap_or(0) as u8
 }
 
 /// Taps whose weights share lines.

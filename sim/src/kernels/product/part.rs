@@ -8,24 +8,27 @@ use std::ops::Range;
 use super::super::{Inputs, PADDING, Stretch};
 
 impl Stretch {
-    /// Some of the blocks, counted over both stretches; rows count from the first of them.
-    fn cut(stretches: [Self; 2], blocks: &Range<usize>) -> [Self; 2] {
-        let [a, b] = stretches;
-        let first = blocks.start.min(a.blocks)..blocks.end.min(a.blocks);
-        let second = blocks.start.max(a.blocks)..blocks.end.max(a.blocks);
-        let a = Self {
-            first: 0,
-            blocks: first.len(),
-            rows: a.rows,
-            rows_after: if second.is_empty() { 0 } else { b.rows },
-        };
-        let b = Self {
-            first: a.blocks * a.rows,
-            blocks: second.len(),
-            rows: b.rows,
-            rows_after: 0,
-        };
-        [a, b]
+    /// Some of the blocks, counted over all stretches; rows count from the first of them.
+    fn cut(stretches: &[Self], blocks: &Range<usize>) -> Box<[Self]> {
+        let (mut before, mut first) = (0, 0);
+        let mut cut: Vec<Self> = Vec::with_capacity(stretches.len());
+        for stretch in stretches {
+            let end = before + stretch.blocks;
+            let of = blocks.start.max(before)..blocks.end.min(end);
+            before = end;
+            let part = Self {
+                first,
+                blocks: of.len(),
+                rows_after: 0,
+                ..*stretch
+            };
+            if let (Some(last), 1..) = (cut.last_mut(), part.blocks) {
+                last.rows_after = part.rows;
+            }
+            first += part.blocks * part.rows;
+            cut.extend((part.blocks > 0).then_some(part));
+        }
+        cut.into()
     }
 }
 
@@ -37,12 +40,16 @@ impl Inputs {
 
     /// The rows of some blocks.
     pub fn rows_of(&self, blocks: &Range<usize>) -> Range<usize> {
-        let [a, b] = self.stretches;
-        let row = |block: usize| match block.checked_sub(a.blocks) {
-            None => block * a.rows,
-            Some(more) => b.first + more * b.rows,
+        let row = |block: usize| {
+            let mut before = 0;
+            let rows = self.stretches.iter().map(|stretch| {
+                let blocks = block.saturating_sub(before).min(stretch.blocks);
+                before += stretch.blocks;
+                blocks * stretch.rows
+            });
+            rows.sum()
         };
-        row(blocks.start)..row(blocks.end).min(self.rows)
+        row(blocks.start)..row(blocks.end)
     }
 
     /// Offsets of some blocks' rows in what is read or copied, padding among them.
@@ -63,8 +70,12 @@ impl Inputs {
         };
         let offsets = self.offsets_of(blocks).map(moved).collect();
         let shape = [self.rows_of(blocks).len(), self.taps, self.block];
-        let stretches = Stretch::cut(self.stretches, blocks);
-        Self::ordered(offsets, shape, stretches, self.bundles)
+        let stretches = Stretch::cut(&self.stretches, blocks);
+        let windows = self
+            .patches
+            .as_ref()
+            .map(|patches| (patches.window, patches.step));
+        Self::ordered(offsets, shape, stretches, self.bundles, windows)
     }
 }
 
@@ -78,9 +89,8 @@ mod tests {
             let taps = 3;
             let offsets: Vec<u32> = (0..rows * taps).map(|i| 1000 + i as u32).collect();
             let whole = Inputs::new(&offsets, rows, most, None);
-            let ranges: Vec<Range<usize>> = (whole.stretches.into_iter())
-                .flat_map(Stretch::ranges)
-                .collect();
+            let ranges: Vec<Range<usize>> =
+                whole.stretches.iter().flat_map(|s| s.ranges()).collect();
             assert_eq!(ranges.len(), whole.blocks());
             for first in 0..ranges.len() {
                 for end in first + 1..=ranges.len() {
@@ -88,20 +98,16 @@ mod tests {
                     let expected = ranges[first].start..ranges[end - 1].end;
                     assert_eq!(whole.rows_of(&(first..end)), expected);
                     assert_eq!(part.rows, expected.len());
-                    let own = part.stretches.into_iter().flat_map(Stretch::ranges);
+                    let own = part.stretches.iter().flat_map(|s| s.ranges());
                     let moved = ranges[first..end].iter();
                     let moved = moved.map(|r| r.start - expected.start..r.end - expected.start);
                     assert!(own.eq(moved));
                     let all = whole.offsets_of(&(first..end));
                     assert!(all.map(|o| o - 1000).eq(part.offsets.iter().copied()));
                     assert_eq!(part.most, part.offsets.iter().copied().max().unwrap());
-                    let [a, b] = part.stretches;
-                    let after = if a.blocks > 0 && b.blocks > 0 {
-                        b.rows
-                    } else {
-                        0
-                    };
-                    assert!(a.blocks == 0 || a.rows_after == after);
+                    let after = part.stretches.iter().skip(1).map(|s| s.rows);
+                    let found = part.stretches.iter().map(|s| s.rows_after);
+                    assert!(found.eq(after.chain([0])));
                 }
             }
         }

@@ -5,7 +5,7 @@ use vta_isa::AluOp;
 use super::super::{COLUMN, MAX_COLUMNS};
 
 /// The second operand of a step.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Operand {
     Imm(i32),
     /// For each column, the accumulator tile's lanes, in int32.
@@ -17,7 +17,7 @@ pub(crate) enum Operand {
 }
 
 /// One lane-wise step on the sums. Shifts by an immediate have amounts of 0 to 31.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Step {
     pub op: AluOp,
     pub operand: Operand,
@@ -88,23 +88,28 @@ pub(crate) struct Digits {
 /// What each column has for its lanes.
 type Lanes = Box<[[i32; COLUMN]]>;
 
+/// What one has, as a line of the caches.
+#[derive(Debug)]
+#[repr(C, align(64))]
+pub(crate) struct Lane(pub [i32; COLUMN]);
+
 /// How sums usually end: a residual, then clamp, multiply, shift, clamp, multiply, add, shift and clamp, each of which
-/// may be missing. A kernel does it all to a sum at once, in registers.
+/// may be missing. A kernel does it all to a sum at once, in registers. Lanes are places among those of the [`Steps`].
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Requantize {
+pub(crate) struct Requantize<L = usize> {
     pub residual: Option<Digits>,
     /// Lower and upper bounds before the first of two multiplications.
-    pub bounds: Option<[Lanes; 2]>,
+    pub bounds: Option<[L; 2]>,
     /// The factors of that.
-    pub first: Option<Lanes>,
+    pub first: Option<L>,
     /// Arithmetic shift right before the multiplication, 0 to 31.
     pub shift: i32,
     /// Bounds before the multiplication; those of an int32 if there are none.
     pub clamp: [i32; 2],
     /// The factors; without them there is nothing of all that before.
-    pub factors: Option<Lanes>,
+    pub factors: Option<L>,
     /// What is added to the products.
-    pub added: Option<Lanes>,
+    pub added: Option<L>,
     /// As above, after the multiplication.
     pub last_shift: i32,
     pub last_clamp: [i32; 2],
@@ -119,6 +124,8 @@ pub(crate) struct Steps {
     /// How many of them `end` doesn't cover.
     before_end: usize,
     end: Requantize,
+    /// Those of the end, all columns of each one behind the other.
+    lanes: Box<[Lane]>,
     most_tile: u32,
     /// How many columns steps have values for; `None` if none has.
     columns: Option<usize>,
@@ -138,6 +145,7 @@ impl Steps {
         });
         let most_tile = tiles.max().unwrap_or(0);
         let (before_end, end) = Requantize::of(&list);
+        let (end, lanes) = end.pack();
         let operands = || list.iter().map(|step| &step.operand);
         let columns = operands().filter_map(|operand| match operand {
             Operand::Lanes(values) | Operand::Scaled(values) => Some(values.len()),
@@ -152,6 +160,7 @@ impl Steps {
             list: list.into(),
             before_end,
             end,
+            lanes,
             most_tile,
         }
     }
@@ -166,14 +175,9 @@ impl Steps {
         (&self.list[..self.before_end], &self.end)
     }
 
-    /// The values of lanes that the end reads.
-    pub fn end_lanes(&self) -> impl Iterator<Item = &[[i32; COLUMN]]> {
-        let end = &self.end;
-        let bounds = end.bounds.iter().flatten();
-        let others = [&end.first, &end.factors, &end.added];
-        bounds
-            .chain(others.into_iter().flatten())
-            .map(|lanes| &**lanes)
+    /// What the end's lanes are, each of all columns.
+    pub fn lanes(&self) -> &[Lane] {
+        &self.lanes
     }
 
     /// The largest tile that one names.
@@ -204,7 +208,7 @@ impl Steps {
     }
 }
 
-impl Requantize {
+impl Requantize<Lanes> {
     /// The longest end of the list that has the form; how many steps are before it.
     fn of(list: &[Step]) -> (usize, Self) {
         let (list, last_clamp) = take_clamp(list);
@@ -250,6 +254,29 @@ impl Requantize {
             end.bytes = Some([i8::MIN, i8::MAX]);
         }
         (before.len(), end)
+    }
+
+    /// The same with its lanes in one list.
+    fn pack(self) -> (Requantize, Box<[Lane]>) {
+        let mut lanes = Vec::new();
+        let mut place = |all: Lanes| {
+            let place = lanes.len();
+            lanes.extend(all.iter().map(|lane| Lane(*lane)));
+            place
+        };
+        let packed = Requantize {
+            residual: self.residual,
+            bounds: self.bounds.map(|bounds| bounds.map(&mut place)),
+            first: self.first.map(&mut place),
+            shift: self.shift,
+            clamp: self.clamp,
+            factors: self.factors.map(&mut place),
+            added: self.added.map(&mut place),
+            last_shift: self.last_shift,
+            last_clamp: self.last_clamp,
+            bytes: self.bytes,
+        };
+        (packed, lanes.into())
     }
 
     /// Whether bounds before the first multiplication keep the end a byte, whatever the sum is: nothing wraps, and so

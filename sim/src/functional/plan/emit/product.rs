@@ -16,8 +16,8 @@ use super::taps::Taps;
 use crate::functional::run::ops::{Columns, Op, ProductOp};
 use crate::functional::run::scratchpads::Scratchpads;
 use crate::kernels::{
-    Bases, COLUMN, Column, Format, Inputs, MAX_COLUMNS, Operand, PADDING, Panel, Row, Rows, Start,
-    Step, Steps, Way,
+    Bases, COLUMN, Column, Format, Grid, Inputs, MAX_COLUMNS, Operand, PADDING, Panel, Row, Rows,
+    Start, Step, Steps, Way,
 };
 
 /// What rows depend on: positions, and the bytes of each that are stored and read beside.
@@ -29,10 +29,12 @@ type InputsKey = ([usize; 4], Same<u32>);
 /// What a panel depends on: how weights lie, weights and first output of each column.
 type PanelKey = (Format, Vec<(usize, Vec<Weight>)>);
 
-/// The order in which a kernel takes taps, and their inputs in this order, from the first byte that is read.
+/// The order in which a kernel takes taps and positions, and inputs in this order, from the first byte that is read.
 struct Order {
     taps: Taps,
     inputs: Same<u32>,
+    /// The order of positions, if it isn't the product's.
+    grid: Option<Grid>,
 }
 
 /// Makes the products of one plan; equal parts are shared.
@@ -48,8 +50,8 @@ pub(in super::super) struct Products<'a> {
     /// Bytes of weights, rows and offsets that the plan keeps, and how many it may.
     pub kept_bytes: usize,
     most_bytes: usize,
+    steps: FxHashMap<Vec<Step>, Arc<Steps>>,
     zeros: Vec<u8>,
-    no_steps: Arc<Steps>,
     /// Bytes that became operands of steps.
     pub constants: Vec<Span>,
 }
@@ -65,10 +67,10 @@ impl<'a> Products<'a> {
             lists: Lists::default(),
             inputs: FxHashMap::default(),
             panels: FxHashMap::default(),
+            steps: FxHashMap::default(),
             kept_bytes: 0,
             most_bytes,
             zeros: vec![0; pads.weight_tile_bytes()],
-            no_steps: Arc::new(Steps::new(Vec::new())),
             constants: Vec::new(),
         }
     }
@@ -84,7 +86,6 @@ impl<'a> Products<'a> {
                 self.constants.extend_from_slice(spans);
             }
         }
-        let rows = self.rows(matmul);
         let block = self.pads.block;
         let width = block.min(COLUMN);
         let of_group = |group| (0..block).step_by(width).map(move |first| (group, first));
@@ -99,6 +100,7 @@ impl<'a> Products<'a> {
         };
         let most = way.columns();
         let order = self.order((way, matmul), columns.len());
+        let rows = self.rows(matmul, &order);
         let mut groups = Vec::with_capacity(columns.len().div_ceil(most));
         let shift = |column: &(usize, usize)| matmul.groups[column.0].shift;
         for mut rest in columns.chunk_by(|a, b| shift(a) == shift(b)) {
@@ -133,16 +135,17 @@ impl<'a> Products<'a> {
         weights.all(|weight| is_diagonal(&self.tile(weight), self.pads.block))
     }
 
-    fn rows(&mut self, matmul: &Matmul) -> Arc<Rows> {
-        let offsets = |tiles: &Option<ByteTiles>| {
-            let tiles = tiles.as_ref().map(|t| t.offsets.clone());
-            tiles.unwrap_or_default()
+    fn rows(&mut self, matmul: &Matmul, order: &Order) -> Arc<Rows> {
+        let offsets = |tiles: &Option<ByteTiles>| match (tiles, &order.grid) {
+            (Some(tiles), Some(grid)) => grid.arrange(&tiles.offsets),
+            (Some(tiles), None) => tiles.offsets.clone(),
+            (None, _) => Vec::new(),
         };
-        let key = (
-            matmul.positions.to_vec(),
-            offsets(&matmul.stored),
-            offsets(&matmul.side),
-        );
+        let positions = match &order.grid {
+            Some(grid) => grid.arrange(&matmul.positions),
+            None => matmul.positions.to_vec(),
+        };
+        let key = (positions, offsets(&matmul.stored), offsets(&matmul.side));
         let (pads, kept_bytes) = (self.pads, &mut self.kept_bytes);
         let rows = self.rows.entry(key);
         let rows = rows.or_insert_with_key(|(positions, out, side)| {
@@ -167,14 +170,19 @@ impl<'a> Products<'a> {
         // Counted from the first byte that is read, products are often the same.
         let first = matmul.read.map_or(0, |s| s.start as u32);
         let (places, positions) = (matmul.inputs.behind(first), matmul.positions.len());
-        let (block, lists) = (self.pads.block, &mut self.lists);
+        let (block, batch, lists) = (self.pads.block, self.pads.batch, &mut self.lists);
         let order = self.orders.entry((places, way, [positions, columns]));
         let order = order.or_insert_with_key(|(places, ..)| {
             let offsets = places.to_vec();
             let taps = Taps::of(way, &offsets, [positions, columns, block]);
-            let inputs =
-                Same(lists.one(taps.arrange(&offsets, (positions, 0..positions), &PADDING)));
-            Rc::new(Order { taps, inputs })
+            let mut inputs = taps.arrange(&offsets, (positions, 0..positions), &PADDING);
+            let window = taps.window.filter(|_| way.takes_patches() && batch == 1);
+            let grid = window.and_then(|window| Grid::of(window, &inputs, positions));
+            if let Some(grid) = &grid {
+                inputs = grid.arrange(&inputs);
+            }
+            let inputs = Same(lists.one(inputs));
+            Rc::new(Order { taps, inputs, grid })
         });
         Rc::clone(order)
     }
@@ -204,9 +212,10 @@ impl<'a> Products<'a> {
             })
         };
         self.kept_bytes += size_of_val(&list[..]) * batch;
-        let mut made = match batch {
-            1 => Inputs::new(list, rows, most, bundles),
-            _ => Inputs::new(
+        let mut made = match (&order.grid, batch) {
+            (Some(grid), _) => Inputs::in_patches(list, grid, bundles),
+            (None, 1) => Inputs::new(list, rows, most, bundles),
+            (None, _) => Inputs::new(
                 &list.iter().flat_map(row).collect::<Vec<_>>(),
                 rows,
                 most,
@@ -251,10 +260,7 @@ impl<'a> Products<'a> {
             panel,
             first,
             bases: Bases::new(&bases),
-            before: match matmul.before() {
-                [] => Arc::clone(&self.no_steps),
-                before => Arc::new(self.steps(before, columns)),
-            },
+            before: self.steps(matmul.before(), columns),
             after: self.steps(after, columns),
         })
     }
@@ -306,7 +312,7 @@ impl<'a> Products<'a> {
         steps
     }
 
-    fn steps(&self, steps: &[StepDraft], columns: &[(usize, usize)]) -> Steps {
+    fn steps(&mut self, steps: &[StepDraft], columns: &[(usize, usize)]) -> Arc<Steps> {
         let step = |(op, operand): &StepDraft| {
             let operand = match operand {
                 OperandDraft::Imm(imm) => return Step::immediate(*op, *imm),
@@ -327,7 +333,13 @@ impl<'a> Products<'a> {
             };
             Step { op: *op, operand }
         };
-        Steps::new(steps.iter().map(step).collect())
+        let steps: Vec<Step> = steps.iter().map(step).collect();
+        if let Some(known) = self.steps.get(&steps) {
+            return Arc::clone(known);
+        }
+        let made = Arc::new(Steps::new(steps.clone()));
+        self.steps.insert(steps, Arc::clone(&made));
+        made
     }
 
     fn panel(

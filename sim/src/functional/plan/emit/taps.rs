@@ -5,7 +5,7 @@
 
 use std::ops::{Range, RangeInclusive};
 
-use crate::kernels::{Bundles, MAX_COLUMNS, PADDING, Way};
+use crate::kernels::{Bundles, MAX_COLUMNS, PADDING, Way, Window};
 
 /// What a copy costs for each row, and a multiplication for each row and column: about a cycle, or a bit more.
 const COPY: usize = 3;
@@ -16,6 +16,8 @@ pub(super) struct Taps {
     /// The product's own order if there is none; `None` inside stands for a tap of zeros.
     order: Option<Vec<Option<usize>>>,
     pub bundles: Option<Bundles>,
+    /// What the taps of a position are if all of their rows have equally many.
+    pub window: Option<Window>,
 }
 
 impl Taps {
@@ -31,19 +33,20 @@ impl Taps {
             positions,
             block: block as u32,
         };
-        let taps = inputs.taps();
+        let runs = inputs.runs();
+        let taps = runs.iter().map(Vec::len).sum();
         let fit = way.bundle_taps(block).map(RangeInclusive::into_inner);
         let (least, most) = match fit {
-            Some((least, most)) if least.max(most.min(taps)) > 1 => (least, most),
+            Some((least, most)) if least.max(most.min(inputs.taps())) > 1 => (least, most),
             _ => {
                 let bundles = fit.map(|_| bundles(1));
                 return Self {
                     order: None,
                     bundles,
+                    window: None,
                 };
             }
         };
-        let runs = inputs.runs();
         let multiply = MULTIPLY * columns.min(MAX_COLUMNS);
         let whole = most.min(taps).max(least);
         let apart = (taps * COPY + taps.div_ceil(whole) * multiply, whole, false);
@@ -52,11 +55,18 @@ impl Taps {
             (bundles * (COPY + multiply), size, true)
         });
         let all = std::iter::once(apart).chain(side_by_side);
-        let (_, size, joined) = all.min_by_key(|(cost, ..)| *cost).unwrap_or(apart);
+        let (_, size, is_joined) = all.min_by_key(|(cost, ..)| *cost).unwrap_or(apart);
         let mut order: Vec<Option<usize>> = Vec::with_capacity(taps);
+        let first = runs.first().map_or(0, Vec::len);
+        let window =
+            (is_joined && first > 0 && runs.iter().all(|run| run.len() == first)).then(|| Window {
+                rows: runs.len(),
+                bundles: first.div_ceil(size),
+                taps: first,
+            });
         for run in runs {
             order.extend(run.into_iter().map(Some));
-            if joined {
+            if is_joined {
                 order.resize(order.len().next_multiple_of(size), None);
             }
         }
@@ -64,6 +74,7 @@ impl Taps {
         Self {
             order: Some(order),
             bundles: Some(bundles(size)),
+            window,
         }
     }
 
@@ -104,16 +115,22 @@ impl Inputs<'_> {
         &self.offsets[tap * self.positions..][..self.positions]
     }
 
-    /// All taps, in runs of neighbours: each lies right behind the one before it, for every position that has both.
+    /// All taps that some position has, in runs of neighbours: each lies right behind the one before it, for every
+    /// position that has both.
     fn runs(&self) -> Vec<Vec<usize>> {
-        let position = self.fullest();
-        let mut taps: Vec<usize> = (0..self.taps()).collect();
-        // Taps that the position lacks are the last.
-        taps.sort_by_key(|&tap| self.of(tap)[position]);
+        let places = self.places();
+        let mut taps: Vec<(i64, usize)> = (0..)
+            .zip(places)
+            .filter_map(|(tap, place)| Some((place?, tap)))
+            .collect();
+        taps.sort_unstable();
         let mut runs: Vec<Vec<usize>> = Vec::new();
-        for tap in taps {
+        let mut before = None;
+        for (place, tap) in taps {
+            let is_next = before == Some(place - i64::from(self.block));
+            before = Some(place);
             match runs.last_mut() {
-                Some(run) if run.last().is_some_and(|&last| self.behind(last, tap)) => {
+                Some(run) if is_next && run.last().is_some_and(|&last| self.behind(last, tap)) => {
                     run.push(tap);
                 }
                 _ => runs.push(vec![tap]),
@@ -122,13 +139,43 @@ impl Inputs<'_> {
         runs
     }
 
-    /// Whether the second lies right behind the first for every position that has both, and some do.
+    /// Where each tap lies that some position has, beside the others of a position that has most of them.
+    fn places(&self) -> Vec<Option<i64>> {
+        let offset = |tap: usize, position: usize| {
+            let offset = self.of(tap)[position];
+            (offset != PADDING).then(|| i64::from(offset))
+        };
+        let fullest = self.fullest();
+        let all = 0..self.taps();
+        let mut places: Vec<Option<i64>> = all.clone().map(|tap| offset(tap, fullest)).collect();
+        for tap in all.clone() {
+            if places[tap].is_some() {
+                continue;
+            }
+            // Another position has it, with one whose place is known.
+            let beside = |position: usize| {
+                let known = |other: usize| Some(places[other]? - offset(other, position)?);
+                Some(offset(tap, position)? + all.clone().find_map(known)?)
+            };
+            let place = (0..self.positions).find_map(beside);
+            let somewhere = || {
+                self.of(tap)
+                    .iter()
+                    .find(|o| **o != PADDING)
+                    .map(|&o| i64::from(o))
+            };
+            places[tap] = place.or_else(somewhere);
+        }
+        places
+    }
+
+    /// Whether the second lies right behind the first for every position that has both.
     fn behind(&self, first: usize, second: usize) -> bool {
-        let pairs = self.of(first).iter().zip(self.of(second));
-        let mut both = pairs
-            .filter(|(a, b)| **a != PADDING && **b != PADDING)
-            .peekable();
-        both.peek().is_some() && both.all(|(a, b)| a.checked_add(self.block) == Some(*b))
+        let mut pairs = self.of(first).iter().zip(self.of(second));
+        pairs.all(|(a, b)| {
+            let behind = a.checked_add(self.block);
+            *a == PADDING || *b == PADDING || behind == Some(*b)
+        })
     }
 
     /// A position that has the most taps.
@@ -203,6 +250,31 @@ mod tests {
             (&inputs[..6], &[PADDING; 2][..])
         );
         assert_eq!(arranged(DIAGONAL, &[0, 500], 16).1.len(), 8);
+    }
+
+    #[test]
+    fn borders_have_the_rows_of_the_interior_without_what_is_padding_everywhere() {
+        // Two rows of three taps below one of padding, at the left and the right border.
+        let rows = [
+            PADDING, PADDING, PADDING, PADDING, PADDING, PADDING, //
+            PADDING, 500, 100, 516, 116, PADDING, //
+            PADDING, 700, 300, 716, 316, PADDING,
+        ];
+        let (size, found, weights) = arranged(DIAGONAL, &rows, 16);
+        let zero = [PADDING; 2];
+        let expected = [&rows[6..12], &zero, &rows[12..], &zero].concat();
+        assert_eq!((size, found), (4, expected));
+        let held = [3, 4, 5].map(Weight::Held);
+        assert_eq!((&weights[..3], &weights[3]), (&held[..], &Weight::Zero));
+        let taps = Taps::of(DIAGONAL, &rows, [2, 1, 16]);
+        let window = Window {
+            rows: 2,
+            bundles: 1,
+            taps: 3,
+        };
+        assert_eq!(taps.window, Some(window));
+        // Nothing but padding has no taps.
+        assert_eq!(arranged(DIAGONAL, &[PADDING; 6], 16).1.len(), 0);
     }
 
     #[test]

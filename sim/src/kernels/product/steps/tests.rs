@@ -86,18 +86,19 @@ proptest! {
             sum = sum.wrapping_add(digits.high[0][0].wrapping_mul(RESIDUAL)) >> digits.shift;
             sum = sum.wrapping_add(digits.low[0][0].wrapping_mul(RESIDUAL));
         }
-        if let Some([low, high]) = &end.bounds {
-            sum = sum.clamp(low[0][0], high[0][0]);
+        let lane = |place: usize| steps.lanes()[place].0[0];
+        if let Some([low, high]) = end.bounds {
+            sum = sum.clamp(lane(low), lane(high));
         }
-        if let Some(factors) = &end.first {
-            sum = sum.wrapping_mul(factors[0][0]);
+        if let Some(factors) = end.first {
+            sum = sum.wrapping_mul(lane(factors));
         }
         sum = (sum >> end.shift).clamp(end.clamp[0], end.clamp[1]);
-        if let Some(factors) = &end.factors {
-            sum = sum.wrapping_mul(factors[0][0]);
+        if let Some(factors) = end.factors {
+            sum = sum.wrapping_mul(lane(factors));
         }
-        if let Some(added) = &end.added {
-            sum = sum.wrapping_add(added[0][0]);
+        if let Some(added) = end.added {
+            sum = sum.wrapping_add(lane(added));
         }
         sum = (sum >> end.last_shift).max(end.last_clamp[0]);
         if let Some([low, high]) = end.bytes {
