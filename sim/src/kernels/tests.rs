@@ -342,27 +342,9 @@ impl Data {
         let parts: Vec<Column<'_>> = columns.iter().map(column).collect();
         let panel = Panel::new(&parts, way.format, block);
         let grid = window.and_then(|window| Grid::of(window, &offsets, rows));
-        let inputs = match &grid {
+        let whole = match &grid {
             Some(grid) => Inputs::in_patches(&grid.arrange(&offsets), grid, bundles),
             None => Inputs::new(&offsets, rows, way.rows(columns.len()), bundles),
-        };
-        // Parts are the same blocks.
-        let inputs = match case.seed % 8 {
-            7 => inputs.part(&(0..inputs.blocks()), 0),
-            _ => inputs,
-        };
-        let inputs = match case.seed % 4 {
-            0 => inputs,
-            _ => inputs.staged_for(way, block).packed_for(way, case.run),
-        };
-        let mut staging = Staging::default();
-        stage(&inputs, memory.inp, &mut staging);
-        let mut memory = Memory {
-            inp: inputs.memory(memory.inp, &staging),
-            zeros: memory.zeros,
-            acc: memory.acc,
-            out: memory.out,
-            residual: memory.residual,
         };
         let first = columns
             .iter()
@@ -384,24 +366,46 @@ impl Data {
         let end = [(AluOp::Shr, 3), (AluOp::Min, 90), (AluOp::Max, -100)];
         let end = end.map(|(op, imm)| Step::immediate(op, imm));
         let end = if case.clamps() { &end[..] } else { &[] };
-        let product = Product {
-            rows: &Rows::new(match &grid {
-                Some(grid) => grid.order.iter().map(|&at| row(at as usize)).collect(),
-                None => (0..rows).map(row).collect(),
-            }),
-            inputs: &inputs,
-            panel: &panel,
-            first: &first,
-            block,
-            bases: &Bases::new(&columns.iter().map(base).collect::<Vec<_>>()),
-            start: case.start,
-            before: &Steps::new(Vec::new()),
-            after: &Steps::new(end.to_vec()),
-            write_acc: !case.store,
-            store: case.store,
-            ahead: &[],
+        let rows: Vec<Row> = match &grid {
+            Some(grid) => grid.order.iter().map(|&at| row(at as usize)).collect(),
+            None => (0..rows).map(row).collect(),
         };
-        way.run(&product, &mut memory);
+        // Now and then in two parts.
+        let blocks = whole.blocks();
+        let cut = match case.seed % 8 {
+            7 => (case.seed >> 16) as usize % (blocks + 1),
+            _ => blocks,
+        };
+        for part in [0..cut, cut..blocks] {
+            let inputs = match case.seed % 4 {
+                0 => whole.part(&part, 0),
+                _ => (whole.part(&part, 0).staged_for(way, block)).packed_for(way, case.run),
+            };
+            let mut staging = Staging::default();
+            stage(&inputs, memory.inp, &mut staging);
+            let mut memory = Memory {
+                inp: inputs.memory(memory.inp, &staging),
+                zeros: memory.zeros,
+                acc: &mut *memory.acc,
+                out: &mut *memory.out,
+                residual: memory.residual,
+            };
+            let product = Product {
+                rows: &Rows::new(rows[whole.rows_of(&part)].to_vec()),
+                inputs: &inputs,
+                panel: &panel,
+                first: &first,
+                block,
+                bases: &Bases::new(&columns.iter().map(base).collect::<Vec<_>>()),
+                start: case.start,
+                before: &Steps::new(Vec::new()),
+                after: &Steps::new(end.to_vec()),
+                write_acc: !case.store,
+                store: case.store,
+                ahead: &[],
+            };
+            way.run(&product, &mut memory);
+        }
     }
 }
 
