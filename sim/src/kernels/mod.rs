@@ -31,7 +31,6 @@ mod tests;
 use direct::{Dots, Tiles};
 pub use kernel::GemmKernel;
 pub(crate) use kernel::{COLUMN, Format, MAX_COLUMNS, Way};
-use product::Stretch;
 pub(crate) use product::bundles::{Bundles, PADDING};
 use product::panel;
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
@@ -40,6 +39,7 @@ pub(crate) use product::panel::{Column, Panel};
 pub(crate) use product::patches::{Grid, Window};
 use product::staging::Staging;
 pub(crate) use product::steps::{Operand, Step, Steps};
+use product::stretches::Stretch;
 pub(crate) use product::{Bases, Inputs, Memory, Product, Row, Rows, Start};
 
 /// Makes the copies that a product's kernel reads, if it reads any.

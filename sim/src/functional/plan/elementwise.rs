@@ -97,15 +97,13 @@ impl<'a> TileReader<'a> {
         Some((all, read?))
     }
 
-    /// Makes a product whose sums are all over the same input tiles an addition of constants;
-    /// the spans of those inputs, which are constants from then on.
-    ///
-    /// Only where several sums share an input: a single one is rather data.
-    pub fn fix(&self, matmul: &mut Matmul, is_stored: impl Fn(&Span) -> bool) -> Option<Vec<Span>> {
+    /// Makes a product whose sums are all over the same input tiles, which may be taken as constants, an addition of
+    /// constants; the spans of those inputs, which are constants from then on.
+    pub fn fix(&self, matmul: &mut Matmul, may_be: impl Fn(&Span) -> bool) -> Option<Vec<Span>> {
         let positions = matmul.positions.len();
         let (lanes, block) = (self.config.lanes(), self.config.block());
         let region = matmul.read?.region;
-        if positions < 2 || matmul.groups.iter().any(|group| group.shift > 0) {
+        if matmul.groups.iter().any(|group| group.shift > 0) {
             return None;
         }
         let mut spans = Vec::new();
@@ -117,7 +115,7 @@ impl<'a> TileReader<'a> {
             let (start, len) = ((first + from) as usize, lanes);
             spans.push(Span { region, start, len });
         }
-        let constant = |span: &Span| !is_stored(span) && self.rows_are_equal(span, block);
+        let constant = |span: &Span| may_be(span) && self.rows_are_equal(span, block);
         if !spans.iter().all(constant) {
             return None;
         }

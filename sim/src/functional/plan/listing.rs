@@ -169,7 +169,14 @@ impl Describe<'_> {
                 });
                 format!("store of {} rows of {tiles} tiles{how}", op.shape.rows)
             }
-            Op::Zero(runs) => format!("zero {}", self.runs(runs)),
+            Op::Fill { runs, values } => {
+                let what = match values.iter().all(|value| *value == 0) {
+                    true => "zero",
+                    false => "constants in",
+                };
+                let runs: Vec<_> = runs.iter().map(|run| (run.first, run.len)).collect();
+                format!("{what} {}", self.runs(&runs))
+            }
             Op::Chain { steps, runs } => {
                 format!("chain on {}: {}", self.runs(runs), list(steps))
             }
@@ -299,7 +306,7 @@ fn places(op: &Op) -> String {
             let read = place("reads", op.read);
             read + &place("bytes", op.residual) + &place("stores", op.out)
         }
-        Op::Mark(_) | Op::Zero(_) | Op::Chain { .. } | Op::Zip { .. } | Op::Gather { .. } => {
+        Op::Mark(_) | Op::Fill { .. } | Op::Chain { .. } | Op::Zip { .. } | Op::Gather { .. } => {
             String::new()
         }
     }

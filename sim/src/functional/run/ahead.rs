@@ -16,8 +16,13 @@ const GROUPS: usize = 4;
 /// Asks for pieces of the next products among some operations.
 pub(super) fn bring_closer(later: &[Op]) {
     for (op, stage) in later.iter().zip(STAGES) {
-        if let Op::Product(product) = op {
-            stage(product);
+        match op {
+            Op::Product(product) => stage(product),
+            Op::Fill { runs, values } => {
+                bring(&**runs, LINES);
+                bring(&**values, LINES);
+            }
+            _ => {}
         }
     }
 }

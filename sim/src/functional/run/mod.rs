@@ -39,7 +39,7 @@ pub(crate) fn run(plan: &Plan, pads: &mut Scratchpads, memory: &mut DeviceMemory
             Op::Store(op) => store(op, pads, memory),
             Op::Map(op) => map(op, pads, memory),
             Op::Product(op) => product(op, pads, memory),
-            Op::Zero(_) | Op::Chain { .. } | Op::Zip { .. } | Op::Gather { .. } => {
+            Op::Fill { .. } | Op::Chain { .. } | Op::Zip { .. } | Op::Gather { .. } => {
                 lane_wise(op, pads);
             }
         }
@@ -51,9 +51,12 @@ pub(crate) fn run(plan: &Plan, pads: &mut Scratchpads, memory: &mut DeviceMemory
 pub(crate) fn lane_wise(op: &Op, pads: &mut Scratchpads) {
     match op {
         Op::Mark(_) | Op::Load(_) | Op::Store(_) | Op::Map(_) | Op::Product(_) => {}
-        Op::Zero(runs) => {
-            for &(first, len) in runs {
-                pads.acc[first as usize..(first + len) as usize].fill(0);
+        Op::Fill { runs, values } => {
+            for run in runs {
+                let tile = &values[run.from as usize..][..pads.lanes];
+                let to = &mut pads.acc[run.first as usize..][..run.len as usize];
+                let tiles = to.chunks_exact_mut(pads.lanes);
+                tiles.for_each(|to| to.copy_from_slice(tile));
             }
         }
         Op::Chain { steps, runs } => {

@@ -18,8 +18,12 @@ pub(crate) enum Op {
     Mark(usize),
     Load(LoadOp),
     Store(StoreOp),
-    /// Zeroes runs of accumulator tiles: first int32 and how many.
-    Zero(Box<[(u32, u32)]>),
+    /// Makes all tiles of some runs of accumulators the same.
+    Fill {
+        runs: Box<[Filled]>,
+        /// Tiles, one behind the other.
+        values: Box<[i32]>,
+    },
     /// Immediate steps on runs of accumulators that are apart: first int32 and how many.
     Chain {
         steps: Vec<Step>,
@@ -44,7 +48,7 @@ impl Op {
     pub fn bytes(&self) -> usize {
         let lists = match self {
             Self::Mark(_) | Self::Load(_) | Self::Store(_) => 0,
-            Self::Zero(runs) => size_of_val(&**runs),
+            Self::Fill { runs, values } => size_of_val(&**runs) + size_of_val(&**values),
             Self::Chain { steps, runs } => size_of_val(&steps[..]) + size_of_val(&**runs),
             Self::Zip { runs, .. } => size_of_val(&**runs),
             Self::Gather { table, .. } => table.bytes(),
@@ -58,6 +62,14 @@ impl Op {
         };
         size_of_val(self) + lists
     }
+}
+
+/// A run of accumulators: its first int32 and how many, and the first of the tile that all become.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Filled {
+    pub first: u32,
+    pub len: u32,
+    pub from: u32,
 }
 
 /// Rows of DRAM bytes into a scratchpad.

@@ -332,7 +332,7 @@ fn an_element_wise_layer_is_one_map() {
         finish";
     let ops = ops(text).unwrap();
     assert!(
-        matches!(ops[..], [Op::Map(_), Op::Zero(_)]),
+        matches!(ops[..], [Op::Map(_), Op::Fill { .. }]),
         "{}",
         ops.len()
     );

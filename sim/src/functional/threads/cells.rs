@@ -84,7 +84,7 @@ impl Dims {
             Op::Mark(_) => 0,
             Op::Load(op) => lanes(op.span.len as u64),
             Op::Store(op) => lanes((op.shape.rows * op.shape.row_bytes) as u64),
-            Op::Zero(runs) => lanes(runs.iter().map(|r| u64::from(r.1)).sum()),
+            Op::Fill { runs, .. } => lanes(runs.iter().map(|run| u64::from(run.len)).sum()),
             Op::Chain { steps, runs } => {
                 let all: u64 = runs.iter().map(|r| u64::from(r.1)).sum();
                 lanes(all * steps.len() as u64)

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use vta_driver::Span;
 use vta_isa::AluOp;
 
-use super::super::run::ops::{Copied, Op, ProductOp, StoreOp};
+use super::super::run::ops::{Copied, Filled, Op, ProductOp, StoreOp};
 use super::cells::Dims;
 use super::pieces::Parts;
 use super::unit::{Unit, Work};
@@ -64,8 +64,8 @@ impl Cutter {
                 dram_reads.extend([op.from].into_iter().chain(op.with));
                 dram_writes.push(op.out);
             }
-            Op::Zero(runs) => {
-                let run = |&(first, len): &(u32, u32)| dims.acc(first as usize, len as usize);
+            Op::Fill { runs, .. } => {
+                let run = |run: &Filled| dims.acc(run.first as usize, run.len as usize);
                 writes.extend(runs.iter().map(run));
             }
             Op::Chain { runs, .. } => {

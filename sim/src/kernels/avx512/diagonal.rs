@@ -8,8 +8,9 @@ use std::arch::x86_64::*;
 use super::sums::{Here, apply_steps, at, four_bytes, load, places, widen};
 use crate::kernels::pointers::Pointers;
 use crate::kernels::product::bundles::Joined;
-use crate::kernels::product::patches::{Patch, Patches};
+use crate::kernels::product::patches::Patches;
 use crate::kernels::product::steps::UNBOUNDED;
+use crate::kernels::product::stretches::Patch;
 use crate::kernels::{Memory, PADDING, Product, Start, Stretch};
 
 /// Where the byte of each place comes from: tap `n % 4` of output `n / 4`.

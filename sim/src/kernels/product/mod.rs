@@ -6,14 +6,14 @@ mod part;
 pub(super) mod patches;
 pub(crate) mod staging;
 pub(super) mod steps;
-
-use std::ops::Range;
+pub(super) mod stretches;
 
 use self::bundles::{Bundles, Joined, PADDING, joined_rows};
 use self::panel::{Line, Panel};
-use self::patches::{Grid, Patch, Patches, Window};
+use self::patches::{Grid, Patches, Window};
 use self::staging::{Lines, Staging};
 use self::steps::Steps;
+use self::stretches::{Stretch, blocks};
 use super::kernel::{COLUMN, GemmKernel, MAX_COLUMNS, Way};
 
 /// One accumulator row: offsets from the bases of the product.
@@ -266,54 +266,6 @@ impl Inputs {
     }
 }
 
-/// Rows in blocks of at most `most`, which are about even: stretches of blocks that have equally
-/// many rows.
-fn blocks(rows: usize, most: usize) -> Box<[Stretch]> {
-    let count = rows.div_ceil(most.max(1)).max(1);
-    let (few, larger) = (rows / count, rows % count);
-    let first = Stretch {
-        first: 0,
-        blocks: larger,
-        rows: few + 1,
-        // Blocks of no rows are no blocks.
-        rows_after: few,
-        patch: None,
-    };
-    let second = Stretch {
-        first: larger * (few + 1),
-        blocks: if few == 0 { 0 } else { count - larger },
-        rows: few,
-        rows_after: 0,
-        patch: None,
-    };
-    [first, second].into()
-}
-
-/// Blocks of equally many rows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::kernels) struct Stretch {
-    /// The first row.
-    pub(in crate::kernels) first: usize,
-    pub(in crate::kernels) blocks: usize,
-    /// Rows of each block.
-    pub(in crate::kernels) rows: usize,
-    /// Rows of the block after the last; 0 if there is none.
-    pub(in crate::kernels) rows_after: usize,
-    /// What each block is, if its rows lie as those of one.
-    pub(in crate::kernels) patch: Option<Patch>,
-}
-
-impl Stretch {
-    /// The rows of each block.
-    pub(in crate::kernels) fn ranges(self) -> impl Iterator<Item = Range<usize>> {
-        let range = move |block: usize| {
-            let first = self.first + block * self.rows;
-            first..first + self.rows
-        };
-        (0..self.blocks).map(range)
-    }
-}
-
 /// What the sums start from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Start {
@@ -427,30 +379,5 @@ impl Product<'_> {
         assert!(fits(tile, most.lane, acc));
         assert!(self.first.len() == columns);
         assert!(steps.iter().all(|s| s.fit(columns)));
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn blocks_cover_all_rows_evenly() {
-        for (rows, most) in (0..60).flat_map(|rows| (1..13).map(move |most| (rows, most))) {
-            let stretches = blocks(rows, most);
-            let ranges: Vec<_> = stretches.iter().flat_map(|s| s.ranges()).collect();
-            assert!(ranges.iter().all(|r| !r.is_empty() && r.len() <= most));
-            assert!(
-                ranges.iter().cloned().flatten().eq(0..rows),
-                "{rows} {most}"
-            );
-            assert_eq!(ranges.len(), rows.div_ceil(most));
-            let [first, second] = stretches[..].try_into().unwrap();
-            if first.blocks > 0 && second.blocks > 0 {
-                assert_eq!(first.rows_after, second.rows);
-            } else {
-                assert!(first.blocks == 0 || first.rows_after == 0);
-            }
-        }
     }
 }

@@ -8,8 +8,8 @@
 use rustc_hash::FxHashMap;
 
 use super::super::COLUMN;
-use super::Stretch;
 use super::bundles::{Joined, PADDING};
+use super::stretches::{Patch, Stretch};
 
 /// Inputs of a line, and taps of a bundle.
 const LINE: usize = 4;
@@ -30,17 +30,6 @@ pub(crate) struct Window {
     pub bundles: usize,
     /// Taps of a row, which lie side by side; the weights of the others in its bundles are zero.
     pub taps: usize,
-}
-
-/// Outputs that are worked on together: some above each other, each with its neighbours to the right, and as many again
-/// of other columns. So the rows of a product are in the order of columns, outputs above each other, and neighbours.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::kernels) struct Patch {
-    pub columns: usize,
-    /// At most [`MOST_ABOVE`].
-    pub above: usize,
-    /// Two outputs that share lines, or one.
-    pub side_by_side: usize,
 }
 
 /// The rows of a product in the order of their patches.

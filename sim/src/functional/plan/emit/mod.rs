@@ -14,8 +14,8 @@ use vta_isa::resolve::TileSet;
 
 use self::pairs::Pairs;
 pub(super) use self::product::Products;
-use super::super::run::ops::{Columns, Op};
-use super::draft::{AluDraft, Draft, Kind};
+use super::super::run::ops::{Columns, Filled, Op};
+use super::draft::{AluDraft, Draft, Kind, Matmul, OperandDraft, StartDraft};
 use super::origin::Origin;
 use super::unplanned::Unplanned;
 use super::{ASKED_EVERY, GoOn};
@@ -121,12 +121,15 @@ pub(super) fn emit(
             Kind::Load(op) => out.push(Op::Load(op), origin),
             Kind::Store(op) => out.push(Op::Store(op), origin),
             Kind::Map(op) => out.push(Op::Map(op), origin),
-            Kind::Zero => out.push(Op::Zero(runs(&writes, lanes)), origin),
+            Kind::Zero => out.push(zero(&writes, lanes), origin),
             Kind::Alu(alu) => match alu.imm {
                 Some(imm) => out.immediates(&alu, imm, &writes, &origin),
                 None => out.pairs(alu.op, &alu.steps.pairs, origin),
             },
-            Kind::Matmul(matmul) => out.push(products.product(&matmul)?, origin),
+            Kind::Matmul(matmul) => match constants(&matmul, lanes) {
+                Some(fill) => out.push(fill, origin),
+                None => out.push(products.product(&matmul)?, origin),
+            },
             Kind::Scaled(scaled) => {
                 for (matmul, _) in &scaled.plain {
                     out.push(products.product(matmul)?, origin.clone());
@@ -137,6 +140,49 @@ pub(super) fn emit(
     out.flush();
     look_ahead(&mut out.ops);
     Ok(out)
+}
+
+/// Zeroes tiles.
+fn zero(tiles: &TileSet, lanes: usize) -> Op {
+    Op::Fill {
+        runs: filled(tiles, lanes, 0).collect(),
+        values: vec![0; lanes].into(),
+    }
+}
+
+/// What a product without taps does that leaves constants in the accumulators.
+fn constants(matmul: &Matmul, lanes: usize) -> Option<Op> {
+    if !matmul.has_no_taps() || matmul.stored.is_some() || !matches!(matmul.start, StartDraft::Zero)
+    {
+        return None;
+    }
+    let (mut runs, mut values) = (Vec::new(), vec![0i32; matmul.groups.len() * lanes]);
+    for (at, group) in matmul.groups.iter().enumerate() {
+        let tile = &mut values[at * lanes..][..lanes];
+        for (op, operand) in &matmul.after {
+            let (AluOp::Add, OperandDraft::Values(vectors)) = (op, operand) else {
+                return None;
+            };
+            let added = vectors[at].iter().cycle();
+            tile.iter_mut()
+                .zip(added)
+                .for_each(|(x, y)| *x = x.wrapping_add(*y));
+        }
+        let tiles: TileSet = matmul.tiles_of(group).collect();
+        runs.extend(filled(&tiles, lanes, at * lanes));
+    }
+    let (runs, values) = (runs.into(), values.into());
+    Some(Op::Fill { runs, values })
+}
+
+/// The runs of tiles that become one that begins at a value.
+fn filled(tiles: &TileSet, lanes: usize, from: usize) -> impl Iterator<Item = Filled> {
+    let run = move |(first, len)| Filled {
+        first,
+        len,
+        from: from as u32,
+    };
+    runs(tiles, lanes).into_iter().map(run)
 }
 
 /// First int32 and how many, of each run of tiles.

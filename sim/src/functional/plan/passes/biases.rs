@@ -2,12 +2,13 @@
 //!
 //! Pattern: a product each of whose taps multiplies the same input tile for all positions.
 //!
-//! Condition: more than one position (a single one rather reads data); inputs and weights lie in DRAM
-//! that the batch stores nothing to; the input's batch rows are the same.
+//! Condition: more than one position, or inputs that another such product reads (a single one rather reads data);
+//! inputs and weights lie in DRAM that the batch stores nothing to; the input's batch rows are the same.
 //!
 //! Proof: then what each group adds is one vector. The inputs are constants of the plan, which is
 //! made anew when they change.
 
+use rustc_hash::FxHashSet;
 use vta_driver::Span;
 use vta_isa::resolve::meet;
 
@@ -28,11 +29,20 @@ fn fix(list: &mut List<'_>, context: &Context<'_>) {
         config: context.config,
         memory: context.memory,
     };
-    let stored = |span: &Span| meet(context.stored, &[*span]);
-    for draft in list.slots.iter_mut().flatten() {
-        if let Kind::Matmul(matmul) = &mut draft.kind {
-            let fixed = tiles.fix(matmul, stored);
-            list.constants.extend(fixed.into_iter().flatten());
+    let mut fixed: FxHashSet<Span> = FxHashSet::default();
+    for alone in [false, true] {
+        for draft in list.slots.iter_mut().flatten() {
+            if let Kind::Matmul(matmul) = &mut draft.kind
+                && (matmul.positions.len() == 1) == alone
+            {
+                let is_constant = |span: &Span| match alone {
+                    true => fixed.contains(span),
+                    false => !meet(context.stored, &[*span]),
+                };
+                let spans = tiles.fix(matmul, is_constant);
+                fixed.extend(spans.into_iter().flatten());
+            }
         }
     }
+    list.constants.extend(fixed);
 }

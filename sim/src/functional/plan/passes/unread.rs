@@ -1,7 +1,7 @@
 //! What nobody reads in a scratchpad isn't written there.
 //!
-//! Pattern: a product whose tiles are overwritten before anything reads them; a LOAD INP whose tiles are loaded again
-//! before a product reads them there.
+//! Pattern: an operation whose accumulator tiles are overwritten before anything reads them, as those of a LOAD whose
+//! vectors became constants of products; a LOAD INP whose tiles are loaded again before a product reads them there.
 //!
 //! Condition: none of the tiles is read later in the scratchpad, the end of the batch counting as a reader of all. Most
 //! products read inputs where they lie in DRAM.
@@ -19,11 +19,17 @@ pub(super) const SUMS: Pass = Pass {
     name: "sums",
     run: |list, _| {
         let mut live = TileSet::ALL;
-        for draft in list.slots.iter_mut().flatten().rev() {
+        for slot in list.slots.iter_mut().rev() {
+            let Some(draft) = slot else { continue };
+            let is_read = draft.writes.meets(&live);
             if let Kind::Matmul(matmul) = &mut draft.kind {
-                matmul.write_acc = draft.writes.meets(&live);
+                matmul.write_acc = is_read;
             }
-            draft.read_before(&mut live);
+            if is_read || draft.writes.is_empty() || draft.dram_write().is_some() {
+                draft.read_before(&mut live);
+            } else {
+                *slot = None;
+            }
         }
     },
 };
