@@ -1,5 +1,7 @@
 //! Lane-wise steps on the sums of a product.
 
+use std::borrow::Cow;
+
 use vta_isa::AluOp;
 
 use super::super::{COLUMN, MAX_COLUMNS};
@@ -86,10 +88,10 @@ pub(crate) struct Digits {
 }
 
 /// What each column has for its lanes.
-type Lanes = Box<[[i32; COLUMN]]>;
+type Lanes<'a> = Cow<'a, [[i32; COLUMN]]>;
 
 /// What one has, as a line of the caches.
-#[derive(Debug)]
+#[derive(Debug, PartialEq, Eq)]
 #[repr(C, align(64))]
 pub(crate) struct Lane(pub [i32; COLUMN]);
 
@@ -118,7 +120,7 @@ pub(crate) struct Requantize<L = usize> {
 }
 
 /// Steps in order, and how they end.
-#[derive(Debug)]
+#[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Steps {
     list: Box<[Step]>,
     /// How many of them `end` doesn't cover.
@@ -208,9 +210,9 @@ impl Steps {
     }
 }
 
-impl Requantize<Lanes> {
+impl<'a> Requantize<Lanes<'a>> {
     /// The longest end of the list that has the form; how many steps are before it.
-    fn of(list: &[Step]) -> (usize, Self) {
+    fn of(list: &'a [Step]) -> (usize, Self) {
         let (list, last_clamp) = take_clamp(list);
         let (list, last_shift) = take_shift(list);
         let mut end = Self {
@@ -234,7 +236,6 @@ impl Requantize<Lanes> {
             end.residual = residual;
             return (before.len(), end);
         };
-        (end.added, end.factors) = (added.cloned(), Some(factors.clone()));
         let (before, clamp) = take_clamp(before);
         let (mut before, shift) = take_shift(before);
         (end.clamp, end.shift) = (clamp, shift);
@@ -245,9 +246,10 @@ impl Requantize<Lanes> {
             end.bytes = byte_bounds([last_clamp[0].max(0), last_clamp[1]]);
         }
         if let Some((rest, first)) = last_lanes(before, AluOp::Mul) {
-            end.first = Some(first.clone());
             (before, end.bounds) = take_bounds(rest, first.len());
+            end.first = Some(first);
         }
+        (end.added, end.factors) = (added, Some(factors));
         let (before, residual) = take_residual(before);
         end.residual = residual;
         if end.bytes.is_none() && end.ends_in_bytes() {
@@ -259,7 +261,7 @@ impl Requantize<Lanes> {
     /// The same with its lanes in one list.
     fn pack(self) -> (Requantize, Box<[Lane]>) {
         let mut lanes = Vec::new();
-        let mut place = |all: Lanes| {
+        let mut place = |all: Lanes<'_>| {
             let place = lanes.len();
             lanes.extend(all.iter().map(|lane| Lane(*lane)));
             place
@@ -291,7 +293,7 @@ impl Requantize<Lanes> {
         let added = match &self.added {
             Some(added) => added,
             None => {
-                zeros = vec![[0; COLUMN]; first.len()].into();
+                zeros = Lanes::from(vec![[0; COLUMN]; first.len()]);
                 &zeros
             }
         };
@@ -347,10 +349,10 @@ fn take_residual(list: &[Step]) -> (&[Step], Option<Digits>) {
     (before, Some(digits))
 }
 
-fn last_lanes(list: &[Step], op: AluOp) -> Option<(&[Step], &Lanes)> {
+fn last_lanes(list: &[Step], op: AluOp) -> Option<(&[Step], Lanes<'_>)> {
     match list {
         [before @ .., step] if step.op == op => match &step.operand {
-            Operand::Lanes(lanes) => Some((before, lanes)),
+            Operand::Lanes(lanes) => Some((before, Cow::Borrowed(lanes))),
             Operand::Imm(_) | Operand::Tiles(_) | Operand::Scaled(_) => None,
         },
         _ => None,
@@ -358,13 +360,12 @@ fn last_lanes(list: &[Step], op: AluOp) -> Option<(&[Step], &Lanes)> {
 }
 
 /// MIN and MAX at the end as bounds of each lane of so many columns, in either order as for [`take_clamp`].
-fn take_bounds(list: &[Step], columns: usize) -> (&[Step], Option<[Lanes; 2]>) {
+fn take_bounds(list: &[Step], columns: usize) -> (&[Step], Option<[Lanes<'_>; 2]>) {
     let (mut rest, mut low, mut high) = (list, None, None);
     for _ in 0..2 {
         for (op, bound) in [(AluOp::Min, &mut high), (AluOp::Max, &mut low)] {
-            let all = |(before, imm)| (before, vec![[imm; COLUMN]; columns].into());
-            let lanes = last_lanes(rest, op).map(|(before, lanes)| (before, lanes.clone()));
-            let found = lanes.or_else(|| last_immediate(rest, op).map(all));
+            let all = |(before, imm)| (before, Lanes::from(vec![[imm; COLUMN]; columns]));
+            let found = last_lanes(rest, op).or_else(|| last_immediate(rest, op).map(all));
             if bound.is_none()
                 && let Some((before, lanes)) = found
             {
@@ -375,8 +376,7 @@ fn take_bounds(list: &[Step], columns: usize) -> (&[Step], Option<[Lanes; 2]>) {
     if low.is_none() && high.is_none() {
         return (list, None);
     }
-    let unbounded = UNBOUNDED.map(|bound| -> Lanes { vec![[bound; COLUMN]; columns].into() });
-    let [least, most] = unbounded;
+    let [least, most] = UNBOUNDED.map(|bound| vec![[bound; COLUMN]; columns].into());
     let [low, high] = [low.unwrap_or(least), high.unwrap_or(most)];
     let mut pairs = low.as_flattened().iter().zip(high.as_flattened());
     if low.len() != high.len() || pairs.any(|(low, high)| low > high) {

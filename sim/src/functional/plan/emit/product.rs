@@ -1,10 +1,11 @@
 //! Products as the kernels take them.
 
-use std::borrow::Cow;
+use std::borrow::{Borrow, Cow};
+use std::hash::{Hash, Hasher};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use vta_driver::{DeviceMemory, Span};
 use vta_isa::AluOp;
 
@@ -37,6 +38,22 @@ struct Order {
     grid: Option<Grid>,
 }
 
+/// Steps, known by their list.
+#[derive(PartialEq, Eq)]
+struct Known(Arc<Steps>);
+
+impl Borrow<[Step]> for Known {
+    fn borrow(&self) -> &[Step] {
+        self.0.list()
+    }
+}
+
+impl Hash for Known {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.0.list().hash(state);
+    }
+}
+
 /// Makes the products of one plan; equal parts are shared.
 pub(in super::super) struct Products<'a> {
     memory: &'a DeviceMemory,
@@ -50,7 +67,7 @@ pub(in super::super) struct Products<'a> {
     /// Bytes of weights, rows and offsets that the plan keeps, and how many it may.
     pub kept_bytes: usize,
     most_bytes: usize,
-    steps: FxHashMap<Vec<Step>, Arc<Steps>>,
+    steps: FxHashSet<Known>,
     zeros: Vec<u8>,
     /// Bytes that became operands of steps.
     pub constants: Vec<Span>,
@@ -67,7 +84,7 @@ impl<'a> Products<'a> {
             lists: Lists::default(),
             inputs: FxHashMap::default(),
             panels: FxHashMap::default(),
-            steps: FxHashMap::default(),
+            steps: FxHashSet::default(),
             kept_bytes: 0,
             most_bytes,
             zeros: vec![0; pads.weight_tile_bytes()],
@@ -334,11 +351,11 @@ impl<'a> Products<'a> {
             Step { op: *op, operand }
         };
         let steps: Vec<Step> = steps.iter().map(step).collect();
-        if let Some(known) = self.steps.get(&steps) {
-            return Arc::clone(known);
+        if let Some(known) = self.steps.get(&steps[..]) {
+            return Arc::clone(&known.0);
         }
-        let made = Arc::new(Steps::new(steps.clone()));
-        self.steps.insert(steps, Arc::clone(&made));
+        let made = Arc::new(Steps::new(steps));
+        self.steps.insert(Known(Arc::clone(&made)));
         made
     }
 
