@@ -300,10 +300,8 @@ impl Element {
     /// The floats of an array's bytes in 32 bits, infinite where they don't fit.
     pub fn reals(&self, bytes: &[u8]) -> Vec<f32> {
         if self.bytes == 4 && !self.big_endian {
-            let values = bytes.chunks_exact(4);
-            return values
-                .map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]]))
-                .collect();
+            let values = bytes.as_chunks().0.iter();
+            return values.map(|&value| f32::from_le_bytes(value)).collect();
         }
         self.floats(bytes).map(|value| value as f32).collect()
     }

@@ -166,9 +166,15 @@ impl Preprocess {
 pub fn to_int8(values: &[f32], scale: f32, zero: i8) -> Vec<i8> {
     // Beyond these, what a zero point adds doesn't come back to int8.
     const MOST: f32 = 512.0;
+    /// Numbers near it are one apart, and its last bits are zero.
+    const WHOLE: f32 = 1.5 * (1 << 23) as f32;
     let zero = f32::from(zero);
-    let step =
-        |v: &f32| (nearest((v / scale).clamp(-MOST, MOST)) + zero).clamp(-128.0, 127.0) as i8;
+    let step = |v: &f32| {
+        let steps = (nearest((v / scale).clamp(-MOST, MOST)) + zero).clamp(-128.0, 127.0);
+        // As `steps as i8`, which CPUs do one by one: the last bits of such a sum are the whole number.
+        let bits = (steps + WHOLE).to_bits();
+        if steps.is_nan() { 0 } else { bits as i8 }
+    };
     values.iter().map(step).collect()
 }
 
