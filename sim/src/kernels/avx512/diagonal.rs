@@ -132,7 +132,10 @@ unsafe fn run_patches(
     unsafe { run(product, stretch, image, pointers) }
 }
 
-/// Does something with each row of the image that a patch reads, of which there are 11 at most.
+/// Rows of the image that a patch reads at most.
+const MOST_LINES: usize = 11;
+
+/// Does something with each row of the image that a patch reads.
 macro_rules! each_line {
     (($row:ident) $body:block) => {
         each_line!(
@@ -141,7 +144,6 @@ macro_rules! each_line {
     };
     (($row:ident) $body:block $($number:literal)*) => {$(
         if const { $number < (R - 1) * S + H } {
-            const { assert!($number < 11) };
             let $row = const { $number };
             $body
         }
@@ -169,6 +171,7 @@ unsafe fn patches<
     pointers: &Pointers,
 ) {
     const M: usize = 1;
+    const { assert!((R - 1) * S + H <= MOST_LINES) };
     let bundles = image.patches.window.bundles;
     let (all_rows, _) = product.rows.rows[stretch.first..][..stretch.blocks * N].as_chunks::<N>();
     // SAFETY: the caller's promise.

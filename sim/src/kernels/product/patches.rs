@@ -106,10 +106,7 @@ impl<'a> Image<'a> {
             let tap = taps.clone().position(|offset| offset != PADDING)?;
             Some(i64::from(taps.nth(tap)?) - (tap * COLUMN) as i64)
         };
-        let pitch = match window.rows {
-            1 => 0,
-            _ => (0..rows).find_map(|row| Some(left(row, 1)? - left(row, 0)?))?,
-        };
+        let pitch = (0..rows).find_map(|row| Some(left(row, 1)? - left(row, 0)?))?;
         let first = |row: usize| {
             let mut lefts = (0..window.rows).map(|of| Some(left(row, of)? - of as i64 * pitch));
             lefts.find_map(|first| first)
@@ -143,10 +140,9 @@ impl<'a> Image<'a> {
             let tap = of * self.window.bundles * LINE + tap;
             self.offsets[tap * rows + row as usize] != PADDING
         };
-        let places = (down..self.window.rows)
+        let mut places = (down..self.window.rows)
             .flat_map(|of| (right..self.window.taps).map(move |tap| (of, tap)));
-        let same = |(of, tap)| inside(of, tap, first) == inside(of - down, tap - right, second);
-        places.into_iter().all(same)
+        places.all(|(of, tap)| inside(of, tap, first) == inside(of - down, tap - right, second))
     }
 
     /// The row whose window lies so many rows of taps and taps behind that of another, and shares its padding.
@@ -200,12 +196,12 @@ impl Grid {
     /// From offsets `[tap][row]`, where taps are in the order of the window's bundles; `None` if inputs don't lie as those
     /// of an image.
     pub fn of(window: Window, offsets: &[u32], rows: usize) -> Option<Self> {
-        if rows == 0 || offsets.len() != window.all_taps() * rows {
+        if !ROWS.contains(&window.rows) || offsets.len() != window.all_taps() * rows {
             return None;
         }
         let image = Image::of(window, offsets, rows)?;
         let step = image.step();
-        if !ROWS.contains(&window.rows) || !STEPS.contains(&step) {
+        if !STEPS.contains(&step) {
             return None;
         }
         let mut order = Vec::with_capacity(rows);
@@ -264,6 +260,10 @@ impl Patches {
         offsets: &[u32],
         stretches: &[Stretch],
     ) -> Option<Self> {
+        let rows: usize = stretches.iter().map(|s| s.blocks * s.rows).sum();
+        if offsets.len() != window.all_taps() * rows {
+            return None;
+        }
         let mut lines = Vec::new();
         for stretch in stretches {
             let patch = stretch.patch?;
