@@ -299,21 +299,15 @@ unsafe fn end<const M: usize, const N: usize>(
     unsafe {
         let first: [__m512i; M] = std::array::from_fn(|m| load(product.first[m].as_ptr(), 0));
         for rows in rows {
-            let here = Here {
-                product,
-                rows,
-                pointers,
-            };
-            let mut sums = [[_mm512_setzero_si512(); M]; N];
-            start_sums!(here, sums, first);
-            if let Some(lines) = &mut from {
-                each_sum!((n, m) {
-                    let products = _mm512_load_si512(lines.add(n * M + m).cast());
-                    sums[n][m] = _mm512_add_epi32(sums[n][m], products);
-                });
-                *lines = lines.add(M * N);
-            }
-            end_sums!(here, sums);
+            with_sums!((product, rows, pointers, first) sums {
+                if let Some(lines) = &mut from {
+                    each_sum!((n, m) {
+                        let products = _mm512_load_si512(lines.add(n * M + m).cast());
+                        sums[n][m] = _mm512_add_epi32(sums[n][m], products);
+                    });
+                    *lines = lines.add(M * N);
+                }
+            });
         }
     }
 }

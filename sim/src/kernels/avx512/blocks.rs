@@ -95,13 +95,7 @@ macro_rules! blocks {
                 let mut offsets = product.inputs.offsets.as_ptr().add(stretch.first * taps);
                 for (index, rows) in all_rows.iter().enumerate() {
                     let mut panel = product.panel.lines().as_ptr().cast::<__m512i>();
-                    let mut sums = [[_mm512_setzero_si512(); M]; N];
-                    let here = Here {
-                        product,
-                        rows,
-                        pointers,
-                    };
-                    start_sums!(here, sums, first);
+                    with_sums!((product, rows, pointers, first) sums {
                     // The next block's first row, or again this one's.
                     let (mut next, next_step) = match stretch.rows_after {
                         _ if index < last => (offsets.add(N * taps), N),
@@ -129,7 +123,7 @@ macro_rules! blocks {
                             $add_group!(panel, inputs, group, constant, sums);
                         }
                     }
-                    end_sums!(here, sums);
+                    });
                 }
             }
         }

@@ -8,7 +8,7 @@ use std::arch::x86_64::*;
 use super::sums::{Here, apply_steps, at, four_bytes, load, places, widen};
 use crate::kernels::pointers::Pointers;
 use crate::kernels::product::bundles::Joined;
-use crate::kernels::product::patches::Patches;
+use crate::kernels::product::patches::{MOST_BUNDLES, Patches};
 use crate::kernels::product::steps::UNBOUNDED;
 use crate::kernels::product::stretches::Patch;
 use crate::kernels::{Memory, PADDING, Product, Start, Stretch};
@@ -24,11 +24,8 @@ static SIDE_BY_SIDE: [u8; 64] = {
     from
 };
 
-/// Lines of weights of windows that are worked on in patches at most: those of 7 by 7 taps.
-const MOST_WEIGHTS: usize = 14;
-
 /// The weights of an output's window, and of the next one's in the lines of the first, `[row][bundle]`.
-type Weights = [[__m512i; 2]; MOST_WEIGHTS];
+type Weights = [[__m512i; 2]; MOST_BUNDLES];
 
 /// Runs a product whose offsets were checked, on a CPU that has the instructions.
 pub(in crate::kernels) fn run(product: &Product<'_>, memory: &mut Memory<'_>) {
@@ -37,7 +34,7 @@ pub(in crate::kernels) fn run(product: &Product<'_>, memory: &mut Memory<'_>) {
     // are only chosen where the CPU has their instructions.
     unsafe {
         match &product.inputs.patches {
-            Some(patches) if product.panel.lines().len() <= MOST_WEIGHTS => {
+            Some(patches) => {
                 let weights = weights(product, patches);
                 let mut lines = &patches.lines[..];
                 for stretch in &product.inputs.stretches {
@@ -56,7 +53,7 @@ pub(in crate::kernels) fn run(product: &Product<'_>, memory: &mut Memory<'_>) {
                     run_patches(product, stretch, image, &pointers);
                 }
             }
-            _ => {
+            None => {
                 for stretch in &product.inputs.stretches {
                     run_blocks(product, stretch, &pointers);
                 }
@@ -78,7 +75,7 @@ struct Image<'a> {
 /// The CPU has the features.
 #[target_feature(enable = "avx512f")]
 unsafe fn weights(product: &Product<'_>, patches: &Patches) -> Weights {
-    let mut weights = [[_mm512_setzero_si512(); 2]; MOST_WEIGHTS];
+    let mut weights = [[_mm512_setzero_si512(); 2]; MOST_BUNDLES];
     let lines = product.panel.lines().iter();
     for (at, (to, line)) in weights.iter_mut().zip(lines).enumerate() {
         // SAFETY: a line has 64 bytes.
@@ -183,16 +180,10 @@ unsafe fn patches<
             .iter()
             .zip(image.lines.chunks_exact(image.of_patch))
         {
-            let here = Here {
-                product,
-                rows,
-                pointers,
-            };
-            let mut sums = [[_mm512_setzero_si512(); M]; N];
-            start_sums!(here, sums, first);
+            with_sums!((product, rows, pointers, first) sums {
             for (bundle, lines) in lines.chunks_exact(C * ((R - 1) * S + H)).enumerate() {
                 let weights: [[__m512i; 2]; H] =
-                    std::array::from_fn(|row| *image.weights.get_unchecked(row * bundles + bundle));
+                    std::array::from_fn(|row| image.weights[row * bundles + bundle]);
                 each_line!((row) {
                     for column in 0..C {
                         let line = *lines.get_unchecked(row * C + column);
@@ -209,7 +200,7 @@ unsafe fn patches<
                     }
                 });
             }
-            end_sums!(here, sums);
+            });
         }
     }
 }
@@ -256,13 +247,7 @@ unsafe fn blocks<const N: usize>(product: &Product<'_>, stretch: &Stretch, point
         let bias = _mm512_set1_epi8(i8::MIN);
         let first: [__m512i; M] = [load(product.first[0].as_ptr(), 0)];
         for rows in all_rows {
-            let here = Here {
-                product,
-                rows,
-                pointers,
-            };
-            let mut sums = [[_mm512_setzero_si512(); M]; N];
-            start_sums!(here, sums, first);
+            with_sums!((product, rows, pointers, first) sums {
             for weights in product.panel.lines() {
                 let weights = _mm512_load_si512(weights.0.as_ptr().cast());
                 let inputs: [__m512i; N] = if let Some(joined) = &mut joined {
@@ -277,7 +262,7 @@ unsafe fn blocks<const N: usize>(product: &Product<'_>, stretch: &Stretch, point
                     sum[0] = _mm512_dpbusd_epi32(sum[0], inputs, weights);
                 }
             }
-            end_sums!(here, sums);
+            });
         }
     }
 }

@@ -340,6 +340,21 @@ macro_rules! end_sums {
     };
 }
 
+/// Starts the sums of some rows, does something with them, and ends them.
+macro_rules! with_sums {
+    (($product:ident, $rows:ident, $pointers:ident, $first:ident) $sums:ident $body:block) => {
+        let here = Here {
+            product: $product,
+            rows: $rows,
+            pointers: $pointers,
+        };
+        let mut $sums = [[_mm512_setzero_si512(); M]; N];
+        start_sums!(here, $sums, $first);
+        $body
+        end_sums!(here, $sums);
+    };
+}
+
 /// The same number in all lanes, of which the compiler doesn't know that: shifts of all lanes by one count take two
 /// instructions of the CPU, and those by a count of each take one.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]

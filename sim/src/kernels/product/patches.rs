@@ -19,6 +19,8 @@ const MOST_ABOVE: usize = 4;
 pub(in crate::kernels) const TOGETHER: usize = 8;
 /// Rows of taps, and rows of the image from an output to the one below it, that kernels are written for.
 const ROWS: [usize; 2] = [3, 5];
+/// Bundles of a window at most.
+pub(in crate::kernels) const MOST_BUNDLES: usize = 10;
 const STEPS: [usize; 2] = [1, 2];
 
 /// The windows of all outputs.
@@ -196,7 +198,8 @@ impl Grid {
     /// From offsets `[tap][row]`, where taps are in the order of the window's bundles; `None` if inputs don't lie as those
     /// of an image.
     pub fn of(window: Window, offsets: &[u32], rows: usize) -> Option<Self> {
-        if !ROWS.contains(&window.rows) || offsets.len() != window.all_taps() * rows {
+        let fits = ROWS.contains(&window.rows) && window.rows * window.bundles <= MOST_BUNDLES;
+        if !fits || offsets.len() != window.all_taps() * rows {
             return None;
         }
         let image = Image::of(window, offsets, rows)?;

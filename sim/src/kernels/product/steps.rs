@@ -91,7 +91,7 @@ pub(crate) struct Digits {
 type Lanes<'a> = Cow<'a, [[i32; COLUMN]]>;
 
 /// What one has, as a line of the caches.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug)]
 #[repr(C, align(64))]
 pub(crate) struct Lane(pub [i32; COLUMN]);
 
@@ -120,7 +120,7 @@ pub(crate) struct Requantize<L = usize> {
 }
 
 /// Steps in order, and how they end.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub(crate) struct Steps {
     list: Box<[Step]>,
     /// How many of them `end` doesn't cover.

@@ -121,7 +121,11 @@ pub(super) fn emit(
             Kind::Load(op) => out.push(Op::Load(op), origin),
             Kind::Store(op) => out.push(Op::Store(op), origin),
             Kind::Map(op) => out.push(Op::Map(op), origin),
-            Kind::Zero => out.push(zero(&writes, lanes), origin),
+            Kind::Zero => {
+                let runs = filled(&writes, lanes, 0).collect();
+                let values = vec![0; lanes].into();
+                out.push(Op::Fill { runs, values }, origin);
+            }
             Kind::Alu(alu) => match alu.imm {
                 Some(imm) => out.immediates(&alu, imm, &writes, &origin),
                 None => out.pairs(alu.op, &alu.steps.pairs, origin),
@@ -140,14 +144,6 @@ pub(super) fn emit(
     out.flush();
     look_ahead(&mut out.ops);
     Ok(out)
-}
-
-/// Zeroes tiles.
-fn zero(tiles: &TileSet, lanes: usize) -> Op {
-    Op::Fill {
-        runs: filled(tiles, lanes, 0).collect(),
-        values: vec![0; lanes].into(),
-    }
 }
 
 /// What a product without taps does that leaves constants in the accumulators.

@@ -1,11 +1,10 @@
 //! Products as the kernels take them.
 
-use std::borrow::{Borrow, Cow};
-use std::hash::{Hash, Hasher};
+use std::borrow::Cow;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashMap;
 use vta_driver::{DeviceMemory, Span};
 use vta_isa::AluOp;
 
@@ -38,19 +37,13 @@ struct Order {
     grid: Option<Grid>,
 }
 
-/// Steps, known by their list.
-#[derive(PartialEq, Eq)]
-struct Known(Arc<Steps>);
-
-impl Borrow<[Step]> for Known {
-    fn borrow(&self) -> &[Step] {
-        self.0.list()
-    }
-}
-
-impl Hash for Known {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        self.0.list().hash(state);
+impl Order {
+    /// What there is of each position, in order.
+    fn arrange<T: Copy>(&self, list: &[T]) -> Vec<T> {
+        match &self.grid {
+            Some(grid) => grid.arrange(list),
+            None => list.to_vec(),
+        }
     }
 }
 
@@ -67,7 +60,7 @@ pub(in super::super) struct Products<'a> {
     /// Bytes of weights, rows and offsets that the plan keeps, and how many it may.
     pub kept_bytes: usize,
     most_bytes: usize,
-    steps: FxHashSet<Known>,
+    steps: FxHashMap<Vec<Step>, Arc<Steps>>,
     zeros: Vec<u8>,
     /// Bytes that became operands of steps.
     pub constants: Vec<Span>,
@@ -84,7 +77,7 @@ impl<'a> Products<'a> {
             lists: Lists::default(),
             inputs: FxHashMap::default(),
             panels: FxHashMap::default(),
-            steps: FxHashSet::default(),
+            steps: FxHashMap::default(),
             kept_bytes: 0,
             most_bytes,
             zeros: vec![0; pads.weight_tile_bytes()],
@@ -153,16 +146,15 @@ impl<'a> Products<'a> {
     }
 
     fn rows(&mut self, matmul: &Matmul, order: &Order) -> Arc<Rows> {
-        let offsets = |tiles: &Option<ByteTiles>| match (tiles, &order.grid) {
-            (Some(tiles), Some(grid)) => grid.arrange(&tiles.offsets),
-            (Some(tiles), None) => tiles.offsets.clone(),
-            (None, _) => Vec::new(),
+        let offsets = |tiles: &Option<ByteTiles>| {
+            let tiles = tiles.as_ref().map(|tiles| order.arrange(&tiles.offsets));
+            tiles.unwrap_or_default()
         };
-        let positions = match &order.grid {
-            Some(grid) => grid.arrange(&matmul.positions),
-            None => matmul.positions.to_vec(),
-        };
-        let key = (positions, offsets(&matmul.stored), offsets(&matmul.side));
+        let key = (
+            order.arrange(&matmul.positions),
+            offsets(&matmul.stored),
+            offsets(&matmul.side),
+        );
         let (pads, kept_bytes) = (self.pads, &mut self.kept_bytes);
         let rows = self.rows.entry(key);
         let rows = rows.or_insert_with_key(|(positions, out, side)| {
@@ -350,13 +342,9 @@ impl<'a> Products<'a> {
             };
             Step { op: *op, operand }
         };
-        let steps: Vec<Step> = steps.iter().map(step).collect();
-        if let Some(known) = self.steps.get(&steps[..]) {
-            return Arc::clone(&known.0);
-        }
-        let made = Arc::new(Steps::new(steps));
-        self.steps.insert(Known(Arc::clone(&made)));
-        made
+        let steps = self.steps.entry(steps.iter().map(step).collect());
+        let steps = steps.or_insert_with_key(|list| Arc::new(Steps::new(list.clone())));
+        Arc::clone(steps)
     }
 
     fn panel(

@@ -33,8 +33,6 @@ impl Taps {
             positions,
             block: block as u32,
         };
-        let runs = inputs.runs();
-        let taps = runs.iter().map(Vec::len).sum();
         let fit = way.bundle_taps(block).map(RangeInclusive::into_inner);
         let (least, most) = match fit {
             Some((least, most)) if least.max(most.min(inputs.taps())) > 1 => (least, most),
@@ -47,6 +45,8 @@ impl Taps {
                 };
             }
         };
+        let runs = inputs.runs();
+        let taps: usize = runs.iter().map(Vec::len).sum();
         let multiply = MULTIPLY * columns.min(MAX_COLUMNS);
         let whole = most.min(taps).max(least);
         let apart = (taps * COPY + taps.div_ceil(whole) * multiply, whole, false);
