@@ -3,7 +3,7 @@
 //! A line is four inputs that lie side by side, of which a kernel of diagonal weights multiplies one bundle of a
 //! window's taps. It lies in the windows of outputs above each other, each with the weights of another row of taps, and
 //! in those of two outputs side by side, with weights that are moved by a tap. A patch of eight outputs reads six lines
-//! for three rows of taps, where each window alone would read 24.
+//! for three rows of taps, where eight windows alone would read 24.
 
 use rustc_hash::FxHashMap;
 
