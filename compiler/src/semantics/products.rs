@@ -9,8 +9,7 @@ use super::sums::{add, multiplied, plan_scale, round, scaled};
 use crate::qgraph::lane::LaneOp;
 use crate::reflect::{Attribute, AttributeValue};
 
-/// The most that HardSwish's second factor is, whose product with a value is still multiplied by
-/// a ratio.
+/// The most that half of HardSwish's second factor is: an immediate.
 const WIDEST: f64 = 32767.0;
 
 /// A function of one tensor whose values are lane operations: what only this file knows of it, passes and
@@ -48,7 +47,7 @@ impl Curve {
     /// The operations that compute it of a tensor, which is both operands.
     ///
     /// # Errors
-    /// [`SemanticsError::Ratio`] for a ratio outside fixed point, and for steps so small or large that 3 or 6
+    /// [`SemanticsError::Ratio`] for a ratio outside fixed point, and for steps so small or large that 3
     /// of them, which HardSwish compares with, is no immediate.
     pub fn plan(&self, x: &Operand, to: &Output) -> Result<PairPlan, SemanticsError> {
         match self {
@@ -123,25 +122,29 @@ fn requantized(ratio: f64, lanes: Interval, to: &Output) -> Result<Vec<LaneOp>, 
     plan_scale(ratio, lanes, 0, to)
 }
 
-/// `x * max(0, min(1, x / 6 + 1/2))` as a product of the tensor by itself.
+/// `x * max(0, min(1, x / 6 + 1/2))` as a product of the tensor by itself: its second factor is
+/// `clamp(x * n, -3 * n, 3 * n) + 3 * n`, counted in steps of `x`, with the `n` for which rounding `3 * n` takes
+/// the least off it.
 fn hard_swish(x: &Operand, to: &Output) -> Result<PairPlan, SemanticsError> {
     let scale = x.scale;
     let bad = || SemanticsError::ratio(scale);
-    // A power of two, so that machines without MUL shift.
-    let factor = 2f64.powi((WIDEST * scale / 6.0).log2().floor().min(14.0) as i32);
-    let (three, six) = (3.0 / scale * factor, 6.0 / scale * factor);
-    if !(factor >= 1.0 && six <= WIDEST && three >= 1.0) {
-        return Err(bad());
-    }
+    let three = |n: i16| f64::from(n) * 3.0 / scale;
+    let most = (WIDEST * scale / 3.0).min(WIDEST) as i16;
+    let off = |n: &i16| (three(*n).round() / three(*n) - 1.0).abs();
+    let usable = ((most / 2).max(1)..=most).filter(|&n| three(n) >= 1.0);
+    let n = usable.min_by(|a, b| off(a).total_cmp(&off(b)));
+    let n = n.ok_or_else(bad)?;
+    let three = three(n).round() as i16;
     let a = centred(x.zero);
     let mut b = centred(x.zero);
     b.extend([
-        LaneOp::shl(factor.log2() as i16),
-        LaneOp::add(three.round() as i16),
-        LaneOp::max(0),
-        LaneOp::min(six.round() as i16),
+        LaneOp::mul(n),
+        LaneOp::max(-three),
+        LaneOp::min(three),
+        LaneOp::add(three),
     ]);
-    multiply([a, b], [*x; 2], scale * scale / (6.0 * factor), to)
+    let ratio = scale / (2.0 * f64::from(three));
+    multiply([a, b], [*x; 2], ratio, to)
 }
 
 /// `x`, and below 0 its product with a slope (one, or one for each channel), as a sum of what is above 0 and
