@@ -281,7 +281,7 @@ fn a_bundle_that_changes_while_it_runs_gives_no_wrong_values_and_no_signal() {
     let folder = TempDir::new().unwrap();
     let place = folder.path().canonicalize().unwrap();
     let [bundle, images, output] = ["m.vta", "x.npy", "y.npy"].map(|name| place.join(name));
-    ramps(&images, 4000);
+    ramps(&images, 400);
     let program = env!("CARGO_BIN_EXE_vta");
     let mut compile = std::process::Command::new(program);
     compile.args(["compile", "demo", "-o"]).arg(&bundle);

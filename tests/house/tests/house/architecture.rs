@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// The folders of all crates.
-pub const CRATES: [&str; 20] = [
+pub const CRATES: [&str; 21] = [
     "isa",
     "files",
     "program",
@@ -23,6 +23,7 @@ pub const CRATES: [&str; 20] = [
     "hw-rtl/tests/double",
     "rt",
     "web",
+    "web/bindings",
     "tests",
     "tests/house",
     "tests/instructions",
@@ -107,6 +108,7 @@ fn dependencies_point_one_way() {
             ],
         ),
         ("vta-web", vec!["vta-app"]),
+        ("vta-web-bindings", vec![]),
         (
             "vta-capi",
             vec![
