@@ -241,3 +241,54 @@ fn a_board_bounds_the_machines() {
             .all(|best| best.config.block() == 16 && best.gain.is_none())
     );
 }
+
+/// A fast board and a slow one: the fast one's rows are those of a sweep on that board alone.
+#[test]
+fn boards_are_walked_within_what_each_admits() {
+    let folder = tempfile::tempdir().unwrap();
+    let mine = folder.path().join("mine.toml");
+    fs::write(
+        &mine,
+        "preset = 'own'\nbus_bytes = 32\n[config]\nEXTENSIONS = ['CLIP']\n",
+    )
+    .unwrap();
+    let mine = mine.display().to_string();
+    let mut options = options(&folder.path().join("t.csv"), None);
+    options.vary = vec![format!("board=pynq,{mine}")];
+    options.work = vec!["gemm:8,64,64".to_owned()].into();
+    options.walk = Walk {
+        points: 40,
+        ..Walk::default()
+    };
+    let explored = explore(&options, &()).unwrap();
+    let keys: Vec<&str> = explored.keys.iter().map(String::as_str).collect();
+    assert!(!keys.contains(&"bus_bytes"), "{keys:?}");
+    let board = keys.iter().position(|key| *key == "board").unwrap();
+    let failed = explored.rows.iter().filter(|row| row.outcome.is_err());
+    assert_eq!(failed.count(), 0);
+    for name in ["pynq", &mine] {
+        let of_board = |row: &&Row| row.values[board] == name;
+        let rows: Vec<&Row> = explored.rows.iter().filter(of_board).collect();
+        assert!(!rows.is_empty(), "{name}");
+        for row in rows.iter().take(3) {
+            let axes = keys.iter().zip(&row.values);
+            let axes = axes.filter(|(key, _)| **key != "board");
+            let alone = Sweeper::open(
+                &options.work,
+                &axes
+                    .map(|(key, value)| format!("{key}={value}"))
+                    .collect::<Vec<_>>(),
+                &Target {
+                    board: Some(name.to_owned()),
+                    ..options.target.clone()
+                },
+                &(),
+            );
+            let alone = alone.unwrap().measure(0).unwrap();
+            assert_eq!(
+                alone.outcome.as_ref().unwrap().cycles,
+                row.outcome.as_ref().unwrap().cycles
+            );
+        }
+    }
+}

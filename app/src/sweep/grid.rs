@@ -5,6 +5,7 @@ use vta_isa::{Config, Extension, Extensions};
 use vta_sim::Board;
 use vta_sim::cycle::TimingConfig;
 
+use crate::device::machine;
 use crate::error::{Context, Error, Result, ensure};
 use crate::options::names::{VARY, said};
 
@@ -17,6 +18,9 @@ pub const EXTENSIONS: &str = "EXTENSIONS";
 /// The key of the preset of a board's time, whose values other axes replace.
 const PRESET: &str = "preset";
 
+/// The key of an axis of boards, by name or file: of a machine's configuration and time, what other axes don't name.
+const BOARDS: &str = "board";
+
 /// The key of the axis of a table's layers.
 pub const LAYER: &str = "layer";
 
@@ -27,6 +31,8 @@ pub const MODEL: &str = "model";
 struct Axis {
     key: String,
     values: Vec<String>,
+    /// Those that the values name, of an axis of boards.
+    boards: Vec<Board>,
 }
 
 /// All combinations of the axes' values, the last axis fastest.
@@ -56,11 +62,12 @@ pub struct Point {
 impl Grid {
     /// Reads `KEY=V1,V2,..` for each axis. Keys in capitals belong to the configuration, the
     /// others to the board. Values of `EXTENSIONS` are names with `+` between, which the machine has
-    /// beside those of the configuration, or `none`. Values of `preset` are names of boards' times.
+    /// beside those of the configuration, or `none`. Values of `preset` are names of boards' times. Values of
+    /// `board` are boards or their files, whose limits hold for their points.
     ///
     /// # Errors
-    /// An axis of another form, a key that is unknown or given twice, a value that isn't a number, a set or a preset;
-    /// presets beside a time that is none.
+    /// An axis of another form, a key that is unknown or given twice, a value that isn't a number, a set, a preset or a
+    /// board; presets or boards beside a time that is none, and both.
     pub fn new(vary: &[String], config: &Config, timing: &TimingConfig) -> Result<Self> {
         let axes: Vec<Axis> = vary.iter().map(|text| axis(text)).collect::<Result<_>>()?;
         for (i, axis) in axes.iter().enumerate() {
@@ -68,16 +75,29 @@ impl Grid {
             ensure!(!twice, "{} {} is given twice"; VARY, axis.key);
         }
         let known = |name: &str| TimingConfig::preset(name).is_ok_and(|preset| preset == *timing);
-        ensure!(
-            TimingConfig::PRESETS.into_iter().any(known) || axes.iter().all(|axis| axis.key != PRESET),
-            "{} {}: the machine has a time of its own, which a preset would replace"; VARY, PRESET
-        );
+        let is_known = TimingConfig::PRESETS.into_iter().any(known);
+        let mut replacing = axes
+            .iter()
+            .filter(|axis| [PRESET, BOARDS].contains(&&*axis.key));
+        if let Some(axis) = replacing.next() {
+            let what = &axis.key;
+            ensure!(
+                is_known,
+                "{} {}: the machine has a time of its own, which a {} would replace"; VARY, what, what
+            );
+            ensure!(replacing.next().is_none(), "{} {} and {} both name a time"; VARY, PRESET, BOARDS);
+        }
+        let boards = axes.iter().map(|axis| &axis.boards);
+        let boards: String = boards
+            .filter(|of| !of.is_empty())
+            .map(|of| format!("{of:?}"))
+            .collect();
         let config_json = config.to_json();
         let grid = Self {
             config: serde_json::from_str(&config_json).context("configuration")?,
             extensions: config.extensions(),
             timing: timing.to_toml().parse().map_err(Error::input)?,
-            base: format!("{config_json} {}", timing.to_toml()),
+            base: format!("{config_json} {}{boards}", timing.to_toml()),
             limits: None,
             layers: false,
             axes,
@@ -93,6 +113,7 @@ impl Grid {
         let axis = Axis {
             key: key.to_owned(),
             values: names.map(str::to_owned).collect(),
+            boards: Vec::new(),
         };
         self.axes.insert(0, axis);
         self.layers = true;
@@ -114,6 +135,11 @@ impl Grid {
     /// Whether the first axis is of layers.
     pub fn has_layers(&self) -> bool {
         self.layers
+    }
+
+    /// Whether there is an axis of boards.
+    pub fn has_boards(&self) -> bool {
+        self.axes.iter().any(|axis| axis.key == BOARDS)
     }
 
     /// Layers that each machine runs, one by one; 1 without an axis of them.
@@ -150,7 +176,7 @@ impl Grid {
             let config = self.config.iter().filter(|(_, v)| v.is_number());
             let timing = self.timing.iter().filter(|(_, v)| !v.is_table());
             let keys = config.map(|(k, _)| k.as_str());
-            let keys = keys.chain([EXTENSIONS, PRESET]);
+            let keys = keys.chain([EXTENSIONS, PRESET, BOARDS]);
             let keys: Vec<&str> = keys.chain(timing.map(|(k, _)| k.as_str())).collect();
             ensure!(
                 keys.contains(&axis.key.as_str()),
@@ -250,16 +276,26 @@ impl Grid {
     }
 
     fn machine(&self, values: &[String]) -> Result<(Config, TimingConfig)> {
-        let mut config = self.config.clone();
-        let mut timing = match self.machines().iter().any(|axis| axis.key == PRESET) {
-            true => toml::Table::new(),
-            false => self.timing.clone(),
+        let axes = || self.machines().iter().zip(values);
+        let board = axes().find_map(|(axis, value)| axis.board(value));
+        let (mut config, mut timing, has) = match board {
+            Some(board) => (
+                serde_json::from_str(&board.config.to_json()).context("configuration")?,
+                board.timing.to_toml().parse().map_err(Error::input)?,
+                board.config.extensions(),
+            ),
+            None => (self.config.clone(), self.timing.clone(), self.extensions),
         };
-        for (axis, value) in self.machines().iter().zip(values) {
-            if axis.key == PRESET {
+        if self.machines().iter().any(|axis| axis.key == PRESET) {
+            timing = toml::Table::new();
+        }
+        for (axis, value) in axes() {
+            if axis.key == BOARDS {
+                // It is below the others.
+            } else if axis.key == PRESET {
                 timing.insert(axis.key.clone(), value.clone().into());
             } else if axis.key == EXTENSIONS {
-                let all = self.extensions.iter().chain(extensions(value)?);
+                let all = has.iter().chain(extensions(value)?);
                 let names = all.map(Extension::name).collect();
                 config.insert(axis.key.clone(), names);
             } else if is_config(&axis.key) {
@@ -277,10 +313,18 @@ impl Grid {
             }
         }
         let config = Config::from_json(&Value::Object(config).to_string())?;
-        if let Some(board) = &self.limits {
-            board.admit(&config)?;
+        for limits in self.limits.iter().chain(board) {
+            limits.admit(&config)?;
         }
         Ok((config, TimingConfig::from_toml(&timing.to_string())?))
+    }
+}
+
+impl Axis {
+    /// The board that a value names.
+    fn board(&self, value: &str) -> Option<&Board> {
+        let at = self.values.iter().position(|known| known == value)?;
+        self.boards.get(at)
     }
 }
 
@@ -304,11 +348,23 @@ pub fn extensions(value: &str) -> Result<Vec<Extension>> {
     names.map(known).collect()
 }
 
+/// The boards of an axis of them, if there is one.
+pub fn boards(axes: &[String]) -> Result<Vec<Board>> {
+    let of_boards = axes
+        .iter()
+        .find(|text| text.split('=').next() == Some(BOARDS));
+    Ok(of_boards
+        .map(|text| axis(text))
+        .transpose()?
+        .map_or_else(Vec::new, |axis| axis.boards))
+}
+
 fn axis(text: &str) -> Result<Axis> {
     let form = || Error::Usage(said!("{} {}: write KEY=V1,V2,.."; VARY, text));
     let (key, values) = text.split_once('=').ok_or_else(form)?;
     let values: Vec<String> = values.split(',').map(|v| v.trim().to_owned()).collect();
     let key = key.trim().to_owned();
+    let mut boards = Vec::new();
     for (i, value) in values.iter().enumerate() {
         if key == EXTENSIONS {
             let set = extensions(value).map_err(|e| format!("{e:#}"));
@@ -319,6 +375,8 @@ fn axis(text: &str) -> Result<Axis> {
                 known.contains(&value.as_str()),
                 "{} {}: there is no {}; there are {}"; VARY, text, value, known.join(", ")
             );
+        } else if key == BOARDS {
+            boards.push(machine::board(VARY, value)?);
         } else {
             let switch = !is_config(&key) && value.parse::<bool>().is_ok();
             let number = value.parse::<f64>().is_ok_and(f64::is_finite);
@@ -326,7 +384,11 @@ fn axis(text: &str) -> Result<Axis> {
         }
         ensure!(!values[..i].contains(value), "{} {}: {} is given twice"; VARY, text, value);
     }
-    Ok(Axis { key, values })
+    Ok(Axis {
+        key,
+        values,
+        boards,
+    })
 }
 
 #[cfg(test)]

@@ -22,7 +22,7 @@ use crate::error::{Context, Error, Result, ensure, message};
 use crate::files;
 use crate::open::model;
 use crate::options::Target;
-use crate::options::names::{Front, THREADS};
+use crate::options::names::{BOARD, CONFIG, Front, THREADS, TIMING, VARY};
 use crate::report::timed::{leave_out_additions, merge, utilization};
 use crate::room;
 use crate::sweep::topology::{Shape, Workload};
@@ -74,7 +74,13 @@ impl Sweeper {
             watch.note(&text);
         }
         let costs = views::costs(target.costs.as_deref())?;
-        let mut grid = Grid::new(vary, &machine.config, &machine.timing)?.on(machine.board);
+        let grid = Grid::new(vary, &machine.config, &machine.timing)?;
+        ensure!(
+            !grid.has_boards() || (target.config.is_none() && target.board.is_none() && target.timing.is_none()),
+            "{} board: each has a configuration, a time and limits of its own, beside which there is no {}, {} or {}";
+            VARY, CONFIG, BOARD, TIMING
+        );
+        let mut grid = grid.on(machine.board);
         if costs != Costs::default() {
             grid = grid.of_file(costs.to_toml().as_bytes());
         }

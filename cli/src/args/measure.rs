@@ -52,7 +52,8 @@ pub struct SweepArgs {
     #[arg(long, value_name = "FILE.csv", conflicts_with = "model")]
     pub layers: Option<PathBuf>,
     /// One axis of the grid: a key of vta_config.json (LOG_BLOCK, LOG_WGT_BUFF_SIZE, ..) or of a
-    /// timing file (bus_bytes, memory_latency_cycles, preset=pynq,own, ..) with its values, or
+    /// timing file (bus_bytes, memory_latency_cycles, preset=pynq,own, ..) with its values,
+    /// board=pynq,FILE.toml,.. for boards with their limits, or
     /// EXTENSIONS=none,CLIP,CLIP+MOV,.. beside those of the configuration; repeat it
     #[arg(long, value_name = "KEY=V1,V2,..", required_unless_present = "layers")]
     pub vary: Vec<String>,

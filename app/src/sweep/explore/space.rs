@@ -1,12 +1,13 @@
 //! What an exploration may choose: axes, as genes of a search.
 
 use vta_isa::{Config, Extension};
+use vta_sim::Board;
 
 use super::search::{Excess, Gene, Genome};
 use crate::device::machine::Machine;
 use crate::error::{Result, ensure};
 use crate::options::names::VARY;
-use crate::sweep::grid::{EXTENSIONS, Grid, extensions};
+use crate::sweep::grid::{EXTENSIONS, Grid, boards, extensions};
 
 /// Points that may be chosen from: fewer where addresses have 32 bits.
 pub const MAX_SPACE: usize = match 1_usize.checked_shl(48) {
@@ -30,31 +31,40 @@ const CONFIG: [(&str, &[u32]); 6] = [
 /// Bytes of the bus, where no board has it.
 const BUS: &str = "bus_bytes=8,16,32,64";
 
-/// The axes: `given` ones, and of others all that a machine may have, or its board.
+/// The axes: `given` ones, and of others all that a machine may have, or its board, or any of those that are given.
 ///
 /// # Errors
-/// More extensions than there can be sets of.
+/// More extensions than there can be sets of, boards that there aren't.
 pub fn axes(machine: &Machine, given: &[String]) -> Result<Vec<String>> {
+    let boards = boards(given)?;
+    let mut bases: Vec<_> = boards.iter().map(|b| (&b.config, Some(b))).collect();
+    if bases.is_empty() {
+        bases.push((&machine.config, machine.board.as_ref()));
+    }
+    let admits =
+        |board: Option<&Board>, config: &Config| board.is_none_or(|b| b.admit(config).is_ok());
     let mut axes = Vec::new();
     for (key, values) in CONFIG {
         let had = |value: &&u32| {
             let json = format!("{{\"{key}\": {value}}}");
-            let config = Config::from_json_over(&machine.config, &json);
-            machine.board.is_none() || config.is_ok_and(|config| machine.admit(&config).is_ok())
+            bases.iter().any(|(base, board)| {
+                let config = Config::from_json_over(base, &json);
+                board.is_none() || config.is_ok_and(|config| admits(*board, &config))
+            })
         };
         let values: Vec<String> = values.iter().filter(had).map(u32::to_string).collect();
         if !values.is_empty() {
             axes.push(format!("{key}={}", values.join(",")));
         }
     }
-    let base = machine.config.extensions();
-    let more: Vec<Extension> = Extension::ALL
-        .into_iter()
-        .filter(|&e| {
-            let config = machine.config.clone().with_extensions(base.with(e));
-            !base.contains(e) && machine.admit(&config).is_ok()
+    let adds = |e: Extension| {
+        bases.iter().any(|(base, board)| {
+            let has = base.extensions();
+            let config = (*base).clone().with_extensions(has.with(e));
+            !has.contains(e) && admits(*board, &config)
         })
-        .collect();
+    };
+    let more: Vec<Extension> = Extension::ALL.into_iter().filter(|&e| adds(e)).collect();
     let vary = |key: &str| given.iter().any(|g| g.split('=').next() == Some(key));
     if !more.is_empty() && !vary(EXTENSIONS) {
         ensure!(
@@ -76,7 +86,7 @@ pub fn axes(machine: &Machine, given: &[String]) -> Result<Vec<String>> {
             sets.collect::<Vec<_>>().join(",")
         ));
     }
-    if machine.board.is_none() {
+    if bases.iter().all(|(_, board)| board.is_none()) {
         axes.push(BUS.to_owned());
     }
     axes.retain(|axis| axis.split('=').next().is_some_and(|key| !vary(key)));

@@ -118,6 +118,61 @@ fn bad_axes_are_named() {
 }
 
 #[test]
+fn boards_are_machines_whose_limits_hold() {
+    let folder = tempfile::tempdir().unwrap();
+    let mine = folder.path().join("mine.toml");
+    let write = |depth: u32| {
+        let text = format!(
+            "preset = 'de10'\ntags = 7\n[config]\nLOG_UOP_BUFF_SIZE = {depth}\nEXTENSIONS = ['CLIP']\n"
+        );
+        std::fs::write(&mine, text).unwrap();
+        format!("board=pynq,{},own", mine.display())
+    };
+    let boards = write(14);
+    let machines = |vary: &[&str]| -> Vec<_> {
+        let grid = grid(vary).unwrap();
+        let seen = |machine: Result<(Config, TimingConfig), String>| {
+            let (config, timing) = machine?;
+            let uops = config.depth(vta_isa::MemType::Uop);
+            Ok((uops, config.extensions().to_string(), timing.tags))
+        };
+        grid.points().map(|point| seen(point.machine)).collect()
+    };
+    let board = |uops, has: &str, tags| Ok((uops, has.to_owned(), tags));
+    let [pynq, own] = [TimingConfig::pynq().tags, TimingConfig::own().tags];
+    let expected = [
+        board(2048, "none", pynq),
+        board(4096, "CLIP", 7),
+        board(8192, "ACC8, MUL, SHL", own),
+    ];
+    assert_eq!(machines(&[&boards]), expected);
+    let small = machines(&[&boards, "tags=9", "LOG_UOP_BUFF_SIZE=13,14"]);
+    assert_eq!(small[0], board(2048, "none", 9));
+    let excess =
+        "the configuration doesn't fit the board pynq: uop scratchpad of 4096 elements, not 2048";
+    assert_eq!(small[1], Err(excess.to_owned()));
+    assert_eq!(small[3], board(4096, "CLIP", 9));
+    let of_sets = machines(&[&boards, "EXTENSIONS=none,MOV"]);
+    assert!(
+        of_sets[3]
+            .as_ref()
+            .is_err_and(|e| e.ends_with("MOV, which it doesn't have"))
+    );
+    let refused = |vary: &[&str]| {
+        grid(vary)
+            .err()
+            .map(|e| format!("{e:#}"))
+            .unwrap_or_default()
+    };
+    assert!(refused(&["board=none.toml"]).contains("no such preset, and no such file"));
+    assert!(refused(&["board=pynq", "preset=own"]).contains("both name a time"));
+    // The file's contents tell one sweep from another.
+    let before = grid(&[&boards]).unwrap().fingerprint();
+    write(12);
+    assert_ne!(grid(&[&boards]).unwrap().fingerprint(), before);
+}
+
+#[test]
 fn the_fingerprint_is_of_what_is_not_varied() {
     let one = grid(&["tags=1,2"]).unwrap().fingerprint();
     assert_eq!(grid(&["tags=7"]).unwrap().fingerprint(), one);
