@@ -5,6 +5,7 @@ use std::fmt::Display;
 use thiserror::Error;
 use vta_driver::MemoryError;
 use vta_files::output::FileError;
+use vta_isa::ConfigError;
 
 /// An OpenCL call that failed: which one, and what the runtime answered.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -44,6 +45,9 @@ pub enum OpenClError {
          at a folder of .icd files"
     )]
     NoPlatform,
+    /// A machine whose numbers aren't int8.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
     /// A selector or scopes that can't be read, or a selector that no device matches.
     #[error("{0}")]
     Text(String),

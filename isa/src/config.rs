@@ -5,10 +5,11 @@ use thiserror::Error;
 
 use crate::{Extension, Extensions, Gemm, MemType, Uop};
 
-/// What fixes a VTA instance: the matrix unit's size, the scratchpads' sizes, and which
+/// What fixes a VTA instance: the matrix unit's size, the scratchpads' sizes, the widths of numbers, and which
 /// extensions of the original RTL it has.
 ///
-/// Elements are int8 (input, weight, output) and int32 (accumulator), the only widths in scope.
+/// Inputs, weights and outputs are numbers of 8, 16 or 32 bits, each for itself, and accumulators int32. Networks,
+/// OpenCL and RTL need [8 bits of each](Self::int8).
 /// Values are checked when the configuration is made, so every accessor is total.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Config {
@@ -16,6 +17,8 @@ pub struct Config {
     hw_ver: String,
     log_batch: u32,
     log_block: u32,
+    /// In the order of [`WIDTHS`].
+    log_widths: [u32; 3],
     /// In the order of [`SCRATCHPADS`].
     log_buff_sizes: [u32; 4],
     extensions: Extensions,
@@ -29,8 +32,15 @@ const SCRATCHPADS: [(&str, MemType, u64); 4] = [
     ("LOG_ACC_BUFF_SIZE", MemType::Acc, Config::MAX_ACC_DEPTH),
 ];
 
+/// The keys of the widths of inputs, weights and outputs.
+const WIDTHS: [&str; 3] = ["LOG_INP_WIDTH", "LOG_WGT_WIDTH", "LOG_OUT_WIDTH"];
+/// Accumulators of 32 bits: the only width in scope.
+const LOG_ACC_WIDTH: u32 = 5;
+/// int8.
+const LOG_INT8: u32 = 3;
+
 /// A configuration that can't be used.
-#[derive(Debug, Error)]
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum ConfigError {
     /// The text is not JSON of the expected form; unknown keys are refused by name.
@@ -73,6 +83,16 @@ pub enum ConfigError {
         /// The largest depth.
         limit: u64,
     },
+    /// Numbers of another width than 8 bits, for what has only int8.
+    #[error("configuration key {key} is {value}, but {what} needs 3, numbers of 8 bits")]
+    Width {
+        /// The key.
+        key: &'static str,
+        /// Its value, log2 of bits.
+        value: u32,
+        /// Who needs int8.
+        what: &'static str,
+    },
     /// `EXTENSIONS` names something that is none.
     #[error(
         "configuration key EXTENSIONS: there is no '{name}' (there are {})",
@@ -106,6 +126,16 @@ pub enum Excess {
         wanted: usize,
         /// That of the other.
         there: usize,
+    },
+    /// Numbers of another width.
+    #[error("{key} = {wanted}, not {there}")]
+    Width {
+        /// The key.
+        key: &'static str,
+        /// Its value, log2 of bits.
+        wanted: u32,
+        /// That of the other.
+        there: u32,
     },
     /// An extension that the other lacks.
     #[error("{0}, which it doesn't have")]
@@ -141,6 +171,7 @@ impl Default for Config {
             hw_ver: "0.0.2".to_owned(),
             log_batch: 0,
             log_block: 4,
+            log_widths: [LOG_INT8; 3],
             log_buff_sizes: [15, 15, 18, 17],
             extensions: Extensions::DEFAULT,
         }
@@ -178,10 +209,13 @@ impl Config {
     }
 
     fn from_keys(keys: &Keys, default: Self) -> Result<Self, ConfigError> {
-        fixed("LOG_INP_WIDTH", keys.log_inp_width, 3)?;
-        fixed("LOG_WGT_WIDTH", keys.log_wgt_width, 3)?;
-        fixed("LOG_ACC_WIDTH", keys.log_acc_width, 5)?;
-        fixed("LOG_OUT_WIDTH", keys.log_out_width, 3)?;
+        let log_acc_width = keys.log_acc_width.unwrap_or(LOG_ACC_WIDTH);
+        ranged("LOG_ACC_WIDTH", log_acc_width, LOG_ACC_WIDTH, LOG_ACC_WIDTH)?;
+        let mut log_widths = default.log_widths;
+        let given = [keys.log_inp_width, keys.log_wgt_width, keys.log_out_width];
+        for ((key, width), given) in WIDTHS.into_iter().zip(&mut log_widths).zip(given) {
+            *width = ranged(key, given.unwrap_or(*width), LOG_INT8, LOG_ACC_WIDTH)?;
+        }
         let mut log_block = keys.log_block.map(|v| ("LOG_BLOCK", v));
         for (key, value) in [
             ("LOG_BLOCK_IN", keys.log_block_in),
@@ -217,6 +251,7 @@ impl Config {
             hw_ver: keys.hw_ver.clone().unwrap_or(default.hw_ver),
             log_batch: ranged("LOG_BATCH", log_batch, 0, 6)?,
             log_block: ranged(block_key, log_block, 0, 6)?,
+            log_widths,
             log_buff_sizes,
             extensions: match &keys.extensions {
                 None => default.extensions,
@@ -225,15 +260,15 @@ impl Config {
         };
         config.check_depths()?;
         if let Some(given) = keys.log_out_buff_size {
-            // The original derives it: int8 for each int32, a fourth of the bytes. `check_depths` has seen
-            // that there are four.
+            // The original derives it: an output for each accumulator. `check_depths` has seen that there is one.
             let [.., log_acc_buff_size] = config.log_buff_sizes;
-            let derived = log_acc_buff_size - 2;
+            let [.., log_out_width] = config.log_widths;
+            let derived = log_acc_buff_size + log_out_width - LOG_ACC_WIDTH;
             if given != derived {
                 return Err(ConfigError::Conflict {
                     first: "LOG_OUT_BUFF_SIZE",
                     first_value: given,
-                    second: "LOG_ACC_BUFF_SIZE - 2",
+                    second: "LOG_ACC_BUFF_SIZE + LOG_OUT_WIDTH - LOG_ACC_WIDTH",
                     second_value: derived,
                 });
             }
@@ -265,20 +300,24 @@ impl Config {
         Ok(())
     }
 
-    /// The configuration as the text of a `vta_config.json`, one key a line. `EXTENSIONS` stands
-    /// there only where they aren't [the default](Extensions::DEFAULT).
+    /// The configuration as the text of a `vta_config.json`, one key a line. `EXTENSIONS` and
+    /// `LOG_OUT_WIDTH` stand there only where they aren't [the default](Extensions::DEFAULT).
     pub fn to_json(&self) -> String {
+        let [inp, wgt, out] = self.log_widths;
         let mut keys = serde_json::json!({
             "TARGET": self.target,
             "HW_VER": self.hw_ver,
-            "LOG_INP_WIDTH": 3,
-            "LOG_WGT_WIDTH": 3,
-            "LOG_ACC_WIDTH": 5,
+            "LOG_INP_WIDTH": inp,
+            "LOG_WGT_WIDTH": wgt,
+            "LOG_ACC_WIDTH": LOG_ACC_WIDTH,
             "LOG_BATCH": self.log_batch,
             "LOG_BLOCK": self.log_block,
         });
         for ((key, ..), size) in SCRATCHPADS.into_iter().zip(self.log_buff_sizes) {
             keys[key] = size.into();
+        }
+        if out != LOG_INT8 {
+            keys["LOG_OUT_WIDTH"] = out.into();
         }
         if self.extensions != Extensions::DEFAULT {
             keys["EXTENSIONS"] = self.extensions.iter().map(Extension::name).collect();
@@ -306,6 +345,12 @@ impl Config {
         if wanted != there {
             return Some(Excess::MatrixUnit { wanted, there });
         }
+        for (at, key) in WIDTHS.into_iter().enumerate() {
+            let (wanted, there) = (self.log_widths[at], machine.log_widths[at]);
+            if wanted != there {
+                return Some(Excess::Width { key, wanted, there });
+            }
+        }
         for mem in MemType::ALL {
             let (wanted, there) = (self.depth(mem), machine.depth(mem));
             if wanted > there {
@@ -332,16 +377,41 @@ impl Config {
         1 << self.log_block
     }
 
+    /// Bits of a number of the memory type in DRAM: of a lane, a weight or a micro-op. ACC8 are numbers as
+    /// STOREs write them.
+    #[inline]
+    pub const fn width(&self, mem: MemType) -> usize {
+        let [inp, wgt, out] = self.log_widths;
+        match mem {
+            MemType::Inp => 1 << inp,
+            MemType::Wgt => 1 << wgt,
+            MemType::Wgt4 => 4,
+            MemType::Out | MemType::Acc8 => 1 << out,
+            MemType::Acc | MemType::Uop => 1 << LOG_ACC_WIDTH,
+        }
+    }
+
+    /// That inputs, weights and outputs have 8 bits, which `what` needs.
+    ///
+    /// # Errors
+    /// [`ConfigError::Width`] for the first that hasn't.
+    pub fn int8(&self, what: &'static str) -> Result<(), ConfigError> {
+        let mut widths = WIDTHS.into_iter().zip(self.log_widths);
+        match widths.find(|&(_, width)| width != LOG_INT8) {
+            None => Ok(()),
+            Some((key, value)) => Err(ConfigError::Width { key, value, what }),
+        }
+    }
+
     /// Bytes of one DRAM element of the memory type: the unit of `dram_base`.
     #[inline]
     pub const fn elem_bytes(&self, mem: MemType) -> usize {
-        match mem {
-            MemType::Uop => 4,
-            MemType::Wgt => self.block() * self.block(),
-            MemType::Wgt4 => (self.block() * self.block()).div_ceil(2),
-            MemType::Inp | MemType::Out | MemType::Acc8 => self.batch() * self.block(),
-            MemType::Acc => 4 * self.batch() * self.block(),
-        }
+        let numbers = match mem {
+            MemType::Uop => 1,
+            MemType::Wgt | MemType::Wgt4 => self.block() * self.block(),
+            MemType::Inp | MemType::Out | MemType::Acc8 | MemType::Acc => self.lanes(),
+        };
+        (numbers * self.width(mem)).div_ceil(8)
     }
 
     /// Bytes of the largest element: a multiple of every other's.
@@ -363,7 +433,7 @@ impl Config {
         SCRATCHPADS[scratchpad(mem)].0
     }
 
-    /// int8 or int32 lanes of one input, accumulator or output tile: `BATCH * BLOCK`.
+    /// Lanes of one input, accumulator or output tile: `BATCH * BLOCK`.
     #[inline]
     pub const fn lanes(&self) -> usize {
         self.batch() * self.block()
@@ -392,17 +462,6 @@ fn extensions(names: &[String]) -> Result<Extensions, ConfigError> {
     names.iter().map(known).collect()
 }
 
-fn fixed(key: &'static str, value: Option<u32>, only: u32) -> Result<(), ConfigError> {
-    match value {
-        Some(value) if value != only => Err(ConfigError::Range {
-            key,
-            value,
-            expected: format!("{only}, the only width in scope"),
-        }),
-        _ => Ok(()),
-    }
-}
-
 fn ranged(key: &'static str, value: u32, low: u32, high: u32) -> Result<u32, ConfigError> {
     if (low..=high).contains(&value) {
         Ok(value)
@@ -410,7 +469,11 @@ fn ranged(key: &'static str, value: u32, low: u32, high: u32) -> Result<u32, Con
         Err(ConfigError::Range {
             key,
             value,
-            expected: format!("{low} to {high}"),
+            expected: if low == high {
+                format!("{low}, the only one in scope")
+            } else {
+                format!("{low} to {high}")
+            },
         })
     }
 }
@@ -444,6 +507,59 @@ mod tests {
             error.to_string(),
             format!("configuration key EXTENSIONS: there is no 'DIV' (there are {all})")
         );
+    }
+
+    #[test]
+    fn numbers_have_their_own_widths() {
+        let text = r#"{"LOG_INP_WIDTH": 4, "LOG_WGT_WIDTH": 5, "LOG_OUT_WIDTH": 4, "LOG_OUT_BUFF_SIZE": 16}"#;
+        let config = Config::from_json(text).unwrap();
+        assert_eq!(Config::from_json(&config.to_json()).unwrap(), config);
+        let bytes = MemType::ALL.map(|mem| (mem.name(), config.elem_bytes(mem), config.depth(mem)));
+        let expected = [
+            ("uop", 4, 8192),
+            ("wgt", 1024, 256),
+            ("inp", 32, 1024),
+            ("acc", 64, 2048),
+            ("out", 32, 2048),
+            ("acc8", 32, 2048),
+            ("wgt4", 128, 256),
+        ];
+        assert_eq!(bytes, expected);
+        assert_eq!(config.bounds(MemType::Inp), (-32768, 32767));
+        assert_eq!(config.bounds(MemType::Wgt), (i32::MIN, i32::MAX));
+        let bytes = [0xff, 0x7f, 0, 0x80];
+        let numbers: Vec<i32> = config.numbers(MemType::Inp, &bytes).collect();
+        assert_eq!(numbers, [32767, -32768]);
+        let int8 = Config::default();
+        assert!(int8.int8("a network").is_ok());
+        let refused = config.int8("a network").map_err(|e| e.to_string());
+        let refused = refused.unwrap_err();
+        let expected =
+            "configuration key LOG_INP_WIDTH is 4, but a network needs 3, numbers of 8 bits";
+        assert_eq!(refused, expected);
+        let excess = config.excess(&int8).map(|e| e.to_string());
+        assert_eq!(excess.as_deref(), Some("LOG_INP_WIDTH = 4, not 3"));
+        for (text, expected) in [
+            (
+                r#"{"LOG_INP_WIDTH": 2}"#,
+                "key LOG_INP_WIDTH is 2, but it must be 3 to 5",
+            ),
+            (
+                r#"{"LOG_OUT_WIDTH": 6}"#,
+                "key LOG_OUT_WIDTH is 6, but it must be 3 to 5",
+            ),
+            (
+                r#"{"LOG_ACC_WIDTH": 4}"#,
+                "key LOG_ACC_WIDTH is 4, but it must be 5, the only one in scope",
+            ),
+            (
+                r#"{"LOG_OUT_WIDTH": 4, "LOG_OUT_BUFF_SIZE": 15}"#,
+                "disagree",
+            ),
+        ] {
+            let error = Config::from_json(text).unwrap_err().to_string();
+            assert!(error.contains(expected), "{text}: {error}");
+        }
     }
 
     #[test]

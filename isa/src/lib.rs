@@ -27,6 +27,7 @@ mod extension;
 mod field;
 pub mod header;
 mod insn;
+mod number;
 pub mod original;
 pub mod reference;
 pub mod resolve;
@@ -41,4 +42,5 @@ pub use insn::{
     Finish, Gemm, GemmFields, INSN_BYTES, Insn, Load, LoadFields, MemType, Module, Opcode,
     Requantize, RequantizeFields, Rounding, Store, StoreFields, factor,
 };
+pub use number::number;
 pub use uop::{UOP_BYTES, Uop};

@@ -138,9 +138,10 @@ impl Device {
         })
     }
 
-    /// Writes an array's bytes, in C order, from byte `offset` of the buffer on: int8, uint8, int32 or uint32, or
+    /// Writes an array's bytes, in C order, from byte `offset` of the buffer on: whole numbers of 8, 16 or 32 bits, or
     /// Python's bytes. What programs read are elements: `[BATCH, BLOCK]` int8 of `inp`, `[BLOCK, BLOCK]` int8 of
-    /// `wgt` (outputs first), `[BATCH, BLOCK]` int32 of `acc`, uint32 of `uop`.
+    /// `wgt` (outputs first), `[BATCH, BLOCK]` int32 of `acc`, uint32 of `uop`. Machines of other widths have
+    /// int16 or int32 of `inp`, `wgt` and `out`.
     ///
     /// Raises `InputError` for more bytes than the buffer has and for other types of elements, `TypeError` for
     /// what has none, as a list.

@@ -62,6 +62,43 @@ def test_a_gemm_by_hand_is_numpys(name, keys):
     assert all(start <= done <= report.cycles for start, done in cycles[:-1])
 
 
+WIDTHS = [(inp, wgt, out) for inp in (3, 4, 5) for wgt in (3, 4, 5) for out in (3, 4, 5)]
+
+
+@pytest.mark.parametrize("name", DEVICES)
+def test_numbers_of_any_width_are_numpys(name):
+    rng = np.random.default_rng(4)
+    numbers = {3: np.int8, 4: np.int16, 5: np.int32}
+
+    def some(log_width, shape):
+        bounds = np.iinfo(numbers[log_width])
+        return rng.integers(bounds.min, bounds.max, shape, numbers[log_width], endpoint=True)
+
+    for inp, wgt, out in WIDTHS:
+        config = isa.Config({"LOG_INP_WIDTH": inp, "LOG_WGT_WIDTH": wgt, "LOG_OUT_WIDTH": out})
+        x, weights, residual = some(inp, (3, 16)), some(wgt, (16, 16)), some(out, (3, 16))
+        with pyvta.Device(name, config=config) as vta:
+            a, w, r, c = (vta.alloc(size) for size in (x.nbytes, weights.nbytes, residual.nbytes, residual.nbytes))
+            for buffer, array in ((a, x), (w, weights), (r, residual)):
+                vta.write(buffer, array)
+            rows = "y_size=1 x_size=3 x_stride=3"
+            program = f"""
+                load.uop y_size=1 x_size=1 x_stride=1
+                load.acc8 dram_base={r.element("acc8")} {rows}
+                load.wgt dram_base={w.element("wgt")} y_size=1 x_size=1 x_stride=1
+                load.inp dram_base={a.element("inp")} {rows} push_next
+                gemm uop_end=1 iter_out=1 iter_in=3 dst_factor_in=1 src_factor_in=1 pop_prev push_next
+                store dram_base={c.element("out")} {rows} pop_prev push_prev
+                finish pop_next
+            """
+            report = vta.run(program, uops=[Uop()])
+            found = vta.read(c, (3, 16), numbers[out])
+        assert report.bytes["inp"] == x.nbytes and report.bytes["out"] == residual.nbytes
+        # What an int32 doesn't hold is lost, and so is what an output doesn't.
+        sums = residual.astype(np.uint32) + x.astype(np.uint32) @ weights.T.astype(np.uint32)
+        np.testing.assert_array_equal(found, sums.astype(numbers[out]), f"{inp} {wgt} {out}")
+
+
 def test_a_slower_board_takes_its_own_cycles():
     x, w = np.ones((1, 16), np.int8), np.ones((16, 16), np.int8)
     cycles = {name: product(x, w, "cycle", timing=name)[1].cycles for name in ("pynq", "de10")}

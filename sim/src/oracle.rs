@@ -7,7 +7,7 @@ use vta_driver::{Budget, DeviceMemory, LayerMark, RunReport, StepBudget};
 use vta_isa::tokens::{self, At};
 use vta_isa::{
     Alu, AluOperand, Config, Depthwise, Gemm, Insn, Load, MemType, Requantize, Rounding, Store,
-    Uop, factor,
+    Uop, factor, number,
 };
 
 use crate::Executor;
@@ -26,11 +26,11 @@ pub struct Oracle {
 impl Oracle {
     /// An oracle with zeroed scratchpads.
     pub fn new(config: Config) -> Self {
-        let (lanes, block) = (config.lanes(), config.block());
+        let lanes = config.lanes();
         Self {
             uop: vec![Uop::default(); config.depth(MemType::Uop)],
-            inp: vec![0; lanes * config.depth(MemType::Inp)],
-            wgt: vec![0; block * block * config.depth(MemType::Wgt)],
+            inp: vec![0; config.elem_bytes(MemType::Inp) * config.depth(MemType::Inp)],
+            wgt: vec![0; config.elem_bytes(MemType::Wgt) * config.depth(MemType::Wgt)],
             acc: vec![0; lanes * config.depth(MemType::Acc)],
             config,
             max_steps: Budget::default().steps,
@@ -83,9 +83,9 @@ impl Oracle {
 pub struct Pads<'a> {
     /// Micro-ops.
     pub uop: &'a [Uop],
-    /// int8, as bytes.
+    /// Numbers of [`Config::width`] bits, as bytes.
     pub inp: &'a [u8],
-    /// int8, as bytes: `[tile][output][input]`.
+    /// Likewise: `[tile][output][input]`.
     pub wgt: &'a [u8],
     /// Lanes.
     pub acc: &'a [i32],
@@ -96,9 +96,9 @@ pub struct Pads<'a> {
 pub(crate) struct Machine<'a> {
     pub config: &'a Config,
     pub uop: &'a mut [Uop],
-    /// int8, as bytes.
+    /// Numbers of [`Config::width`] bits, as bytes.
     pub inp: &'a mut [u8],
-    /// int8, as bytes: `[tile][output][input]`.
+    /// Likewise: `[tile][output][input]`.
     pub wgt: &'a mut [u8],
     pub acc: &'a mut [i32],
 }
@@ -172,7 +172,11 @@ impl Machine<'_> {
                     .checked_sub(left)
                     .filter(|&x| x < u64::from(load.x_size));
                 let (Some(y), Some(x)) = (y, x) else {
-                    self.fill(load.mem, tile, &vec![load.pad_value as u8; elem as usize]);
+                    // Only inputs have one that isn't 0.
+                    let value = i32::from(load.pad_value).to_le_bytes();
+                    let value = &value[..self.config.width(load.mem).div_ceil(8)];
+                    let pad: Vec<u8> = value.iter().copied().cycle().take(elem as usize).collect();
+                    self.fill(load.mem, tile, &pad);
                     continue;
                 };
                 // A row lies in one allocation, so it is read as a whole.
@@ -196,9 +200,11 @@ impl Machine<'_> {
             MemType::Wgt => self.wgt[tile * bytes.len()..][..bytes.len()].copy_from_slice(bytes),
             MemType::Wgt4 => {
                 let size = self.config.elem_bytes(MemType::Wgt);
-                for (at, weight) in self.wgt[tile * size..][..size].iter_mut().enumerate() {
-                    let half = bytes[at / 2] >> (4 * (at % 2)) & 15;
-                    *weight = if half < 8 { half } else { half | 0xf0 };
+                let width = self.config.width(MemType::Wgt) / 8;
+                let weights = self.wgt[tile * size..][..size].chunks_exact_mut(width);
+                for (at, weight) in weights.enumerate() {
+                    let half = (bytes[at / 2] << (4 * ((at + 1) % 2))) as i8 >> 4;
+                    weight.copy_from_slice(&i32::from(half).to_le_bytes()[..width]);
                 }
             }
             MemType::Acc => {
@@ -208,8 +214,9 @@ impl Machine<'_> {
             }
             // LOAD OUT doesn't decode; OUT shares the accumulators.
             MemType::Acc8 | MemType::Out => {
-                for (lane, byte) in self.acc[acc].iter_mut().zip(bytes) {
-                    *lane = i32::from(*byte as i8);
+                let values = self.config.numbers(mem, bytes);
+                for (lane, value) in self.acc[acc].iter_mut().zip(values) {
+                    *lane = value;
                 }
             }
         }
@@ -232,28 +239,41 @@ impl Machine<'_> {
                 .write(first * elem, u64::from(store.x_size) * elem)
                 .map_err(|source| dram(at, source))?;
             let tile = u64::from(store.sram_base) + y * u64::from(store.x_size);
-            let first = (tile * elem) as usize;
-            for (i, byte) in row.iter_mut().enumerate() {
-                *byte = match &store.requantize {
-                    None => self.acc[first + i] as u8,
+            let first = tile as usize * self.config.lanes();
+            let width = self.config.width(MemType::Out) / 8;
+            for (i, stored) in row.chunks_exact_mut(width).enumerate() {
+                let value = match &store.requantize {
+                    None => self.acc[first + i],
                     Some(how) => self.requantized(how, y as usize, first + i),
                 };
+                // The lowest bits, as many as an output has.
+                stored.copy_from_slice(&value.to_le_bytes()[..width]);
             }
         }
         Ok(())
     }
 
+    /// A lane of the inputs.
+    fn input(&self, at: usize) -> i32 {
+        number(self.inp, self.config.width(MemType::Inp), at)
+    }
+
+    /// A weight.
+    fn weight(&self, at: usize) -> i32 {
+        number(self.wgt, self.config.width(MemType::Wgt), at)
+    }
+
     /// What a STORE that requantises makes of a lane of the accumulators, in one of its rows.
-    fn requantized(&self, how: &Requantize, row: usize, lane: usize) -> u8 {
+    fn requantized(&self, how: &Requantize, row: usize, lane: usize) -> i32 {
         let lanes = self.config.lanes();
         let word = |tile: usize| self.acc[(how.entry(row) + tile) * lanes + lane % lanes];
         let rounded = Rounding::of([word(0), word(1), word(2)]).apply(self.acc[lane]);
         let Some(distance) = how.distance() else {
-            return rounded as u8;
+            return rounded.into();
         };
         let residual = self.acc[lane + distance * lanes] as i8;
         let sum = Rounding::of([word(3), word(4), word(5)]);
-        sum.add(rounded, residual, factor(word(6))) as u8
+        sum.add(rounded, residual, factor(word(6))).into()
     }
 
     fn gemm(&mut self, at: &At, gemm: &Gemm) -> Result<(), SimError> {
@@ -279,10 +299,10 @@ impl Machine<'_> {
                     for b in 0..self.config.batch() {
                         for o in 0..block {
                             for k in 0..block {
-                                let x = i32::from(self.inp[src + b * block + k] as i8);
-                                let w = i32::from(self.wgt[wgt + o * block + k] as i8);
+                                let x = self.input(src + b * block + k);
+                                let w = self.weight(wgt + o * block + k);
                                 let sum = &mut self.acc[dst + b * block + o];
-                                *sum = sum.wrapping_add(x * w);
+                                *sum = sum.wrapping_add(x.wrapping_mul(w));
                             }
                         }
                     }
@@ -321,9 +341,9 @@ impl Machine<'_> {
                             for x in 0..columns {
                                 let tile = (src + y * u64::from(insn.pitch) + x) as usize;
                                 let tap = (y * columns + x) as usize;
-                                let input = i32::from(self.inp[tile * lanes + lane] as i8);
-                                let weight = self.wgt[wgt + channel * block + tap] as i8;
-                                sum = sum.wrapping_add(input * i32::from(weight));
+                                let x = self.input(tile * lanes + lane);
+                                let w = self.weight(wgt + channel * block + tap);
+                                sum = sum.wrapping_add(x.wrapping_mul(w));
                             }
                         }
                         let acc = &mut self.acc[dst + lane];

@@ -61,6 +61,32 @@ impl RandomProgram {
         }
     }
 
+    /// This program of a machine of any widths with numbers that int8 holds, and its like on a machine of int8 that is the
+    /// same otherwise.
+    pub fn like_int8(mut self, config: &Config, int8: &Config) -> [Self; 2] {
+        let first = |config: &Config, mem| (region(mem) / config.elem_bytes(mem) as u64) as u32;
+        let mut narrow = Self {
+            insns: self.insns.clone(),
+            regions: self.regions.clone(),
+        };
+        for insn in &mut narrow.insns {
+            if let Some((mem, base)) = insn.dram_base_mut()
+                && let Some(offset) = base.checked_sub(first(config, mem))
+            {
+                *base = first(int8, mem) + offset;
+            }
+        }
+        for (mem, (_, bytes)) in MemType::ALL.into_iter().zip(&mut self.regions) {
+            let (width, least) = (config.width(mem), int8.width(mem));
+            if width != least {
+                let numbers = int8.numbers(mem, bytes);
+                let wide = numbers.flat_map(|n| n.to_le_bytes().into_iter().take(width / 8));
+                *bytes = wide.take(REGION_BYTES as usize).collect();
+            }
+        }
+        [self, narrow]
+    }
+
     /// The first byte of the region of a memory type.
     pub const fn region(mem: MemType) -> u64 {
         region(mem)

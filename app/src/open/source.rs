@@ -44,7 +44,29 @@ struct DataLine {
     mem: MemType,
     /// First element; `None` goes on behind the line before.
     element: Option<u64>,
-    bytes: Vec<u8>,
+    /// Numbers, or a micro-op's word.
+    values: Vec<i32>,
+}
+
+impl DataLine {
+    /// As DRAM has it.
+    fn bytes(&self, config: &Config) -> Result<Vec<u8>> {
+        let (low, high) = config.bounds(self.mem);
+        let wrong = self.values.iter().find(|v| !(low..=high).contains(*v));
+        if let Some(wrong) = wrong {
+            bail!("'{wrong}' is no number from {low} to {high}");
+        }
+        let width = config.width(self.mem).div_ceil(8);
+        let bytes = self
+            .values
+            .iter()
+            .flat_map(|v| v.to_le_bytes().into_iter().take(width));
+        let bytes = bytes.collect::<Vec<u8>>();
+        Ok(match self.mem {
+            MemType::Wgt4 => halves(&bytes),
+            _ => bytes,
+        })
+    }
 }
 
 /// Whether a path is assembly text by its extension.
@@ -83,7 +105,7 @@ impl Source {
             if words.starts_with('.') {
                 let at = || format!("line {}", index + 1);
                 let data = data_line(index + 1, words, SPACE_BYTES - total).with_context(at)?;
-                total += data.bytes.len() as u64;
+                total += data.values.len() as u64 * least_bytes(data.mem);
                 lines.push(data);
             } else {
                 code.push_str(line);
@@ -124,14 +146,15 @@ impl Source {
             let elem = config.elem_bytes(line.mem) as u64;
             let behind = next.get(&line.mem).copied().unwrap_or(0);
             let first = line.element.map_or(behind, |element| element * elem);
-            let end = first + line.bytes.len() as u64;
             let at = || format!("line {}: .{}", line.number, line.mem);
+            let bytes = line.bytes(config).with_context(at)?;
+            let end = first + bytes.len() as u64;
             inside(end).with_context(at)?;
             next.insert(line.mem, end);
             grow(&mut ends, line.mem, end);
             let region = DramBytes {
                 addr: address(line.mem, first),
-                bytes: line.bytes.clone(),
+                bytes,
             };
             match line.mem {
                 MemType::Out => after.push(region),
@@ -201,17 +224,16 @@ fn data_line(number: usize, words: &str, room: u64) -> Result<DataLine> {
             Some(u64::from(unsigned(index).with_context(wrong)?))
         }
     };
-    let bytes = match mem {
-        MemType::Uop => uop(words)?.encode()?.to_le_bytes().to_vec(),
-        MemType::Wgt4 => halves(&numbers(mem, words, 2 * room)?),
+    let values = match mem {
+        MemType::Uop => vec![uop(words)?.encode()? as i32],
         _ => numbers(mem, words, room)?,
     };
-    ensure!(!bytes.is_empty(), "{name} {index}: no value");
+    ensure!(!values.is_empty(), "{name} {index}: no value");
     Ok(DataLine {
         number,
         mem,
         element,
-        bytes,
+        values,
     })
 }
 
@@ -238,18 +260,21 @@ fn uop<'a>(words: impl Iterator<Item = &'a str>) -> Result<Uop> {
     Ok(Uop { dst, src, wgt })
 }
 
-/// Values as bytes: `V`, `V*N` (N times V), `A..B` (from A to B, both included).
-fn numbers<'a>(mem: MemType, words: impl Iterator<Item = &'a str>, room: u64) -> Result<Vec<u8>> {
-    let (low, high, size) = match mem {
-        MemType::Acc => (i64::from(i32::MIN), i64::from(i32::MAX), 4),
-        MemType::Wgt4 => (-8, 7, 1),
-        _ => (i64::from(i8::MIN), i64::from(i8::MAX), 1),
-    };
-    let mut bytes = Vec::new();
+/// Bytes that a number of the memory type takes on any machine.
+const fn least_bytes(mem: MemType) -> u64 {
+    match mem {
+        MemType::Acc | MemType::Uop => 4,
+        _ => 1,
+    }
+}
+
+/// Values: `V`, `V*N` (N times V), `A..B` (from A to B, both included).
+fn numbers<'a>(mem: MemType, words: impl Iterator<Item = &'a str>, room: u64) -> Result<Vec<i32>> {
+    let (low, high) = (i32::MIN, i32::MAX);
+    let mut values = Vec::new();
     for word in words {
-        let value = |text: &str| -> Result<i64> {
-            let number = text.parse().ok().filter(|n| (low..=high).contains(n));
-            number.with_context(|| {
+        let value = |text: &str| -> Result<i32> {
+            text.parse().with_context(|| {
                 format!("'{text}' is no number from {low} to {high} (.{mem} takes V, V*N and A..B)")
             })
         };
@@ -263,21 +288,21 @@ fn numbers<'a>(mem: MemType, words: impl Iterator<Item = &'a str>, room: u64) ->
         } else {
             (value(word)?, value(word)?, 1)
         };
-        let count = (first.abs_diff(last) + 1).saturating_mul(times);
+        let count = (u64::from(first.abs_diff(last)) + 1).saturating_mul(times);
         // A count may be anything up to 2^64.
-        let end = (bytes.len() as u64).saturating_add(count.saturating_mul(size));
-        if end > room {
+        let end = (values.len() as u64).saturating_add(count);
+        if end.saturating_mul(least_bytes(mem)) > room {
             bail!("'{word}': more than {SPACE_BYTES} bytes of data");
         }
-        let step = (last - first).signum();
         for _ in 0..times {
-            let span = (0..=first.abs_diff(last) as i64).map(|i| first + i * step);
-            for number in span {
-                bytes.extend_from_slice(&(number as i32).to_le_bytes()[..size as usize]);
+            if first <= last {
+                values.extend(first..=last);
+            } else {
+                values.extend((last..=first).rev());
             }
         }
     }
-    Ok(bytes)
+    Ok(values)
 }
 
 #[cfg(test)]
@@ -304,14 +329,20 @@ mod tests {
         let error = Source::parse(range).err().map(|e| format!("{e:#}"));
         let error = error.unwrap_or_default();
         assert!(
-            error.starts_with("line 1: ") && error.contains("from -128 to 127"),
+            error.starts_with("line 1: ") && error.contains("from -2147483648 to 2147483647"),
             "{error}"
+        );
+        let range = Source::parse(".out 0 1\n.inp 0 7 -129..3\nfinish").unwrap();
+        let error = range.case("", &Config::default()).err().unwrap();
+        assert_eq!(
+            format!("{error:#}"),
+            "line 2: .inp: '-129' is no number from -128 to 127"
         );
     }
 
     #[test]
     fn data_fills_a_space_to_its_last_byte() {
         let source = Source::parse(".inp 0 1*16777215 2\nfinish").unwrap();
-        assert_eq!(source.lines[0].bytes.len() as u64, SPACE_BYTES);
+        assert_eq!(source.lines[0].values.len() as u64, SPACE_BYTES);
     }
 }

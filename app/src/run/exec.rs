@@ -87,7 +87,13 @@ fn exec_source(args: &RunOptions, read: impl FnOnce() -> Result<Source>) -> Resu
         program: args.model.clone(),
         device: target.device.clone(),
         wrong: wrong(&case, &out),
-        expected: case.after.iter().map(|region| region.bytes.len()).sum(),
+        expected: case
+            .after
+            .iter()
+            .map(|region| region.bytes.len())
+            .sum::<usize>()
+            * 8
+            / case.config.width(MemType::Out),
         design: setup.design(),
         times: timed
             .as_ref()
@@ -164,29 +170,36 @@ pub struct Wrong {
     /// Within the element.
     pub lane: u64,
     /// `None` when nothing was stored there.
-    pub found: Option<i8>,
+    pub found: Option<i32>,
     /// What `.out` says.
-    pub expected: i8,
+    pub expected: i32,
 }
 
 /// Every expected value that isn't there.
 fn wrong(case: &Case, out: &Stored) -> Vec<Wrong> {
-    let elem = case.config.elem_bytes(MemType::Out) as u64;
-    let found = |byte: u64| {
-        let at = out.partition_point(|(first, _)| first * elem <= byte);
-        let (first, bytes) = out.get(at.checked_sub(1)?)?;
-        bytes.get((byte - first * elem) as usize).map(|b| *b as i8)
+    let numbers = |bytes: &[u8]| -> Vec<i32> { case.config.numbers(MemType::Out, bytes).collect() };
+    let lanes = case.config.lanes() as u64;
+    let bytes = case.config.width(MemType::Out) as u64 / 8;
+    let out: Vec<_> = out
+        .iter()
+        .map(|(first, bytes)| (first, numbers(bytes)))
+        .collect();
+    // Numbers count from the start of the space.
+    let found = |number: u64| {
+        let at = out.partition_point(|(first, _)| *first * lanes <= number);
+        let (first, stored) = out.get(at.checked_sub(1)?)?;
+        stored.get((number - *first * lanes) as usize).copied()
     };
     let values = case.after.iter().flat_map(|region| {
         let first = u64::from(region.addr.0) - u64::from(spaces::address(MemType::Out, 0).0);
-        (first..).zip(region.bytes.iter().map(|byte| *byte as i8))
+        (first / bytes..).zip(numbers(&region.bytes))
     });
     values
-        .filter(|(byte, expected)| found(*byte) != Some(*expected))
-        .map(|(byte, expected)| Wrong {
-            element: byte / elem,
-            lane: byte % elem,
-            found: found(byte),
+        .filter(|(number, expected)| found(*number) != Some(*expected))
+        .map(|(number, expected)| Wrong {
+            element: number / lanes,
+            lane: number % lanes,
+            found: found(number),
             expected,
         })
         .collect()
@@ -224,9 +237,9 @@ pub struct Done {
 
 impl Done {
     /// Stored elements with their values.
-    pub fn elements(&self) -> impl Iterator<Item = (u64, Vec<i8>)> {
+    pub fn elements(&self) -> impl Iterator<Item = (u64, Vec<i32>)> {
         let size = self.config.elem_bytes(MemType::Out);
-        let values = |bytes: &[u8]| bytes.iter().map(|b| *b as i8).collect();
+        let values = |bytes: &[u8]| self.config.numbers(MemType::Out, bytes).collect();
         self.out.iter().flat_map(move |(first, bytes)| {
             let chunks = bytes.chunks_exact(size).zip(*first..);
             chunks.map(move |(chunk, element)| (element, values(chunk)))
@@ -236,7 +249,7 @@ impl Done {
     /// As one object.
     pub fn json(&self) -> Value {
         let element =
-            |(element, values): (u64, Vec<i8>)| json!({"element": element, "values": values});
+            |(element, values): (u64, Vec<i32>)| json!({"element": element, "values": values});
         let wrong = |w: &Wrong| {
             json!({
                 "element": w.element, "lane": w.lane, "found": w.found, "expected": w.expected,

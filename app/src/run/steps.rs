@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use vta_driver::Budget;
 use vta_isa::resolve::stored_bytes;
 use vta_isa::tokens::Edge;
-use vta_isa::{Config, MemType, Module, check as isa_check};
+use vta_isa::{Config, MemType, Module, check as isa_check, number};
 use vta_replay::spaces;
 use vta_sim::cycle::{Client, Unit};
 use vta_sim::hazards::{self, Hazard};
@@ -220,16 +220,20 @@ impl Steps {
 
     fn values(&self, mem: MemType, tile: usize) -> Vec<i32> {
         let pads = self.stepper.pads();
-        let (lanes, weights) = (self.config.lanes(), self.config.block().pow(2));
-        let int8 = |bytes: &[u8]| bytes.iter().map(|b| i32::from(*b as i8)).collect();
+        let numbers = |mem: MemType, pad: &[u8]| {
+            let size = self.config.elem_bytes(mem);
+            let tile = &pad[tile * size..][..size];
+            self.config.numbers(mem, tile).collect()
+        };
         match mem {
             MemType::Uop => {
                 let uop = pads.uop[tile];
                 [uop.dst, uop.src, uop.wgt].map(i32::from).to_vec()
             }
-            MemType::Inp => int8(&pads.inp[tile * lanes..][..lanes]),
-            MemType::Wgt | MemType::Wgt4 => int8(&pads.wgt[tile * weights..][..weights]),
+            MemType::Inp => numbers(mem, pads.inp),
+            MemType::Wgt | MemType::Wgt4 => numbers(MemType::Wgt, pads.wgt),
             MemType::Acc | MemType::Acc8 | MemType::Out => {
+                let lanes = self.config.lanes();
                 pads.acc[tile * lanes..][..lanes].to_vec()
             }
         }
@@ -246,7 +250,8 @@ impl Steps {
             .flat_map(|bytes| (bytes.start - base) / elem..(bytes.end - base).div_ceil(elem));
         let value = |element: u64| {
             let bytes = self.stepper.memory().read(base + element * elem, elem);
-            let values: Vec<i8> = bytes.ok()?.iter().map(|b| *b as i8).collect();
+            let values = self.config.numbers(MemType::Out, bytes.ok()?);
+            let values: Vec<i32> = values.collect();
             let expected = self.expected(element);
             Some(json!({"element": element, "values": values, "expected": expected}))
         };
@@ -254,17 +259,19 @@ impl Steps {
     }
 
     /// What `.out` says of an element; `None` for a value of which it says nothing.
-    fn expected(&self, element: u64) -> Vec<Option<i8>> {
+    fn expected(&self, element: u64) -> Vec<Option<i32>> {
         let elem = self.config.elem_bytes(MemType::Out) as u64;
+        let width = self.config.width(MemType::Out);
         let base = u64::from(spaces::address(MemType::Out, 0).0) + element * elem;
         let after = &self.stepper.case().after;
-        let byte = |at: u64| {
+        let value = |at: u64| {
             after.iter().rev().find_map(|region| {
-                let offset = at.checked_sub(u64::from(region.addr.0))?;
-                region.bytes.get(offset as usize).map(|b| *b as i8)
+                let offset = at.checked_sub(u64::from(region.addr.0))? as usize;
+                let bytes = region.bytes.get(offset..offset + width / 8)?;
+                Some(number(bytes, width, 0))
             })
         };
-        (base..base + elem).map(byte).collect()
+        (base..base + elem).step_by(width / 8).map(value).collect()
     }
 }
 

@@ -73,6 +73,8 @@ impl<'a> Lowering<'a> {
         options: &LowerOptions,
         tiles: &'a Tiles,
     ) -> Result<Self, LowerError> {
+        let int8 = config.int8("a network");
+        int8.map_err(|error| LowerError::Network(error.to_string()))?;
         let mut program = Program {
             config: config.clone(),
             buffers: Vec::new(),

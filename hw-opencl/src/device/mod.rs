@@ -104,6 +104,7 @@ impl OpenClDevice {
         config: Config,
         options: Options,
     ) -> Result<Self, OpenClError> {
+        config.int8("an OpenCL device")?;
         let default = match options.bitstream {
             Some(_) => Structure::Core,
             None => entry.structure,

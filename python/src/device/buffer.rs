@@ -125,10 +125,10 @@ pub fn flat(value: &Bound<'_, PyAny>) -> PyResult<Vec<u8>> {
         numpy.call_method1("ascontiguousarray", (untyped(value)?,))?
     };
     let dtype = array.cast::<PyUntypedArray>()?.dtype();
-    let is_element = matches!(dtype.kind(), b'i' | b'u') && [1, 4].contains(&dtype.itemsize());
+    let is_element = matches!(dtype.kind(), b'i' | b'u') && [1, 2, 4].contains(&dtype.itemsize());
     if !is_element || dtype.byteorder() == b'>' {
         return Err(input(format!(
-            "{dtype} is no type of a device's elements, which are int8, uint8, int32 and uint32: \
+            "{dtype} is no type of a device's elements, which are whole numbers of 8, 16 or 32 bits: \
              convert the array, or write its bytes, array.view(np.uint8)"
         )));
     }

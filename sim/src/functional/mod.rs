@@ -12,6 +12,8 @@
 //! bits, or as it did before ([`run::script`]), until it came so often that a plan is worth it ([`Planning`]): networks
 //! once. What can't be planned always runs so; faulty programs among it, so that everything before the fault has its
 //! effect.
+//!
+//! Machines whose numbers aren't int8 run as the [oracle](crate::Oracle) does.
 
 mod background;
 mod known;
@@ -38,9 +40,9 @@ use self::run::scratchpads::Scratchpads;
 use self::run::script::{Script, Stage};
 use self::threads::crew::Crew;
 use self::threads::schedule::{self, Schedule};
-use crate::Executor;
 use crate::error::SimError;
 use crate::kernels::GemmKernel;
+use crate::{Executor, Oracle};
 
 /// Batches that are known, with their plans: those of a few recordings.
 const MOST_KNOWN: usize = 32;
@@ -78,6 +80,8 @@ pub struct Functional {
     crew: Option<Option<Crew>>,
     /// The least that a batch must take, in nanoseconds, to be run by more than one thread.
     least_cost_ns: u64,
+    /// Who runs everything where numbers aren't int8.
+    wide: Option<Oracle>,
 }
 
 impl Functional {
@@ -94,6 +98,10 @@ impl Functional {
         Self {
             pads: Scratchpads::new(&config, kernel),
             direct: Direct::new(&config),
+            wide: config
+                .int8("the plan")
+                .is_err()
+                .then(|| Oracle::new(config.clone())),
             config,
             limits: Limits {
                 steps: Budget::default().steps,
@@ -158,6 +166,7 @@ impl Functional {
     #[must_use]
     pub fn with_max_steps(mut self, max_steps: u64) -> Self {
         self.limits.steps = max_steps;
+        self.wide = self.wide.map(|oracle| oracle.with_max_steps(max_steps));
         self.known.clear();
         self
     }
@@ -297,6 +306,9 @@ impl Executor for Functional {
         marks: &[LayerMark],
         memory: &mut DeviceMemory,
     ) -> Result<RunReport, SimError> {
+        if let Some(oracle) = &mut self.wide {
+            return oracle.run(insns, marks, memory);
+        }
         if self.planning == Planning::AtOnce
             && let Ok(plan) = self.plan(insns, marks, memory, true)
         {
@@ -314,6 +326,9 @@ impl Executor for Functional {
         batch: &Arc<Batch>,
         memory: &mut DeviceMemory,
     ) -> Result<RunReport, SimError> {
+        if let Some(oracle) = &mut self.wide {
+            return oracle.run_batch(batch, memory);
+        }
         let found = self.find(batch).and_then(|index| self.known.remove(index));
         let Batch { insns, marks, .. } = &**batch;
         let mut known = found.unwrap_or_else(|| {

@@ -48,6 +48,8 @@ macro_rules! costs {
 costs! {
     /// an int8 multiplication with its int32 addition: 0.2 + 0.1
     mac_pj: 0.3,
+    /// a MAC of wider numbers, for each product of two bits more than int8's 64: (3.1 - 0.2) / (1024 - 64)
+    mac_bit_pj: 0.00302,
     /// an int32 lane of any ALU operation but MUL: an int32 addition
     alu_op_pj: 0.1,
     /// an int32 lane of MUL: an int32 multiplication
@@ -66,6 +68,8 @@ costs! {
     cycle_pj: 200.0,
     /// int8 multiplier and int32 adder: 282 + 137 um2
     mac_mm2: 419e-6,
+    /// a MAC of wider numbers, for each product of two bits more than int8's 64: (3495 - 282) / (1024 - 64) um2
+    mac_bit_mm2: 3.35e-6,
     /// ALU lane: int32 multiplier, adder, comparator, shifter: 3495 + 3 * 137 um2
     alu_lane_mm2: 3906e-6,
     /// CLIP, an ALU lane: a second comparator, shifters of both bounds: 3 * 137 um2
@@ -140,7 +144,7 @@ impl Costs {
     pub fn energy(&self, work: &Work, dram_bytes: u64, cycles: u64) -> Energy {
         let [uop, inp, wgt, acc] = work.scratchpad_bytes.map(|bytes| bytes as f64);
         Energy {
-            matrix_pj: work.macs as f64 * self.mac_pj,
+            matrix_pj: work.macs as f64 * self.mac_pj + work.mac_bits as f64 * self.mac_bit_pj,
             alu_pj: work.alu_ops as f64 * self.alu_op_pj + work.alu_muls as f64 * self.alu_mul_pj,
             scratchpad_pj: uop * self.uop_byte_pj
                 + inp * self.inp_byte_pj
@@ -152,8 +156,8 @@ impl Costs {
     }
 
     /// Square millimetres of the parts that a configuration and a board decide: the matrix unit has one MAC for each of
-    /// a step's, the ALU a lane for each element of a tile, and the output buffer a byte for each accumulator, or with
-    /// REQUANT all four, behind which a lane of arithmetic for each byte of the bus is enough.
+    /// a step's, the ALU a lane for each element of a tile, and the output buffer an output for each accumulator, or with
+    /// REQUANT all its bytes, behind which a lane of arithmetic for each byte of the bus is enough.
     pub fn area_mm2(&self, config: &Config, timing: &TimingConfig) -> f64 {
         let bytes = |mem| (config.depth(mem) * config.elem_bytes(mem)) as f64;
         let scratchpads = [
@@ -165,14 +169,15 @@ impl Costs {
         ];
         let extensions = config.extensions();
         let mirrored = match extensions.contains(Extension::Requant) {
-            true => 3.0 * bytes(MemType::Out),
+            true => bytes(MemType::Acc) - bytes(MemType::Out),
             false => 0.0,
         };
         let added = extensions.iter().map(|e| self.lane_mm2(e, config.block()));
         let lane = added.sum::<f64>() + self.alu_lane_mm2;
         let on_bus = extensions.iter().map(|e| self.on_bus_mm2(e));
         let bus_byte = on_bus.sum::<f64>() + self.bus_byte_mm2;
-        config.macs_per_step() as f64 * self.mac_mm2
+        let mac_mm2 = self.mac_mm2 + wide_bits(config) as f64 * self.mac_bit_mm2;
+        config.macs_per_step() as f64 * mac_mm2
             + config.lanes() as f64 * lane
             + (scratchpads.map(bytes).iter().sum::<f64>() + mirrored) * self.sram_byte_mm2
             + f64::from(timing.bus_bytes) * bus_byte
@@ -204,6 +209,11 @@ impl Costs {
             _ => 0.0,
         }
     }
+}
+
+/// Products of two bits that a MAC has beyond those of int8.
+const fn wide_bits(config: &Config) -> u64 {
+    (config.width(MemType::Inp) * config.width(MemType::Wgt)) as u64 - 64
 }
 
 /// Picojoules by where they go.
@@ -240,8 +250,10 @@ impl Energy {
 /// Operations and scratchpad bytes of some instructions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Work {
-    /// int8 multiply-adds, those of padded channels included.
+    /// Multiply-adds, those of padded channels included.
     pub macs: u64,
+    /// Products of two bits that these have beyond int8's 64 each.
+    pub mac_bits: u64,
     /// int32 lanes of ALU operations but MUL, and what STOREs do that requantise.
     pub alu_ops: u64,
     /// int32 lanes of MUL.
@@ -255,6 +267,7 @@ impl Work {
     pub fn count(&mut self, insn: &Insn, config: &Config) {
         let tile = |mem| config.elem_bytes(mem) as u64;
         let acc = tile(MemType::Acc);
+        let macs_before = self.macs;
         let [uops, inp, wgt, accs] = &mut self.scratchpad_bytes;
         match insn {
             Insn::Load(load) => {
@@ -317,11 +330,13 @@ impl Work {
             }
             Insn::Finish(_) => {}
         }
+        self.mac_bits += (self.macs - macs_before) * wide_bits(config);
     }
 
     /// Adds the work of other instructions.
     pub fn add(&mut self, other: &Self) {
         self.macs += other.macs;
+        self.mac_bits += other.mac_bits;
         self.alu_ops += other.alu_ops;
         self.alu_muls += other.alu_muls;
         for (mine, theirs) in self.scratchpad_bytes.iter_mut().zip(other.scratchpad_bytes) {

@@ -1,10 +1,11 @@
 //! The fast executor, with every kernel of this CPU, is the oracle on random legal programs.
 
 use proptest::prelude::*;
-use vta_isa::{AluOp, Extensions, MemType, Opcode, check};
+use vta_driver::DeviceMemory;
+use vta_isa::{AluOp, Config, Extensions, MemType, Opcode, check};
 use vta_sim::{Executor, Functional, GemmKernel, Oracle, Planning};
 use vta_tests::extended;
-use vta_tests::programs::generate;
+use vta_tests::programs::{RandomProgram, generate};
 
 const CONFIGS: [&str; 7] = [
     "{}",
@@ -36,6 +37,35 @@ proptest! {
             prop_assert_eq!(run.map(|r| r.leftover_tokens), Ok([0; 4]));
             prop_assert!(program.contents(&memory) == expected, "{:?}, {:?} differs", kernel, planning);
         }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    /// Numbers that int8 holds give the sums of int8, whatever their width is: of those, the fast executor of int8 knows
+    /// nothing.
+    #[test]
+    fn machines_of_any_widths_are_those_of_int8(
+        seed in any::<u64>(), config in 0usize..7, widths in [3u32..6, 3u32..6, 3u32..6], rounds in 1usize..7,
+    ) {
+        let int8 = extended(CONFIGS[config], seed);
+        let [inp, wgt, out] = widths;
+        let keys = format!(r#"{{"LOG_INP_WIDTH": {inp}, "LOG_WGT_WIDTH": {wgt}, "LOG_OUT_WIDTH": {out}}}"#);
+        let wide = Config::from_json_over(&int8, &keys).unwrap();
+        let [program, narrow] = generate(&wide, seed, rounds).like_int8(&wide, &int8);
+        let mut expected = narrow.memory();
+        Functional::new(int8.clone()).run(&narrow.insns, &[], &mut expected).unwrap();
+        let region = |memory: &DeviceMemory, config: &Config| -> Vec<i32> {
+            let bytes = memory.read(RandomProgram::region(MemType::Out), 1 << 18).unwrap();
+            config.numbers(MemType::Out, bytes).collect()
+        };
+        let mut memory = program.memory();
+        Functional::new(wide.clone()).run(&program.insns, &[], &mut memory).unwrap();
+        // The lower byte of each output; STOREs that requantise give int8.
+        let found = region(&memory, &wide);
+        let differs = found.iter().zip(region(&expected, &int8)).position(|(wide, int8)| *wide as i8 != int8 as i8);
+        prop_assert_eq!(differs, None);
     }
 }
 

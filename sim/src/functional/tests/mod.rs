@@ -110,7 +110,7 @@ fn a_store_beside_the_inputs_joins_their_product() {
         assert_eq!(out.region, read.region);
         let insns = asm::parse(&text).unwrap();
         let mut expected = memory();
-        let mut oracle = crate::Oracle::new(Config::default());
+        let mut oracle = Oracle::new(Config::default());
         oracle.run(&insns, &[], &mut expected).unwrap();
         for kernel in GemmKernel::ALL.into_iter().filter(|k| k.supported()) {
             let mut ours = memory();
@@ -300,7 +300,7 @@ fn changing_input(text: &str) {
     let batch = batch(text);
     for kernel in GemmKernel::ALL.into_iter().filter(|k| k.supported()) {
         let mut functional = executor(kernel);
-        let mut oracle = crate::Oracle::new(Config::default());
+        let mut oracle = Oracle::new(Config::default());
         let (mut ours, mut expected) = (biased_memory(), biased_memory());
         for round in 0..4u8 {
             // The bias's input tile, then a factor of the residual, then an input.
