@@ -235,6 +235,7 @@ impl Machine<'_> {
             let first = (tile * elem) as usize;
             for (i, byte) in row.iter_mut().enumerate() {
                 *byte = match &store.requantize {
+                    None if store.saturate => self.acc[first + i].clamp(-128, 127) as u8,
                     None => self.acc[first + i] as u8,
                     Some(how) => self.requantized(how, y as usize, first + i),
                 };
