@@ -119,6 +119,7 @@ fn layer(inputs: &[[usize; 3]], output: [usize; 3], op: QOp) -> QGraph {
             name: "layer".to_owned(),
             op,
             output,
+            saturate: false,
         }],
         tensors,
         ..QGraph::default()

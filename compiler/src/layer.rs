@@ -251,6 +251,7 @@ pub fn build(spec: &LayerSpec, seed: u64) -> Result<QGraph, LayerError> {
             name: spec.name.clone(),
             op,
             output: TensorId(1),
+            saturate: false,
         }],
         inputs: vec![TensorId(0)],
         outputs: vec![TensorId(1)],

@@ -55,6 +55,8 @@ pub struct QNode {
     pub op: QOp,
     /// The int8 tensor that it writes.
     pub output: TensorId,
+    /// Whether results are clamped as they are stored; else their low bytes are kept.
+    pub saturate: bool,
 }
 
 /// The operations that the device runs, and those that are left to the host.
@@ -299,6 +301,24 @@ impl QOp {
                 vec![ops]
             }
             Self::Host { .. } => Vec::new(),
+        }
+    }
+
+    /// Those behind which values are stored as they are left, by the low byte or clamped. None where STOREs round them.
+    pub(crate) fn last_lists_mut(&mut self) -> Vec<&mut Vec<LaneOp>> {
+        match self {
+            Self::Conv(QConv {
+                store: None,
+                epilogue,
+                ..
+            }) => vec![epilogue],
+            Self::Add(pair) | Self::Mul(pair) => match pair.store {
+                None => vec![&mut pair.epilogue],
+                Some(_) => Vec::new(),
+            },
+            Self::Conv(_) => Vec::new(),
+            Self::AvgPool { .. } | Self::Eltwise { .. } => self.lists_mut(),
+            Self::MaxPool { .. } | Self::Channels { .. } | Self::Host { .. } => self.lists_mut(),
         }
     }
 

@@ -227,7 +227,9 @@ impl<'a> Eval<'a> {
                 sums.into_iter().map(average).collect::<Result<_, _>>()?
             }
         };
-        Ok(lanes.into_iter().map(|x| x as i8).collect())
+        let saturate = self.node.saturate;
+        let byte = |x: i32| (if saturate { x.clamp(-128, 127) } else { x }) as i8;
+        Ok(lanes.into_iter().map(byte).collect())
     }
 
     /// One channel of a convolution.

@@ -39,7 +39,7 @@ mod products;
 mod stored;
 mod sums;
 
-pub use self::clips::join_clamps;
+pub use self::clips::{join_clamps, leave_clamps};
 pub use self::constants::plan_constants;
 pub use self::digits::{Digits, plan_digit};
 pub use self::lanes::{

@@ -218,6 +218,12 @@ static uchar vta_requantized(const int *entry, ulong2 w, VTA_PAD const int *acc,
     return (uchar)(as_uint(x) & 0xffu);
 }
 
+/* What another STORE makes of one: its low byte, or with saturation the number clamped to int8. */
+static uchar vta_narrow(ulong2 w, int x)
+{
+    return (uchar)(as_uint(VTA_STORE_SATURATE(w) ? clamp(x, -128, 127) : x) & 0xffu);
+}
+
 #define VTA_OPERATION(NAME, name)                                                                \
     case VTA_ALU_##NAME:                                                                         \
         return vta_##name(x, y);
@@ -400,8 +406,7 @@ static void vta_store(ulong2 w, ulong dram_base, __global uchar *restrict dram,
             vta_entry(entry, w, y, acc);
         for (uint l = 0; l < x_size * VTA_LANES; ++l) {
             const uint at = tile * VTA_LANES + l;
-            to[l] = requantizes ? vta_requantized(entry, w, acc, at)
-                                : (uchar)(as_uint(acc[at]) & 0xffu);
+            to[l] = requantizes ? vta_requantized(entry, w, acc, at) : vta_narrow(w, acc[at]);
         }
         tile += x_size;
     }
@@ -592,7 +597,7 @@ VTA_SINGLE __kernel void vta_compute(uint count, __global const ulong2 *restrict
                         if (at < VTA_LANES)
                             packet.bytes[b] = requantizes
                                                   ? vta_requantized(entry, w, acc, from)
-                                                  : (uchar)(as_uint(acc[from]) & 0xffu);
+                                                  : vta_narrow(w, acc[from]);
                     }
                     write_channel_intel(vta_stored, packet);
                 }

@@ -3,7 +3,7 @@
 #ifndef VTA_ISA_H
 #define VTA_ISA_H
 
-#define VTA_ENCODING_VERSION 84281096u
+#define VTA_ENCODING_VERSION 101058312u
 
 /* Opcodes. */
 #define VTA_OPCODE_LOAD 0u
@@ -110,6 +110,9 @@
 
 /* Fields of a LOAD of memory type 4. */
 #define VTA_LOAD_WGT4(w) ((uint)((w).s0 >> 58) & 0x1u)
+
+/* Fields of a STORE that may saturate. */
+#define VTA_STORE_SATURATE(w) ((uint)((w).s0 >> 8) & 0x1u)
 
 /* Fields of a STORE that requantises. */
 #define VTA_REQUANTIZE_REQUANTIZE(w) ((uint)((w).s0 >> 2) & 0x1u)

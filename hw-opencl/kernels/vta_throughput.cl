@@ -842,7 +842,8 @@ static void vta_products(__global const uint *a, uint unit, vta_memory m VTA_VIE
 
 /*
  * Words of a chain: what its tiles are added to, stages, table of stages, table of tiles, table of
- * the tiles' places in dram or VTA_UNTOUCHED where none is stored, what those are added to. A stage
+ * the tiles' places in dram or VTA_UNTOUCHED where none is stored, what those are added to, whether
+ * what is stored is clamped to int8. A stage
  * is operation, operand (VTA_OPERAND_), immediate, table of touched tiles or of source tiles, what
  * its source tiles are added to. No stage reads a tile that
  * the chain writes, except its own.
@@ -870,6 +871,8 @@ static void vta_chain(__global const uint *a, uint unit, vta_memory m VTA_VIEW_P
         VTA_STORE(x, to);
     if (a[4] != VTA_UNTOUCHED) {
         const uint offset = m.tables[a[4] + tile];
+        if (a[6])
+            x = clamp(x, (vta_ints)-128, (vta_ints)127);
         if (offset != VTA_UNTOUCHED)
             VTA_STORE(VTA_TO(uchar)(x & 0xff), m.dram + ((size_t)a[5] + offset + lane));
     }

@@ -12,7 +12,7 @@
 //! Mnemonics are the names of [`Opcode`], `load` with a [`MemType`] behind it (but `out`) and
 //! `alu` with an [`AluOp`]. Fields that are left out are 0; an ALU instruction with `imm=` takes the immediate
 //! and without it `acc[src]`. Flags: `pop_prev`, `pop_next`, `push_prev`, `push_next`, for
-//! LOAD of accumulators `preload`, of inputs `pad_value=`, for GEMM `reset` and `overwrite`, for DEPTHWISE `overwrite`, for STORE `requantize`, which has fields of its own. Numbers are decimal or, after `0x`, hexadecimal. Printing leaves out zeros, so
+//! LOAD of accumulators `preload`, of inputs `pad_value=`, for GEMM `reset` and `overwrite`, for DEPTHWISE `overwrite`, for STORE `saturate`, or `requantize`, which has fields of its own. Numbers are decimal or, after `0x`, hexadecimal. Printing leaves out zeros, so
 //! `parse(print(x)) == x`.
 
 use std::fmt;
@@ -281,7 +281,8 @@ fn parse_insn(mnemonic: &str, w: &mut Words) -> Result<Option<Insn>, Fault> {
                 0 => None,
                 _ => Some(Requantize::build(|field| w.field(field))?),
             };
-            Store::build(deps, requantize, |field| w.field(field))?.into()
+            let saturate = w.field(&Store::SATURATE)? != 0;
+            Store::build(deps, requantize, saturate, |field| w.field(field))?.into()
         }
         Opcode::Gemm => Gemm::build(w.deps()?, |field| w.field(field))?.into(),
         Opcode::Depthwise => Depthwise::build(w.deps()?, |field| w.field(field))?.into(),
@@ -335,6 +336,7 @@ impl fmt::Display for Insn {
                 print(f, x.values())
             }
             Self::Store(x) => {
+                print(f, [(Store::SATURATE, x.saturate.into())].into_iter())?;
                 print(f, x.values())?;
                 if let Some(how) = &x.requantize {
                     let flag = (Requantize::FIELDS.requantize, 1);

@@ -44,6 +44,7 @@ extensions! {
     Pad = "PAD", false, "LOAD of inputs with `pad_value`: padding that isn't zero.";
     Preload = "PRELOAD", false, "LOAD `preload` of memory types ACC and ACC8: the load module fills accumulators.";
     Requant = "REQUANT", false, "STORE `requantize`: sums are rounded and clamped on their way to DRAM, with a residual or without.";
+    Saturate = "SATURATE", false, "STORE `saturate`: sums are clamped to int8 on their way to DRAM.";
     Shl = "SHL", true, "ALU SHL. SHR by a negative immediate shifts left on every machine.";
     Wgt4 = "WGT4", false, "LOAD of memory type WGT4: weights of 4 bits in DRAM, int8 in the scratchpad.";
 }
@@ -201,6 +202,8 @@ mod tests {
                 "store requantize table=0 y_size=1 x_size=1",
                 Some("REQUANT"),
             ),
+            ("store saturate y_size=1 x_size=1", Some("SATURATE")),
+            ("store saturate", Some("SATURATE")),
             ("store", None),
         ] {
             let insns = asm::parse(&format!("{text}\nfinish")).unwrap();

@@ -34,6 +34,17 @@ pub struct FieldError {
     pub bits: u32,
 }
 
+impl FieldError {
+    /// Of a flag or number that the instruction doesn't have.
+    pub(crate) const fn absent(field: &'static str) -> Self {
+        Self {
+            field,
+            value: 1,
+            bits: 0,
+        }
+    }
+}
+
 /// One field of an instruction or a micro-op.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Field {

@@ -7,10 +7,10 @@
 
 use std::fmt::Write;
 
-use crate::{AluOp, Field, Load, MemType, Notation, Opcode, Requantize, Rounding, Uop};
+use crate::{AluOp, Field, Load, MemType, Notation, Opcode, Requantize, Rounding, Store, Uop};
 
 /// Grows when a field of a kind is added or moves, or a code changes its meaning.
-const REVISION: u32 = 5;
+const REVISION: u32 = 6;
 
 /// Says of a header, and of a bitstream built with it, which encoding it decodes: from the upper
 /// byte down the revision of the encoding and how many opcodes, memory types and ALU operations
@@ -66,6 +66,12 @@ pub fn opencl_header() -> String {
         Load::PADDED,
     );
     insn(&mut text, "a LOAD of memory type 4", "LOAD", &[Load::WGT4]);
+    insn(
+        &mut text,
+        "a STORE that may saturate",
+        "STORE",
+        &[Store::SATURATE],
+    );
     let requantizes = "a STORE that requantises";
     insn(&mut text, requantizes, "REQUANTIZE", Requantize::LIST);
     for (name, tiles) in [

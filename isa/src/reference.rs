@@ -2,7 +2,9 @@
 
 use std::fmt::Write;
 
-use crate::{AluOp, Deps, Extension, Field, Load, MemType, Notation, Opcode, Requantize, Uop};
+use crate::{
+    AluOp, Deps, Extension, Field, Load, MemType, Notation, Opcode, Requantize, Store, Uop,
+};
 
 /// Markdown: the fields of instructions and micro-ops, the memory types and the ALU operations.
 ///
@@ -22,7 +24,9 @@ pub fn tables() -> String {
     let padded = ("LOAD of `inp` with `pad_value`".to_owned(), Load::PADDED);
     let extended: &[Field] = &[Load::WGT4];
     let extended = ("LOAD of memory type 4".to_owned(), extended);
-    let more = [padded, extended, requantizing];
+    let saturate: &[Field] = &[Store::SATURATE];
+    let saturate = ("STORE, unless it requantises".to_owned(), saturate);
+    let more = [padded, extended, saturate, requantizing];
     for (kind, fields) in kinds_of.into_iter().chain(more) {
         for field in fields {
             match rows.iter().position(|row| row == field) {
@@ -54,6 +58,10 @@ pub fn tables() -> String {
         &mut text,
         (&name, MemType::PADDED, Some(Extension::Pad), padded),
     );
+    let saturated = "As `out`, clamped to int8; of a STORE";
+    let name = format!("{} {}", MemType::Out, Store::SATURATE.name);
+    let extension = Some(Extension::Saturate);
+    code(&mut text, (&name, Store::SATURATED, extension, saturated));
     for (mem, value, meaning) in MemType::PRELOADED {
         let name = format!("{mem} {}", Load::PRELOAD);
         code(&mut text, (&name, value, Some(Extension::Preload), meaning));

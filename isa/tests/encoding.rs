@@ -15,7 +15,7 @@ fn value(field: &Field) -> impl Strategy<Value = u128> + use<> {
     .prop_map(move |value| field.put(value).unwrap())
 }
 
-/// What a STORE has if it requantises, the flag that says so among it.
+/// What a STORE has if it requantises, the flag that says so among it. That it saturates is a code of the memory type.
 fn more(opcode: Opcode) -> &'static [Field] {
     match opcode {
         Opcode::Store => Requantize::LIST,

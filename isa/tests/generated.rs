@@ -3,7 +3,7 @@
 
 use std::fmt::Write;
 
-use vta_isa::{Field, INSN_BYTES, Load, MemType, Opcode, header, reference};
+use vta_isa::{Field, INSN_BYTES, Load, MemType, Opcode, Store, header, reference};
 
 /// Compares a file of the repository with its text, or writes it, if `VTA_UPDATE_GENERATED` is set.
 fn fresh(file: &str, expected: impl Fn(&str) -> String) {
@@ -67,6 +67,7 @@ fn the_bits_of_the_bare_metal_runtime_are_fresh() {
         let requantizing = ("requantizing", Opcode::REQUANTIZING.into());
         let numbers = numbers.chain([overwriting, requantizing]);
         let numbers = numbers.chain(mems);
+        let numbers = numbers.chain([("saturated", Store::SATURATED.into())]);
         let numbers = numbers.map(|(name, number)| (name.to_ascii_uppercase(), number));
         let preloaded = MemType::PRELOADED.map(|(mem, code, _)| {
             let name = format!("preload_{}", mem.name());

@@ -135,7 +135,7 @@ class Load(_Transfer):
 @dataclass(frozen=True, slots=True, repr=False)
 class Store(_Transfer):
     """STORE: the low 8 bits of accumulator tiles from ``sram_base`` on to ``y_size`` rows of ``x_size`` output
-    tiles in DRAM, ``x_stride`` apart. It wraps and never saturates.
+    tiles in DRAM, ``x_stride`` apart. It wraps, or clamps each element to int8 with ``saturate``.
 
     With ``requantize`` each element is rounded and clamped instead, by the constants of the table that begins at
     accumulator tile ``table`` (``by_row`` has an entry for each row), together with the tile ``residual`` times 32
@@ -144,6 +144,7 @@ class Store(_Transfer):
 
     opcode: ClassVar[Literal["store"]] = "store"
     _: KW_ONLY
+    saturate: bool = False
     requantize: bool = False
     table: int = 0
     by_row: bool = False

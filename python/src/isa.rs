@@ -11,7 +11,7 @@ use vta_app::check::{Also, check_insns};
 use vta_app::device::Machine;
 use vta_isa::{
     AluOp, AluOperand, Config, Deps, Field, FieldError, INSN_BYTES, Insn, Load, MemType, Notation,
-    Opcode, Requantize, Uop, asm, check as isa_check,
+    Opcode, Requantize, Store, Uop, asm, check as isa_check,
 };
 
 use crate::error::{input, raise};
@@ -184,6 +184,11 @@ fn word(value: &Bound<'_, PyAny>) -> PyResult<u128> {
     let [flag, others @ ..] = Requantize::LIST else {
         return Ok(word);
     };
+    let saturates = opcode == Opcode::Store && Store::SATURATE.get(word) != 0;
+    if saturates && flag.get(word) != 0 {
+        let (name, flag) = (Store::SATURATE.name, flag.name);
+        return Err(input(format!("{name} means nothing with {flag}")));
+    }
     let stray = others.iter().find(|field| field.get(word) != 0);
     if let Some(stray) = stray.filter(|_| opcode == Opcode::Store && flag.get(word) == 0) {
         let (name, flag) = (stray.name, flag.name);
@@ -223,11 +228,11 @@ fn memory_type(value: &Bound<'_, PyAny>) -> PyResult<u64> {
 
 /// The fields of a dataclass, beside what says its kind.
 fn fields_of(opcode: Opcode) -> Vec<Field> {
-    let more = match opcode {
-        Opcode::Store => Requantize::LIST,
-        Opcode::Load | Opcode::Gemm | Opcode::Finish | Opcode::Alu | Opcode::Depthwise => &[],
+    let more: [&[Field]; 2] = match opcode {
+        Opcode::Store => [&[Store::SATURATE], Requantize::LIST],
+        Opcode::Load | Opcode::Gemm | Opcode::Finish | Opcode::Alu | Opcode::Depthwise => [&[]; 2],
     };
-    [Deps::LIST, opcode.fields(), more].concat()
+    [Deps::LIST, opcode.fields(), more[0], more[1]].concat()
 }
 
 /// The kind of instruction of a name.

@@ -75,10 +75,11 @@ def test_numbers_of_any_width_are_numpys(name):
         return rng.integers(bounds.min, bounds.max, shape, numbers[log_width], endpoint=True)
 
     for inp, wgt, out in WIDTHS:
-        config = isa.Config({"LOG_INP_WIDTH": inp, "LOG_WGT_WIDTH": wgt, "LOG_OUT_WIDTH": out})
+        keys = {"LOG_INP_WIDTH": inp, "LOG_WGT_WIDTH": wgt, "LOG_OUT_WIDTH": out, "EXTENSIONS": ["ACC8", "SATURATE"]}
+        config = isa.Config(keys)
         x, weights, residual = some(inp, (3, 16)), some(wgt, (16, 16)), some(out, (3, 16))
         with pyvta.Device(name, config=config) as vta:
-            a, w, r, c = (vta.alloc(size) for size in (x.nbytes, weights.nbytes, residual.nbytes, residual.nbytes))
+            a, w, r, c = (vta.alloc(size) for size in (x.nbytes, weights.nbytes, residual.nbytes, 2 * residual.nbytes))
             for buffer, array in ((a, x), (w, weights), (r, residual)):
                 vta.write(buffer, array)
             rows = "y_size=1 x_size=3 x_stride=3"
@@ -88,15 +89,19 @@ def test_numbers_of_any_width_are_numpys(name):
                 load.wgt dram_base={w.element("wgt")} y_size=1 x_size=1 x_stride=1
                 load.inp dram_base={a.element("inp")} {rows} push_next
                 gemm uop_end=1 iter_out=1 iter_in=3 dst_factor_in=1 src_factor_in=1 pop_prev push_next
-                store dram_base={c.element("out")} {rows} pop_prev push_prev
+                store dram_base={c.element("out")} {rows}
+                store saturate dram_base={c.element("out") + 3} {rows} pop_prev push_prev
                 finish pop_next
             """
             report = vta.run(program, uops=[Uop()])
-            found = vta.read(c, (3, 16), numbers[out])
-        assert report.bytes["inp"] == x.nbytes and report.bytes["out"] == residual.nbytes
+            found, saturated = vta.read(c, (2, 3, 16), numbers[out])
+        assert report.bytes["inp"] == x.nbytes and report.bytes["out"] == 2 * residual.nbytes
         # What an int32 doesn't hold is lost, and so is what an output doesn't.
         sums = residual.astype(np.uint32) + x.astype(np.uint32) @ weights.T.astype(np.uint32)
         np.testing.assert_array_equal(found, sums.astype(numbers[out]), f"{inp} {wgt} {out}")
+        bounds = np.iinfo(numbers[out])
+        expected = np.clip(sums.astype(np.int32), bounds.min, bounds.max)
+        np.testing.assert_array_equal(saturated, expected, f"{inp} {wgt} {out}, saturated")
 
 
 def test_a_slower_board_takes_its_own_cycles():

@@ -44,6 +44,8 @@ def random_insn(kind, rng):
         values["imm"] = None
     if kind is isa.Store and not values["requantize"]:
         values.update(table=0, by_row=False, residual=0)
+    if kind is isa.Store and values["requantize"]:
+        values["saturate"] = False
     return kind(**values)
 
 
@@ -73,7 +75,7 @@ def test_every_value_survives_words_and_text(kind):
     assert isa.decode(words) == program
     assert isa.decode(words.tobytes()) == isa.decode(words[::-1])[::-1] == program
     text = isa.disassemble(words)
-    names = ["ACC8", "CLIP", "DEPTHWISE", "MOV", "MUL", "OVERWRITE", "PAD", "PRELOAD", "REQUANT", "SHL", "WGT4"]
+    names = ["ACC8", "CLIP", "DEPTHWISE", "MOV", "MUL", "OVERWRITE", "PAD", "PRELOAD", "REQUANT", "SATURATE", "SHL", "WGT4"]
     everything = {"EXTENSIONS": names}
     assert isa.assemble(text, everything) == program and text == "\n".join(str(insn) for insn in program)
     np.testing.assert_array_equal(isa.encode(text), words)
@@ -125,6 +127,11 @@ def test_instructions_are_values():
         ([isa.Load("out")], pyvta.InputError, "instruction 0: mem is 'out', but it must be one of uop, wgt"),
         ([isa.Load("inp", preload=True)], pyvta.InputError, "instruction 0: preload is for accumulators alone"),
         ([isa.Store(residual=3)], pyvta.InputError, "instruction 0: residual means nothing without requantize"),
+        (
+            [isa.Store(requantize=True, saturate=True)],
+            pyvta.InputError,
+            "instruction 0: saturate means nothing with requantize",
+        ),
         ([isa.Finish(), isa.Alu("div")], pyvta.InputError, "instruction 1: op is 'div'"),
         ([isa.Gemm(uop_end=1.5)], TypeError, "instruction 0: uop_end is a whole number, not float"),
         ([isa.Gemm(iter_in=10**30)], pyvta.InputError, "iter_in is 10{30}, but it must be from 0 to 16383"),

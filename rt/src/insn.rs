@@ -2,8 +2,8 @@
 
 use crate::isa::{
     ACC, ACC8, ALU, DEPTHWISE, DRAM_BASE, FINISH, Field, GEMM, INP, LOAD, MEMORY_TYPE, OPCODE, OUT,
-    OVERWRITING, PADDED_Y_SIZE, PRELOAD_ACC, PRELOAD_ACC8, REQUANTIZING, STORE, UOP, WGT, WGT4,
-    WGT4_FLAG, X_SIZE, X_STRIDE, Y_SIZE,
+    OVERWRITING, PADDED_Y_SIZE, PRELOAD_ACC, PRELOAD_ACC8, REQUANTIZING, SATURATED, STORE, UOP,
+    WGT, WGT4, WGT4_FLAG, X_SIZE, X_STRIDE, Y_SIZE,
 };
 
 /// Where instructions find the network's buffers.
@@ -57,10 +57,11 @@ impl Insn {
     }
 
     /// Its memory type. No LOAD fills the output scratchpad: that code is the one of 4-bit weights, or of inputs that are
-    /// padded with a value.
+    /// padded with a value. A STORE that saturates has another code for it.
     fn mem(self) -> u32 {
         match self.get(MEMORY_TYPE) {
             OUT if self.opcode() == LOAD && self.get(WGT4_FLAG) != 0 => WGT4,
+            SATURATED if self.opcode() == STORE => OUT,
             mem => mem,
         }
     }
@@ -104,7 +105,7 @@ impl Insn {
             return false;
         };
         // Nothing but outputs is stored.
-        if store && self.get(MEMORY_TYPE) != OUT && self.moves() {
+        if store && self.mem() != OUT && self.moves() {
             return false;
         }
         if !self.moves() {

@@ -20,6 +20,7 @@ pub(crate) const ACC: u32 = 3;
 pub(crate) const OUT: u32 = 4;
 pub(crate) const ACC8: u32 = 5;
 pub(crate) const WGT4: u32 = 12;
+pub(crate) const SATURATED: u32 = 6;
 pub(crate) const PRELOAD_ACC: u32 = 6;
 pub(crate) const PRELOAD_ACC8: u32 = 7;
 pub(crate) const OPCODE: Field = (0, 3);

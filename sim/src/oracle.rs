@@ -241,8 +241,10 @@ impl Machine<'_> {
             let tile = u64::from(store.sram_base) + y * u64::from(store.x_size);
             let first = tile as usize * self.config.lanes();
             let width = self.config.width(MemType::Out) / 8;
+            let (low, high) = self.config.bounds(MemType::Out);
             for (i, stored) in row.chunks_exact_mut(width).enumerate() {
                 let value = match &store.requantize {
+                    None if store.saturate => self.acc[first + i].clamp(low, high),
                     None => self.acc[first + i],
                     Some(how) => self.requantized(how, y as usize, first + i),
                 };

@@ -14,13 +14,16 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 /// The machine of a `vta_config.json` with some of the extensions that none has by default: each bit of a number
-/// says whether it has one, so that 256 numbers have each alone, in pairs, and all.
+/// says whether it has one, so that 512 numbers have each alone, in pairs, and all, and fewer have some of each. The largest
+/// number has all.
 ///
 /// # Panics
 /// When the text is no configuration.
 pub fn extended(keys: &str, number: u64) -> Config {
     let config = Config::from_json(keys).expect("the configurations are legal");
     let others = Extension::ALL.into_iter().filter(|e| !e.is_default());
+    // An odd factor brings numbers in a row to all bits.
+    let number = number.wrapping_add(1).wrapping_mul(203).wrapping_sub(1);
     let some = (0..).zip(others).filter(|(bit, _)| number >> bit & 1 == 1);
     let has = some.fold(Extensions::DEFAULT, |has, (_, e)| has.with(e));
     config.with_extensions(has)

@@ -398,6 +398,7 @@ impl Generator<'_> {
         };
         let room = elems - y * x.max(stride);
         let first = half.start + self.below(half.len() - x * y + 1);
+        let saturate = self.saturates();
         let store = Store {
             deps: Deps::NONE,
             sram_base: first as u16,
@@ -405,18 +406,30 @@ impl Generator<'_> {
             y_size: y as u16,
             x_size: x as u16,
             x_stride: stride as u16,
-            requantize: self.requantize(y, first + x * y, &half),
+            requantize: self
+                .requantize(y, first + x * y, &half)
+                .filter(|_| !saturate),
+            saturate,
         };
         self.insns.push(store.into());
         if self.below(4) == 0 {
             let first = half.start + self.below(half.len() - x * y + 1);
+            let saturate = self.saturates();
             let again = Store {
                 sram_base: first as u16,
-                requantize: self.requantize(y, first + x * y, &half),
+                requantize: self
+                    .requantize(y, first + x * y, &half)
+                    .filter(|_| !saturate),
+                saturate,
                 ..store
             };
             self.insns.push(again.into());
         }
+    }
+
+    /// Whether a STORE clamps.
+    fn saturates(&mut self) -> bool {
+        self.config.extensions().contains(Extension::Saturate) && self.below(3) == 0
     }
 
     fn requantizes(&self) -> bool {

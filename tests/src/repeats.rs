@@ -420,6 +420,7 @@ impl Generator<'_> {
             false => OUT_ADDR,
         };
         let first = self.below(TILES);
+        let saturate = self.config.extensions().contains(Extension::Saturate) && self.one_in(3);
         let store = Store {
             deps: Deps::NONE,
             sram_base,
@@ -427,7 +428,8 @@ impl Generator<'_> {
             y_size: rows,
             x_size,
             x_stride: self.below(x_size + 2),
-            requantize: self.requantize(rows),
+            requantize: self.requantize(rows).filter(|_| !saturate),
+            saturate,
         };
         self.insns.push(store.into());
     }

@@ -277,6 +277,7 @@ impl<'l, 'a> Emitter<'l, 'a> {
         requantize: Option<Requantize>,
     ) -> Result<(), LowerError> {
         let store = Store {
+            saturate: self.lowering.saturate && requantize.is_none(),
             requantize,
             sram_base: to.sram as u16,
             dram_base: (to.base.tiles + to.dram) as u32,

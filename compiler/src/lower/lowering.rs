@@ -62,6 +62,8 @@ pub(super) struct Lowering<'a> {
     pub(super) geometries: Vec<Geometry>,
     /// The constants of the node that is being lowered.
     pub(super) roles: Vec<(Role, u32)>,
+    /// Whether its STOREs clamp.
+    pub(super) saturate: bool,
     /// Its form, where that isn't told by the node alone.
     pub(super) form: Option<LayerForm>,
 }
@@ -129,6 +131,7 @@ impl<'a> Lowering<'a> {
             seam: seam::Seam::default(),
             geometries: Vec::new(),
             roles: Vec::new(),
+            saturate: false,
             form: None,
         })
     }

@@ -91,6 +91,13 @@ pub fn for_machine<'g>(graph: &'g QGraph, config: &Config) -> Cow<'g, QGraph> {
     if config.extensions().contains(Extension::Requant) {
         stored::join_sums(graph.to_mut());
     }
+    if config.extensions().contains(Extension::Saturate) {
+        let QGraph { tensors, nodes, .. } = graph.to_mut();
+        for node in nodes {
+            let channels = tensors[node.output.0].chw[0];
+            node.saturate |= semantics::leave_clamps(&mut node.op.last_lists_mut(), channels);
+        }
+    }
     if config.extensions().contains(Extension::Clip) {
         let nodes = graph.to_mut().nodes.iter_mut();
         nodes
@@ -211,6 +218,7 @@ impl Lowering<'_> {
         let node = &self.graph.nodes[id.0];
         self.roles.clear();
         self.form = None;
+        self.saturate = node.saturate;
         let nodes = match &node.op {
             QOp::Conv(conv) => self.conv(id, conv),
             QOp::Add(_) | QOp::Mul(_) | QOp::Eltwise { .. } => self.elementwise(id).map(|()| 1),

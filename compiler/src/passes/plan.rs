@@ -84,6 +84,7 @@ impl Plan<'_> {
             name: node.name.clone(),
             op,
             output,
+            saturate: false,
         });
     }
 

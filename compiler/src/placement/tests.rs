@@ -62,6 +62,7 @@ fn node(name: &str, kind: &str, inputs: &[usize], output: usize) -> QNode {
         name: name.to_owned(),
         op,
         output: TensorId(output),
+        saturate: false,
     }
 }
 

@@ -161,6 +161,7 @@ fn average_pools_that_the_matrix_unit_sums_have_tiles() {
                 name: "pool".to_owned(),
                 op,
                 output: TensorId(1),
+                saturate: false,
             }],
             inputs: vec![TensorId(0)],
             outputs: vec![TensorId(1)],

@@ -41,7 +41,12 @@ pub fn tensor(graph: &mut QGraph, chw: [usize; 3]) -> TensorId {
 pub fn push(graph: &mut QGraph, op: QOp, chw: [usize; 3]) -> TensorId {
     let output = tensor(graph, chw);
     let name = format!("n{}", graph.nodes.len());
-    graph.nodes.push(QNode { name, op, output });
+    graph.nodes.push(QNode {
+        name,
+        op,
+        output,
+        saturate: false,
+    });
     output
 }
 

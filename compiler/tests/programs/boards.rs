@@ -155,6 +155,57 @@ fn weights_of_4_bits_are_loaded_so_where_all_fit() {
     }
 }
 
+/// Commands of ALU operations on a lane each, and STOREs that saturate.
+fn steps_and_saturated(graph: &QGraph, config: &Config) -> [usize; 2] {
+    let program = lower::compile(graph, config, &LowerOptions::default()).unwrap();
+    let commands = || program.layers.iter().flat_map(|layer| &layer.commands);
+    let steps = commands().filter(|c| matches!(c.insn, Insn::Alu(_)));
+    let saturated = |c: &&Command| matches!(c.insn, Insn::Store(store) if store.saturate);
+    [steps.count(), commands().filter(saturated).count()]
+}
+
+/// A clamp to int8 before a STORE is the STORE's where the machine has SATURATE: values are the same, and a bound within
+/// int8 stays. Where what comes out needn't be int8, its low byte is stored.
+#[test]
+fn stores_saturate_in_place_of_clamps() {
+    let plain = Config::default();
+    let saturates = |has: Extensions| plain.clone().with_extensions(has.with(Extension::Saturate));
+    let with = |last: &[LaneOp]| [&[LaneOp::mul(9), LaneOp::shr(2)], last].concat();
+    let [min, max] = [LaneOp::min(127), LaneOp::max(-128)];
+    let relu = LaneOp::max(0);
+    for (last, fewer) in [
+        (vec![min.clone(), max.clone()], 2),
+        (vec![max.clone(), min.clone()], 2),
+        (vec![min.clone(), relu.clone()], 1),
+        (vec![relu, min.clone()], 1),
+        (vec![LaneOp::min(100), max.clone()], 1),
+        (vec![LaneOp::min(vec![127; 3]), max.clone()], 2),
+        (vec![LaneOp::max(-100), LaneOp::min(100)], 0),
+        // The low byte of what is beyond.
+        (vec![min.clone()], 0),
+        (vec![max.clone()], 0),
+        (vec![min.clone(), max.clone(), LaneOp::add(1)], 0),
+        (vec![], 0),
+    ] {
+        let graph = conv(with(&last));
+        let before = steps_and_saturated(&graph, &plain);
+        let alone = saturates(plain.extensions());
+        let [steps, saturated] = steps_and_saturated(&graph, &alone);
+        assert_eq!((before[0] - steps, before[1]), (fewer, 0), "{last:?}");
+        assert_eq!(saturated > 0, fewer > 0, "{last:?}");
+        let clips = alone.extensions().with(Extension::Clip);
+        let others = Extensions::ALL.iter().filter(|e| *e != Extension::Requant);
+        for has in [alone.extensions(), clips, others.collect(), Extensions::ALL] {
+            for seed in 0..4 {
+                check(&graph, &saturates(has), seed).unwrap();
+            }
+        }
+        // Twice is once.
+        let once = lower::for_machine(&graph, &alone);
+        assert_eq!(lower::for_machine(&once, &alone), once, "{last:?}");
+    }
+}
+
 #[test]
 fn sums_that_are_multiplied_are_refused_with_the_way_out() {
     let base = Config::default().with_extensions(Extensions::NONE);

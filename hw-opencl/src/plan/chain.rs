@@ -65,6 +65,8 @@ pub(crate) struct Chain {
     /// Likewise those that a stage reads for another tile.
     read: Vec<Range<usize>>,
     stores: Vec<Stored>,
+    /// Whether these clamp to int8.
+    saturates: bool,
     /// Likewise those that are stored.
     stored: Vec<Range<usize>>,
     /// Likewise the bytes of DRAM that they are stored to.
@@ -124,15 +126,20 @@ impl Chain {
         }
     }
 
-    /// Stores tiles to rows of DRAM, which don't overlap, from the first byte of the device's buffer on.
-    pub fn store(tiles: &Range<usize>, rows: &Rows) -> Self {
+    /// Stores tiles, clamped or their low bytes, to rows of DRAM, which don't overlap, from the first byte of the device's
+    /// buffer on.
+    pub fn store(tiles: &Range<usize>, rows: &Rows, saturates: bool) -> Self {
         let cols = tiles.len() / usize::from(rows.rows);
         let firsts = tiles.clone().step_by(cols);
         let row = |(first, bytes): (usize, Range<u64>)| Stored {
             tiles: first..first + cols,
             bytes: bytes.start as usize..bytes.end as usize,
         };
-        Self::default().storing(firsts.zip(rows.iter()).map(row).collect())
+        let nothing = Self {
+            saturates,
+            ..Self::default()
+        };
+        nothing.storing(firsts.zip(rows.iter()).map(row).collect())
     }
 
     fn storing(self, stores: Vec<Stored>) -> Self {
@@ -158,7 +165,7 @@ impl Chain {
     ///   accumulator tiles.
     /// - *Condition*: the second writes or stores a tile that the first writes, neither writes a tile
     ///   that the other reads for another tile, the second touches no tile and no byte of DRAM that
-    ///   the first stores, and together they have no more than so many stages.
+    ///   the first stores, both clamp what they store or neither does, and together they have no more than so many stages.
     /// - *Proof*: each tile then depends on its own earlier value, immediates, and tiles that no
     ///   stage writes. So the stages may run tile by tile instead of stage by stage, each tile
     ///   held in registers from the first to the last, and stored as the last stage left it: none
@@ -172,9 +179,12 @@ impl Chain {
             || meet(&self.stored, &more.written)
             || meet(&self.stored, &more.stored)
             || meet(&self.bytes, &more.bytes)
+            || self.saturates != more.saturates
+                && ![&*self, &more].iter().any(|c| c.stores.is_empty())
         {
             return Some(more);
         }
+        self.saturates |= more.saturates;
         self.stages.extend(more.stages);
         self.stores.extend(more.stores);
         for (all, more) in [
@@ -279,8 +289,12 @@ impl Chain {
         let stages = self.stages.iter().map(stage);
         let stores = self.stores.iter();
         let stores = stores.flat_map(|row| tiles.iter().filter_map(|tiles| row.within(tiles)));
-        Self::of_stages(stages.filter(|stage| !stage.runs.is_empty()).collect())
-            .storing(stores.collect())
+        let stages = stages.filter(|stage| !stage.runs.is_empty()).collect();
+        let part = Self {
+            saturates: self.saturates,
+            ..Self::of_stages(stages)
+        };
+        part.storing(stores.collect())
     }
 
     /// Tiles that it has in registers, ascending and apart.
@@ -376,6 +390,7 @@ impl Chain {
             list(&offsets),
             places,
             base as u32,
+            self.saturates.into(),
         ]
     }
 }

@@ -82,7 +82,7 @@ impl Placer<'_> {
                 };
                 let (tiles, rows) = (place(&access.tiles), self.in_buffer(access.rows));
                 match &access.store.requantize {
-                    None => Chain::store(&tiles, &rows).into(),
+                    None => Chain::store(&tiles, &rows, access.store.saturate).into(),
                     Some(how) => {
                         let read = [tiles].into_iter().chain(access.operands.iter().map(place));
                         Group::Op(Box::new(self.requantize(

@@ -17,7 +17,7 @@ pub enum DecodeError {
     #[error("opcode is {0}, but only {known} are defined", known = assigned(&Opcode::ALL.map(|c| (c.code(), c.name()))))]
     Opcode(u8),
     /// No memory type of a STORE has the code.
-    #[error("memory_type of a STORE is {0}, but it must be {out} (out)", out = MemType::Out.code())]
+    #[error("memory_type of a STORE is {0}, but it must be {out} (out), or {saturated} (out saturate) without requantize", out = MemType::Out.code(), saturated = Store::SATURATED)]
     MemType(u8),
     /// STORE that moves data must name OUT.
     #[error("memory_type of a STORE is {0}, but it must be out")]
@@ -103,7 +103,11 @@ impl Store {
     fn decode(word: u128) -> Result<Self, DecodeError> {
         let requantizes = Requantize::FIELDS.requantize.get(word) != 0;
         let requantize = requantizes.then(|| Requantize::unpack(word));
-        let store = Self::unpack(word, Deps::unpack(word), requantize);
+        let saturate = Self::FIELDS.memory_type.get(word) == u64::from(Self::SATURATED);
+        let store = Self::unpack(word, Deps::unpack(word), requantize, saturate);
+        if saturate && !requantizes {
+            return Ok(store);
+        }
         let mem = MemType::of(Self::FIELDS.memory_type, word)?;
         // Synchronisation STOREs of the original runtime carry memory type 0.
         if mem != MemType::Out && !store.is_sync() {

@@ -140,10 +140,10 @@ impl Load {
                 Ok(_) => Ok(MemType::PADDED),
                 Err(error) => Err(error),
             },
-            (false, ..) => Err(none(Self::PAD_VALUE.name)),
+            (false, ..) => Err(FieldError::absent(Self::PAD_VALUE.name)),
             (true, ..) => match self.mem.preloaded() {
                 Some(code) if self.pad_value == 0 => Ok(code),
-                _ => Err(none(Self::PRELOAD)),
+                _ => Err(FieldError::absent(Self::PRELOAD)),
             },
         }
     }
@@ -173,14 +173,5 @@ impl Load {
     #[inline]
     pub const fn dram_elems(&self) -> u64 {
         self.x_size as u64 * self.y_size as u64
-    }
-}
-
-/// A field that an instruction doesn't have.
-const fn none(field: &'static str) -> FieldError {
-    FieldError {
-        field,
-        value: 1,
-        bits: 0,
     }
 }

@@ -147,6 +147,7 @@ impl Insn {
             Self::Load(load) => [load.mem.extension(), Extension::Preload.when(load.preload)],
             Self::Alu(alu) => [alu.op.extension(), None],
             Self::Gemm(gemm) => [None, Extension::Overwrite.when(gemm.overwrite)],
+            Self::Store(store) if store.saturate => [None, Some(Extension::Saturate)],
             Self::Store(store) => [None, Extension::Requant.when(store.requantize.is_some())],
             Self::Finish(_) | Self::Depthwise(_) => [None, None],
         };

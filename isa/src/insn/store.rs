@@ -1,15 +1,15 @@
-//! STORE: rows of accumulator tiles to DRAM, low 8 bits of each element or what they are rounded to.
+//! STORE: rows of accumulator tiles to DRAM, low 8 bits of each element, or what it is clamped or rounded to.
 
 use std::ops::Range;
 
 use super::requantize::Requantize;
 use super::transfer::transfer;
-use crate::{Deps, FieldError, MemType, Opcode};
+use crate::{Deps, Field, FieldError, MemType, Notation, Opcode};
 
 transfer! {
     /// STORE reads `y_size` rows of `x_size` consecutive accumulator tiles from `sram_base` and
-    /// writes the low 8 bits of each element (wrapping, never saturating), or what [`Requantize`] makes of it, to DRAM
-    /// rows at `dram_base + y * x_stride` output tiles. With `x_size = 0` or `y_size = 0` only the tokens act.
+    /// writes the low 8 bits of each element (wrapping), with `saturate` the element clamped to -128..127, or what
+    /// [`Requantize`] makes of it, to DRAM rows at `dram_base + y * x_stride` output tiles. With `x_size = 0` or `y_size = 0` only the tokens act.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     Store, StoreFields {
         members {
@@ -17,15 +17,44 @@ transfer! {
             deps: Deps;
             /// How it requantises; `None` for a STORE of the original.
             requantize: Option<Requantize>;
+            /// Whether it clamps to int8: a code of the memory type ([`Store::SATURATED`]). No STORE does both.
+            saturate: bool;
         }
         after {}
     }
 }
 
 impl Store {
+    /// The memory type of a STORE that saturates: [`MemType::Out`] and [`Self::SATURATE`].
+    pub const SATURATED: u8 = MemType::Out.code()
+        | (1 << (Self::SATURATE.first_bit - Self::FIELDS.memory_type.first_bit));
+
+    /// The bit of the memory type that a STORE has if it saturates.
+    pub const SATURATE: Field = Field {
+        name: "saturate",
+        first_bit: 8,
+        bits: 1,
+        notation: Notation::Flag,
+        unit: "flag",
+        meaning: "Clamps what it stores to int8: the middle bit of the memory type, which is 6 then",
+    };
+
+    /// The memory type's code.
+    ///
+    /// # Errors
+    /// [`FieldError`] if it saturates and requantises.
+    #[inline]
+    const fn code(&self) -> Result<u8, FieldError> {
+        match (self.saturate, self.requantize) {
+            (false, _) => Ok(MemType::Out.code()),
+            (true, None) => Ok(Self::SATURATED),
+            (true, Some(_)) => Err(FieldError::absent(Self::SATURATE.name)),
+        }
+    }
+
     #[inline]
     pub(crate) fn encode(&self) -> Result<u128, FieldError> {
-        let mem = Self::FIELDS.memory_type.put(MemType::Out.code().into())?;
+        let mem = Self::FIELDS.memory_type.put(self.code()?.into())?;
         let requantize = match &self.requantize {
             None => 0,
             Some(how) => Requantize::FIELDS.requantize.put(1)? | how.pack()?,
@@ -44,7 +73,7 @@ impl Store {
     pub const fn all_fit(&self) -> bool {
         match &self.requantize {
             None => self.fits(),
-            Some(how) => self.fits() && how.fits(),
+            Some(how) => self.fits() && how.fits() && !self.saturate,
         }
     }
 

@@ -9,7 +9,7 @@ mod pass;
 use vta_isa::{AluOp, for_alu_op};
 
 pub(crate) use self::map::{Map, With};
-use self::map::{map_body, narrow_body, widen_body};
+use self::map::{map_body, narrow_body, saturate_body, widen_body};
 use self::pass::chain_body;
 #[cfg(target_arch = "x86_64")]
 use super::avx512;
@@ -126,6 +126,11 @@ versions!(
 versions!(
     /// Keeps the low byte of each int32.
     narrow, narrow_body, narrow_avx2, narrow_avx512, (from: &[i32], to: &mut [u8])
+);
+
+versions!(
+    /// Clamps each int32 to int8.
+    saturate, saturate_body, saturate_avx2, saturate_avx512, (from: &[i32], to: &mut [u8])
 );
 
 versions!(

@@ -88,6 +88,10 @@ costs! {
     requant_lane_mm2: 1008e-6,
     /// REQUANT, a byte of the bus: 3/4 * 3495 + 6 * 282 + 12.5 * 137 um2
     requant_byte_mm2: 6025.75e-6,
+    /// SATURATE, a lane of a tile: 50 gates as OVERWRITE's
+    saturate_lane_mm2: 55e-6,
+    /// SATURATE, a byte of the bus: 8 multiplexers as MOV's
+    saturate_byte_mm2: 15.2e-6,
     /// WGT4, a byte of the bus: 16 multiplexers as MOV's
     wgt4_byte_mm2: 30.4e-6,
     /// a byte of a scratchpad: 8 cells of 0.38 um2 at 70 % array efficiency
@@ -156,8 +160,8 @@ impl Costs {
     }
 
     /// Square millimetres of the parts that a configuration and a board decide: the matrix unit has one MAC for each of
-    /// a step's, the ALU a lane for each element of a tile, and the output buffer an output for each accumulator, or with
-    /// REQUANT all its bytes, behind which a lane of arithmetic for each byte of the bus is enough.
+    /// a step's, the ALU a lane for each element of a tile, and the output buffer an output for each accumulator, with
+    /// SATURATE two bits more, or with REQUANT all four bytes, behind which a lane of arithmetic for each byte of the bus is enough.
     pub fn area_mm2(&self, config: &Config, timing: &TimingConfig) -> f64 {
         let bytes = |mem| (config.depth(mem) * config.elem_bytes(mem)) as f64;
         let scratchpads = [
@@ -168,9 +172,12 @@ impl Costs {
             MemType::Out,
         ];
         let extensions = config.extensions();
-        let mirrored = match extensions.contains(Extension::Requant) {
-            true => bytes(MemType::Acc) - bytes(MemType::Out),
-            false => 0.0,
+        let has = |extension| extensions.contains(extension);
+        let mirrored = match (has(Extension::Requant), has(Extension::Saturate)) {
+            (true, _) => bytes(MemType::Acc) - bytes(MemType::Out),
+            // Two bits of 32.
+            (false, true) => bytes(MemType::Acc) / 16.0,
+            (false, false) => 0.0,
         };
         let added = extensions.iter().map(|e| self.lane_mm2(e, config.block()));
         let lane = added.sum::<f64>() + self.alu_lane_mm2;
@@ -198,6 +205,7 @@ impl Costs {
             Extension::Pad => self.pad_lane_mm2,
             Extension::Preload => self.preload_lane_mm2,
             Extension::Requant => self.requant_lane_mm2,
+            Extension::Saturate => self.saturate_lane_mm2,
         }
     }
 
@@ -205,6 +213,7 @@ impl Costs {
     const fn on_bus_mm2(&self, extension: Extension) -> f64 {
         match extension {
             Extension::Requant => self.requant_byte_mm2,
+            Extension::Saturate => self.saturate_byte_mm2,
             Extension::Wgt4 => self.wgt4_byte_mm2,
             _ => 0.0,
         }
@@ -221,7 +230,7 @@ const fn wide_bits(config: &Config) -> u64 {
 pub struct Energy {
     /// The matrix unit's multiply-adds.
     pub matrix_pj: f64,
-    /// The ALU's lanes, and those of STOREs that requantise.
+    /// The ALU's lanes, and those of STOREs that saturate or requantise.
     pub alu_pj: f64,
     /// Reads and writes of all scratchpads.
     pub scratchpad_pj: f64,
@@ -254,7 +263,7 @@ pub struct Work {
     pub macs: u64,
     /// Products of two bits that these have beyond int8's 64 each.
     pub mac_bits: u64,
-    /// int32 lanes of ALU operations but MUL, and what STOREs do that requantise.
+    /// int32 lanes of ALU operations but MUL, and what STOREs do that saturate or requantise.
     pub alu_ops: u64,
     /// int32 lanes of MUL.
     pub alu_muls: u64,
@@ -282,8 +291,10 @@ impl Work {
             Insn::Store(store) => {
                 let operands = store.operands().map(|(_, tiles)| tiles.end - tiles.start);
                 *accs += (store.tiles() + operands.sum::<u64>()) * acc;
+                let lanes = store.tiles() * config.lanes() as u64;
+                // Two comparisons.
+                self.alu_ops += 2 * lanes * u64::from(store.saturate);
                 if let Some(how) = &store.requantize {
-                    let lanes = store.tiles() * config.lanes() as u64;
                     // A multiplication, an addition, a shift and two comparisons; then two multiplications of int8, which
                     // count as one of int32, two additions, and the rest again.
                     let (muls, ops) = match how.residual {

@@ -219,19 +219,24 @@ impl<'a> Case<'a> {
             y_size: self.bytes.below(5),
             x_size: self.bytes.below(9),
             x_stride: self.bytes.below(12),
-            requantize: self.requantize(|word| word % Config::MAX_ACC_DEPTH as u16),
+            ..self.narrowing(|word| word % Config::MAX_ACC_DEPTH as u16)
         };
         self.insns.push(store.into());
     }
 
-    /// How a STORE requantises, if it does: by a table that is found by a number.
-    fn requantize(&mut self, table: impl FnOnce(u16) -> u16) -> Option<Requantize> {
+    /// A STORE of nothing that requantises, by a table that is found by a number, saturates, or does neither.
+    fn narrowing(&mut self, table: impl FnOnce(u16) -> u16) -> Store {
         let kind = self.bytes.byte();
-        (kind & 3 != 0).then(|| Requantize {
+        let requantize = (kind & 3 != 0).then(|| Requantize {
             table: table(self.bytes.word()),
             by_row: kind & 4 != 0,
             residual: if kind & 8 == 0 { 0 } else { kind >> 4 & 3 },
-        })
+        });
+        Store {
+            saturate: kind & 7 == 4,
+            requantize,
+            ..Store::default()
+        }
     }
 
     fn any_gemm(&mut self) {
@@ -506,8 +511,8 @@ impl<'a> Case<'a> {
         let addr = if kind & 0x1f == 0 { INPUTS } else { OUTPUTS };
         let base = self.base(MemType::Out, addr) + u32::from(kind >> 5) * 8;
         let table = acc + (positions + 1) * groups;
-        let requantize = self.requantize(|far| table + far % 4);
-        if let Some(how) = &requantize {
+        let narrowing = self.narrowing(|far| table + far % 4);
+        if let Some(how) = &narrowing.requantize {
             let tiles = (how.entry_tiles() * usize::from(groups)) as u16;
             let from = self.tables().start / self.config.elem_bytes(MemType::Acc);
             let from = self.base(MemType::Acc, ACCS) + from as u32;
@@ -515,13 +520,12 @@ impl<'a> Case<'a> {
         }
         let store = |sram_base, dram_base, y_size, x_size| {
             Insn::from(Store {
-                requantize,
-                deps: Deps::NONE,
                 sram_base,
                 dram_base,
                 y_size,
                 x_size,
                 x_stride: positions + 1,
+                ..narrowing
             })
         };
         if kind & 1 == 0 {

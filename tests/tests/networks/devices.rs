@@ -146,6 +146,7 @@ fn a_pool_that_joins_its_convolution_is_one_layer_of_a_part() {
         name: "pool".to_owned(),
         op: QOp::MaxPool { input, window, ops },
         output: TensorId(2),
+        saturate: false,
     });
     graph.nodes.push(last);
     graph.outputs = vec![TensorId(3)];

@@ -132,3 +132,34 @@ fn clamps_of_requantize_are_one_step() {
         assert_eq!(joined(&ops), ops);
     }
 }
+
+/// MINs and MAXs, most with a limit of int8.
+fn last() -> impl Strategy<Value = Vec<LaneOp>> {
+    let kind = prop::sample::select(vec![LaneKind::Min, LaneKind::Max]);
+    let bound = prop::sample::select(vec![-129, -128, -128, -128, -5, 0, 90, 127, 127, 127, 128]);
+    let clamp = (kind, bound).prop_map(|(kind, bound)| LaneOp::new(kind, bound));
+    prop::collection::vec(clamp, 0..5)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(5000))]
+
+    /// What is left, clamped to int8, is the low byte that was stored.
+    #[test]
+    fn clamps_that_are_left_to_stores_are_done_by_them(
+        lists in prop::collection::vec((list(), last()), 1..3),
+        xs in prop::collection::vec((any::<i32>(), 0..32u32), 1..20),
+    ) {
+        let lists: Vec<Vec<LaneOp>> = lists.into_iter().map(|(ops, last)| [ops, last].concat()).collect();
+        let mut left = lists.clone();
+        let any = leave_clamps(&mut left.iter_mut().collect::<Vec<_>>(), 2);
+        prop_assert_eq!(any, left != lists);
+        for (ops, left) in lists.iter().zip(&left).filter(|_| any) {
+            for (channel, (x, shift)) in xs.iter().enumerate() {
+                let (channel, x) = (channel % 2, x >> shift);
+                let stored = value(left, channel, x).clamp(-128, 127);
+                prop_assert_eq!(stored, value(ops, channel, x), "{:?} of {}", ops, x);
+            }
+        }
+    }
+}

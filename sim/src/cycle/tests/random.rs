@@ -63,6 +63,7 @@ fn any_insn() -> impl Strategy<Value = Insn> {
             Insn::from(Store {
                 dram_base,
                 requantize,
+                saturate: requantize.is_none() && x % 2 == 0,
                 ..shape
             })
         });

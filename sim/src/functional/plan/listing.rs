@@ -6,7 +6,7 @@ use std::fmt::{self, Write};
 use vta_driver::{LayerMark, Span};
 use vta_isa::Insn;
 
-use super::super::run::ops::{Columns, LoadOp, MapOp, Op, ProductOp};
+use super::super::run::ops::{Columns, LoadOp, MapOp, Narrow, Op, ProductOp};
 use super::super::run::scratchpads::Scratchpads;
 use super::Plan;
 use super::origin::Origin;
@@ -163,10 +163,12 @@ impl Describe<'_> {
             Op::Load(op) => load(op),
             Op::Store(op) => {
                 let tiles = op.shape.row_bytes / self.pads.lanes;
-                let how = op.requantize.map_or("", |how| match how.residual {
-                    0 => ", requantised",
-                    _ => ", requantised with a residual",
-                });
+                let how = match op.how {
+                    Narrow::Low => "",
+                    Narrow::Saturate => ", saturated",
+                    Narrow::Requantize(how) if how.residual == 0 => ", requantised",
+                    Narrow::Requantize(_) => ", requantised with a residual",
+                };
                 format!("store of {} rows of {tiles} tiles{how}", op.shape.rows)
             }
             Op::Fill { runs, values } => {

@@ -16,7 +16,7 @@ use web_time::Instant;
 
 use vta_driver::DeviceMemory;
 
-use self::ops::{Columns, Copied, LoadOp, MapOp, Op, ProductOp, StoreOp};
+use self::ops::{Columns, Copied, LoadOp, MapOp, Narrow, Op, ProductOp, StoreOp};
 use self::scratchpads::Scratchpads;
 use self::shape::Shape;
 use super::plan::Plan;
@@ -113,9 +113,11 @@ pub(crate) fn store(op: &StoreOp, pads: &Scratchpads, memory: &mut DeviceMemory)
 
 /// Stores elements of the accumulators to the bytes that they go to.
 pub(crate) fn store_part(part: &Copied, pads: &Scratchpads, to: &mut [u8]) {
-    match part.requantize {
-        None => lanes::narrow(pads.kernel, &pads.acc[part.from..part.from + to.len()], to),
-        Some(how) => lanes::requantize(pads.kernel, how, part.from, &pads.acc, to),
+    let sums = || &pads.acc[part.from..part.from + to.len()];
+    match part.how {
+        Narrow::Low => lanes::narrow(pads.kernel, sums(), to),
+        Narrow::Saturate => lanes::saturate(pads.kernel, sums(), to),
+        Narrow::Requantize(how) => lanes::requantize(pads.kernel, how, part.from, &pads.acc, to),
     }
 }
 

@@ -96,10 +96,40 @@ pub(crate) struct StoreOp {
     pub first: usize,
     pub span: Span,
     pub shape: Shape,
-    /// How sums are rounded; otherwise their low bytes are stored.
-    pub requantize: Option<Requantize>,
+    pub how: Narrow<Requantize>,
     /// int32 of a tile.
     pub lanes: usize,
+}
+
+/// What a STORE makes of sums.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Narrow<R> {
+    /// Their low bytes.
+    Low,
+    /// Sums clamped to int8.
+    Saturate,
+    /// What they are rounded to.
+    Requantize(R),
+}
+
+impl Narrow<Requantize> {
+    /// What a STORE does.
+    pub fn of(store: &Store) -> Self {
+        match store.requantize {
+            Some(how) => Self::Requantize(how),
+            None if store.saturate => Self::Saturate,
+            None => Self::Low,
+        }
+    }
+
+    /// The same in one of its rows, of tiles of so many lanes.
+    fn row(self, row: usize, lanes: usize) -> Narrow<Requantizing> {
+        match self {
+            Self::Low => Narrow::Low,
+            Self::Saturate => Narrow::Saturate,
+            Self::Requantize(how) => Narrow::Requantize(Requantizing::of(&how, row, lanes)),
+        }
+    }
 }
 
 /// Bytes of DRAM computed of others, lane by lane; no accumulator is touched.
@@ -118,8 +148,7 @@ pub(crate) struct MapOp {
 pub(crate) struct Copied {
     pub from: usize,
     pub to: Span,
-    /// How they are rounded; otherwise their low bytes are stored.
-    pub requantize: Option<Requantizing>,
+    pub how: Narrow<Requantizing>,
 }
 
 impl Copied {
@@ -128,7 +157,7 @@ impl Copied {
         let joins = |last: &Self| {
             last.from + last.to.len == new.from
                 && last.to.end() == new.to.start()
-                && last.requantize == new.requantize
+                && last.how == new.how
         };
         match list.last_mut() {
             Some(last) if joins(last) => last.to.len += new.to.len,
@@ -161,7 +190,7 @@ impl StoreOp {
             first: usize::from(store.sram_base) * lanes,
             span,
             shape: Shape::of(rows),
-            requantize: store.requantize,
+            how: Narrow::of(store),
             lanes,
         }
     }
@@ -169,7 +198,7 @@ impl StoreOp {
     /// The rows, from int32 of the accumulators.
     pub fn rows(&self) -> impl Iterator<Item = Copied> {
         let Self { span, shape, .. } = *self;
-        let (first, how, lanes) = (self.first, self.requantize, self.lanes);
+        let (first, how, lanes) = (self.first, self.how, self.lanes);
         (0..shape.rows).map(move |row| Copied {
             from: first + row * shape.row_bytes,
             to: Span {
@@ -177,7 +206,7 @@ impl StoreOp {
                 len: shape.row_bytes,
                 ..span
             },
-            requantize: how.map(|how| Requantizing::of(&how, row, lanes)),
+            how: how.row(row, lanes),
         })
     }
 }

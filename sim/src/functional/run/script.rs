@@ -56,9 +56,10 @@ enum What {
         first: u16,
         span: ShortSpan,
     },
-    /// As many accumulators, from a tile on, as bytes of a region.
+    /// As many accumulators, from a tile on, as bytes of a region: the low ones, or clamped.
     Store {
         first: u16,
+        saturate: bool,
         span: ShortSpan,
     },
     Zero(u16),
@@ -151,6 +152,7 @@ impl Script {
                 let span = span(direct, (MemType::Out, rows), memory);
                 span.map(|span| What::Store {
                     first: store.sram_base,
+                    saturate: store.saturate,
                     span,
                 })
             }
@@ -331,11 +333,20 @@ impl Script {
                 let bytes = &stage.memory.region(span.region.into())[span.start as usize..];
                 pads.fill(mem, first.into(), &bytes[..span.len.into()]);
             }
-            What::Store { first, span } => {
+            What::Store {
+                first,
+                saturate,
+                span,
+            } => {
                 let to = stage.memory.region_mut(span.region.into());
                 let to = &mut to[span.start as usize..][..span.len.into()];
                 let acc = &pads.acc[at(first)..][..to.len()];
-                lanes::narrow(pads.kernel, acc, to);
+                let narrow = if saturate {
+                    lanes::saturate
+                } else {
+                    lanes::narrow
+                };
+                narrow(pads.kernel, acc, to);
             }
             What::Zero(dst) => pads.acc[at(dst)..][..lanes].fill(0),
             What::Each { op, imm, dst } => {

@@ -256,8 +256,8 @@ fn requantize() -> impl Strategy<Value = Option<Requantize>> {
 
 fn store() -> impl Strategy<Value = Insn> {
     let sizes = [0u16..4, 0u16..5, 0u16..7];
-    (0u16..40, 0u32..1100, sizes, requantize()).prop_map(
-        |(sram_base, tile, [y_size, x_size, x_stride], requantize)| {
+    (0u16..40, 0u32..1100, sizes, requantize(), any::<bool>()).prop_map(
+        |(sram_base, tile, [y_size, x_size, x_stride], requantize, saturate)| {
             let store = Store {
                 sram_base,
                 dram_base: tile,
@@ -265,6 +265,7 @@ fn store() -> impl Strategy<Value = Insn> {
                 x_size,
                 x_stride,
                 requantize,
+                saturate: saturate && requantize.is_none(),
                 ..Store::default()
             };
             store.into()
@@ -433,9 +434,9 @@ proptest! {
 
 /// What is stored is inside, and in one piece, so that a known batch has a step of its own for it.
 #[test]
-fn a_known_batch_rounds_what_it_stores() {
+fn a_known_batch_rounds_or_clamps_what_it_stores() {
     let config = Config::from_json(CONFIGS[0]).unwrap();
-    for how in ["", "requantize table=1"] {
+    for how in ["", "saturate", "requantize table=1"] {
         let text = format!(
             "load.acc dram_base=16 y_size=1 x_size=4 push_next
              store {how} dram_base=128 y_size=1 x_size=1 pop_prev"

@@ -187,6 +187,7 @@ fn store(config: &Config, dice: &mut Dice) -> Insn {
     // Rows that overlap among them.
     let stride = (x + dice.below(3) as u16).saturating_sub(dice.below(8) as u16 / 7);
     let room = DATA_BYTES / elem - usize::from((y - 1) * stride + x);
+    let how = dice.below(4);
     Store {
         deps: Deps::NONE,
         sram_base: dice.below(TILES - usize::from(x * y)) as u16,
@@ -194,7 +195,8 @@ fn store(config: &Config, dice: &mut Dice) -> Insn {
         y_size: y,
         x_size: x,
         x_stride: stride,
-        requantize: (dice.below(2) == 0).then(|| Requantize {
+        saturate: how == 0,
+        requantize: (how > 1).then(|| Requantize {
             table: dice.below(TILES) as u16,
             by_row: dice.below(2) == 0,
             residual: dice.below(2) as u8,

@@ -8,7 +8,7 @@ use std::ops::Range;
 use vta_isa::MemType;
 use vta_isa::resolve::merge;
 
-use super::super::run::ops::{Columns, Copied, LoadOp, Op, ProductOp};
+use super::super::run::ops::{Columns, Copied, LoadOp, Narrow, Op, ProductOp};
 use super::super::run::scratchpads::{PadParts, Scratchpads};
 use crate::kernels::lanes::Gather;
 use crate::kernels::{COLUMN, GemmKernel};
@@ -68,13 +68,15 @@ impl Dims {
     /// Cells that elements of the accumulators are stored from, and those of their constants and residuals.
     pub fn stored(&self, part: &Copied) -> impl Iterator<Item = Range<usize>> {
         let sums = self.acc(part.from, part.to.len);
-        let operands = part.requantize.map(|how| {
-            let residual = how.residual;
-            let residual = residual.map(|far| self.acc(part.from + far, part.to.len));
-            [Some(self.acc(how.entry, how.entry_len)), residual]
-        });
-        let operands = operands.into_iter().flatten().flatten();
-        [sums].into_iter().chain(operands)
+        let operands = match part.how {
+            Narrow::Low | Narrow::Saturate => [None, None],
+            Narrow::Requantize(how) => {
+                let residual = how.residual;
+                let residual = residual.map(|far| self.acc(part.from + far, part.to.len));
+                [Some(self.acc(how.entry, how.entry_len)), residual]
+            }
+        };
+        [sums].into_iter().chain(operands.into_iter().flatten())
     }
 
     /// About what an operation takes, in nanoseconds.

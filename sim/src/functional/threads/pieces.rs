@@ -7,7 +7,7 @@ use std::sync::Arc;
 use vta_driver::Span;
 use vta_isa::resolve::disjoint;
 
-use super::super::run::ops::{Columns, Copied, ProductOp};
+use super::super::run::ops::{Columns, Copied, Narrow, ProductOp};
 use super::cells::Dims;
 use super::unit::{Piece, Unit, Work};
 use crate::kernels::{Bases, Inputs, MAX_COLUMNS, Operand, PADDING, Row, Rows, Start, Steps, Way};
@@ -213,7 +213,7 @@ impl Stage {
                 let copied = Copied {
                     from: stage.bytes,
                     to,
-                    requantize: None,
+                    how: Narrow::Low,
                 };
                 Copied::push(&mut stage.copies, copied);
                 stage.bytes += width;

@@ -108,6 +108,13 @@ pub(super) fn narrow_body(from: &[i32], to: &mut [u8]) {
     }
 }
 
+#[inline(always)]
+pub(super) fn saturate_body(from: &[i32], to: &mut [u8]) {
+    for (to, &from) in to.iter_mut().zip(from) {
+        *to = from.clamp(-128, 127) as u8;
+    }
+}
+
 /// A sum of two tensors, each byte of which is read and written once.
 struct Sum {
     factors: [i32; 2],

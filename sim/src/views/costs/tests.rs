@@ -45,6 +45,7 @@ fn every_access_is_counted_with_its_bytes() {
 fn a_store_that_rounds_multiplies() {
     for (text, expected) in [
         ("store y_size=2 x_size=2", (0, 0)),
+        ("store saturate y_size=2 x_size=2", (0, 128)),
         ("store requantize y_size=2 x_size=2", (64, 256)),
         ("store requantize residual=1 y_size=2 x_size=2", (128, 576)),
         ("store requantize y_size=0 x_size=2", (0, 0)),
@@ -139,6 +140,10 @@ fn every_part_grows_with_what_it_is_for() {
             "{name}"
         );
     }
+    let bits = f64::from(32 * 1024) / 4.0 * costs.sram_byte_mm2;
+    let circuit = 16.0 * costs.saturate_lane_mm2 + 8.0 * costs.saturate_byte_mm2;
+    let with = r#"{"EXTENSIONS": ["ACC8", "MUL", "SHL", "SATURATE"]}"#;
+    assert!((area(with, "") - base - bits - circuit).abs() < 1e-12);
     let requant = |depth| {
         let of = |more: &str| {
             format!(r#"{{"EXTENSIONS": ["MUL"{more}], "LOG_ACC_BUFF_SIZE": {depth}}}"#)

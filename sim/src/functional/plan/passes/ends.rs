@@ -8,15 +8,17 @@
 //! it adds is the same for all positions of a group. Nothing in between touches the tiles, writes an
 //! operand, or stores to what is read. Stores cover every group once, as rectangles of one shape, apart
 //! from each other and from all that the product reads, and nothing between touches their bytes. There
-//! is no step behind the first store.
+//! is no step behind the first store. Where stores saturate, all do, and nobody reads their tiles later: the clamp becomes
+//! the product's last step.
 //!
 //! Proof: each moves back to the product across operations that touch nothing of what it
 //! touches. What reads the tiles next finds what the last step left.
 
 use rustc_hash::FxHashMap;
 use vta_isa::AluOp;
-use vta_isa::resolve::Interval;
+use vta_isa::resolve::{Interval, TileSet};
 
+use super::super::super::run::ops::Narrow;
 use super::super::draft::{
     ByteTiles, Draft, Kind, Matmul, OperandDraft, Scaled, StepDraft, Vector,
 };
@@ -28,9 +30,10 @@ pub(super) const PASS: Pass = Pass {
     name: NAME,
     run: |list, context| {
         let lanes = context.config.lanes();
-        list.each(|_, slot, behind| {
+        let last = last_saturated(&list.slots);
+        list.each(|before, slot, behind| {
             if let Some(product) = slot {
-                fold_after(product, behind, lanes);
+                fold_after(product, (behind, &last[before.len() + 1..]), lanes);
             }
         })
     },
@@ -38,14 +41,34 @@ pub(super) const PASS: Pass = Pass {
 
 const NAME: &str = "ends";
 
-/// ALU instructions, biases and residuals on a product's tiles, then the stores of all of them.
-fn fold_after(draft: &mut Draft, behind: &mut [Slot], lanes: usize) {
+/// Which operations are stores that saturate tiles that nobody reads later.
+fn last_saturated(slots: &[Slot]) -> Vec<bool> {
+    let saturates = |slot: &Slot| match slot.as_ref().map(|draft| &draft.kind) {
+        Some(Kind::Store(op)) => op.how == Narrow::Saturate,
+        _ => false,
+    };
+    let mut last = vec![false; slots.len()];
+    if !slots.iter().any(saturates) {
+        return last;
+    }
+    let mut live = TileSet::ALL;
+    for (slot, last) in slots.iter().zip(&mut last).rev() {
+        let Some(draft) = slot else { continue };
+        *last = saturates(slot) && !draft.reads.meets(&live);
+        draft.read_before(&mut live);
+    }
+    last
+}
+
+/// ALU instructions, biases and residuals on a product's tiles, then the stores of all of them. `last` says which of
+/// what is behind [`last_saturated`] names.
+fn fold_after(draft: &mut Draft, (behind, last): (&mut [Slot], &[bool]), lanes: usize) {
     let Kind::Matmul(matmul) = &mut draft.kind else {
         return;
     };
     let mut passed = Passed::default();
     let mut rectangles = Rectangles::new(matmul, lanes);
-    let mut stores = Vec::new();
+    let (mut stores, mut saturates) = (Vec::new(), None);
     for (at, slot) in behind.iter_mut().enumerate().take(WINDOW) {
         let Some(other) = slot else { continue };
         if !other.touches(&draft.writes) {
@@ -53,8 +76,13 @@ fn fold_after(draft: &mut Draft, behind: &mut [Slot], lanes: usize) {
             continue;
         }
         if let Kind::Store(op) = &other.kind {
-            // The tiles may be its table or its residual, too.
-            if op.requantize.is_some() {
+            let saturated = match op.how {
+                Narrow::Low => false,
+                Narrow::Saturate if last[at] => true,
+                // The tiles may be its table or its residual, too.
+                Narrow::Saturate | Narrow::Requantize(_) => break,
+            };
+            if *saturates.get_or_insert(saturated) != saturated {
                 break;
             }
             let first = op.first / lanes;
@@ -89,11 +117,25 @@ fn fold_after(draft: &mut Draft, behind: &mut [Slot], lanes: usize) {
     let stored = stored.filter(|tiles| !reads.any(|r| r.overlaps(&tiles.span)));
     if stored.is_some() {
         matmul.stored = stored;
+        if saturates == Some(true) {
+            clamp(&mut matmul.after);
+        }
         for at in stores {
             join(&mut behind[at], &mut draft.origin, NAME);
         }
     }
     draft.reads = matmul.reads(&draft.writes);
+}
+
+/// Clamps to int8. A bound that is there already serves.
+fn clamp(steps: &mut Vec<StepDraft>) {
+    let bound = match steps.last() {
+        Some((op, OperandDraft::Imm(y))) if i8::try_from(*y).is_ok() => Some(*op),
+        _ => None,
+    };
+    let bounds = [(AluOp::Min, 127), (AluOp::Max, -128)];
+    let missing = bounds.into_iter().filter(|(op, _)| bound != Some(*op));
+    steps.extend(missing.map(|(op, y)| (op, OperandDraft::Imm(y))));
 }
 
 /// A product without taps, which adds a vector to each of its groups, as a step on the sums of

@@ -5,7 +5,7 @@
 //! immediates wrote.
 //!
 //! Condition: the rows of loads and of the store lie side by side, without padding, and sums aren't rounded by the
-//! store. A step goes over all of the tiles once, and nothing else touches them between the load and the store. Nothing
+//! store, which may clamp them. A step goes over all of the tiles once, and nothing else touches them between the load and the store. Nothing
 //! between a load and the store writes what is loaded, which isn't stored to either. Nobody reads the tiles later.
 //!
 //! Proof: every lane depends on one byte, or two, alone. They are still what the loads found when the store is done, and
@@ -14,10 +14,10 @@
 use std::rc::Rc;
 
 use vta_driver::Span;
-use vta_isa::MemType;
 use vta_isa::resolve::{Interval, TileSet};
+use vta_isa::{AluOp, MemType};
 
-use super::super::super::run::ops::{LoadOp, MapOp};
+use super::super::super::run::ops::{LoadOp, MapOp, Narrow};
 use super::super::draft::{AluDraft, Draft, Kind};
 use super::list::{Pass, Passed, Slot, WINDOW, join};
 use crate::kernels::Step;
@@ -68,10 +68,21 @@ fn find(slots: &[Slot], live: &TileSet, lanes: usize) -> Option<(MapOp, Vec<usiz
     let Kind::Store(op) = &store.kind else {
         return None;
     };
-    if op.requantize.is_some() || !op.shape.is_dense() || store.reads.meets(live) {
+    let steps = match op.how {
+        Narrow::Low => Vec::new(),
+        // The last one first.
+        Narrow::Saturate => [(AluOp::Max, -128), (AluOp::Min, 127)]
+            .map(|(op, y)| Step::immediate(op, y))
+            .into(),
+        Narrow::Requantize(_) => return None,
+    };
+    if !op.shape.is_dense() || store.reads.meets(live) {
         return None;
     }
-    let mut sides = vec![Side::new(TileSet::clone(&store.reads))];
+    let mut sides = vec![Side {
+        steps,
+        ..Side::new(TileSet::clone(&store.reads))
+    }];
     let (mut after, mut with) = (Vec::new(), None);
     let (mut passed, mut parts) = (Passed::default(), Vec::new());
     for (at, slot) in (0..before.len()).zip(before).rev().take(WINDOW) {
