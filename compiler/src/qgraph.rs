@@ -179,8 +179,9 @@ pub struct QPair {
     pub b_ops: Vec<LaneOp>,
     /// Requantisation, clamp.
     pub epilogue: Vec<LaneOp>,
-    /// In place of all lane operations: the factor of the second operand, and how the sum is rounded.
-    pub store: Option<(u32, Rounding)>,
+    /// How STOREs round what the operations give, in place of the requantisation; with the factor of the second operand
+    /// they add it, too, in place of all lane operations.
+    pub store: Option<(Option<u32>, Rounding)>,
 }
 
 /// Where the positions of a tensor come from whose neighbours are those of several channels: the

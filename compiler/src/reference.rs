@@ -340,12 +340,15 @@ impl<'a> Eval<'a> {
         };
         let [a, b] = [lanes(pair.a, &pair.a_ops)?, lanes(pair.b, &pair.b_ops)?];
         let both = a.into_iter().zip(b);
-        if let Some((factor, rounding)) = &pair.store {
+        if let Some((Some(factor), rounding)) = &pair.store {
             let sum = |(x, y)| rounding.add(x as i8, y as i8, *factor).into();
             return Ok(both.map(sum).collect());
         }
-        let joined = both.map(|(x, y)| join(x, y)).collect();
-        self.lanes(joined, &pair.epilogue, c)
+        let joined = both.map(|(x, y)| join(x, y));
+        if let Some((None, rounding)) = &pair.store {
+            return Ok(joined.map(|x| rounding.apply(x).into()).collect());
+        }
+        self.lanes(joined.collect(), &pair.epilogue, c)
     }
 
     fn same_shape(&self, id: TensorId, out: [usize; 3]) -> Result<View<'a>, ReferenceError> {

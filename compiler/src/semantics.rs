@@ -48,7 +48,7 @@ pub use self::lanes::{
 };
 use self::lanes::{push_add, push_clamp, push_shift, push_zero, saturate};
 pub use self::products::{Curve, plan_pair};
-pub use self::stored::{plan_store, plan_store_sum};
+pub use self::stored::{plan_store, plan_store_joined, plan_store_sum};
 pub use self::sums::{plan_residual, plan_scale};
 use crate::qgraph::lane::LaneOp;
 

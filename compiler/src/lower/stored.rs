@@ -1,13 +1,15 @@
 //! Requantisation by STOREs, for machines that have REQUANT: lane operations that are one rounding leave the layer, and a
-//! sum with what a convolution stores joins it.
+//! sum with what a convolution stores joins it. A sum of two tensors is the STOREs' alone, where they have a factor for
+//! each; of others, and of products, they round what the operations give.
 
 use std::sync::Arc;
 
 use vta_isa::{Config, Extension, MemType, Requantize, Rounding};
 
 use super::readers::Readers;
+use crate::qgraph::lane::LaneOp;
 use crate::qgraph::{QConv, QGraph, QOp, QPair, QStore, QTensor, TensorId};
-use crate::semantics::{self, WeightSums};
+use crate::semantics::{self, Interval, WeightSums};
 
 /// Gives STOREs what they can take over of a network.
 pub(super) fn requantize(graph: &mut QGraph, config: &Config) {
@@ -25,15 +27,18 @@ pub(super) fn requantize(graph: &mut QGraph, config: &Config) {
                     conv.store = Some(QStore { rounding, residual });
                 }
             }
-            QOp::Add(pair)
-                if adds && [pair.a, pair.b].iter().all(|id| tensors[id.0].chw == chw) =>
-            {
-                if let Some(store) = of_pair(pair, tensors) {
-                    let lists = [&mut pair.a_ops, &mut pair.b_ops, &mut pair.epilogue];
-                    lists.into_iter().for_each(Vec::clear);
-                    pair.store = Some(store);
+            QOp::Add(pair) if pair.store.is_none() => {
+                let alike = [pair.a, pair.b].iter().all(|id| tensors[id.0].chw == chw);
+                match of_pair(pair, tensors).filter(|_| adds && alike) {
+                    Some((factor, rounding)) => {
+                        let lists = [&mut pair.a_ops, &mut pair.b_ops, &mut pair.epilogue];
+                        lists.into_iter().for_each(Vec::clear);
+                        pair.store = Some((Some(factor), rounding));
+                    }
+                    None => round_joined(pair, tensors, false),
                 }
             }
+            QOp::Mul(pair) if pair.store.is_none() => round_joined(pair, tensors, true),
             _ => {}
         }
     }
@@ -49,19 +54,29 @@ fn of_sums(conv: &QConv, input: &QTensor, channels: usize) -> Option<Arc<[Roundi
     roundings.collect::<Option<Vec<_>>>().map(Into::into)
 }
 
-fn of_pair(pair: &QPair, tensors: &[QTensor]) -> Option<(u32, Rounding)> {
-    if pair.store.is_some() {
-        return None;
-    }
+/// The operations on each operand, and what they begin with.
+fn operands<'p>(pair: &'p QPair, tensors: &[QTensor]) -> [(&'p [LaneOp], Interval); 2] {
     let interval = |id: TensorId| {
         let (low, high) = tensors[id.0].range;
         (low.into(), high.into())
     };
-    let operands = [
-        (&pair.a_ops[..], interval(pair.a)),
-        (&pair.b_ops[..], interval(pair.b)),
-    ];
-    semantics::plan_store_sum(operands, &pair.epilogue)
+    [
+        (&pair.a_ops, interval(pair.a)),
+        (&pair.b_ops, interval(pair.b)),
+    ]
+}
+
+fn of_pair(pair: &QPair, tensors: &[QTensor]) -> Option<(u32, Rounding)> {
+    semantics::plan_store_sum(operands(pair, tensors), &pair.epilogue)
+}
+
+/// Leaves the requantisation of a sum or a product to STOREs, if it is one rounding.
+fn round_joined(pair: &mut QPair, tensors: &[QTensor], is_product: bool) {
+    let operands = operands(pair, tensors);
+    if let Some(rounding) = semantics::plan_store_joined(operands, is_product, &pair.epilogue) {
+        pair.epilogue.clear();
+        pair.store = Some((None, rounding));
+    }
 }
 
 /// A sum that alone reads a convolution is made where that is stored, if its other operand is there by then.
@@ -76,7 +91,7 @@ pub(super) fn join_sums(graph: &mut QGraph) {
         let QOp::Add(QPair {
             a,
             b,
-            store: Some((factor, rounding)),
+            store: Some((Some(factor), rounding)),
             ..
         }) = &sum.op
         else {

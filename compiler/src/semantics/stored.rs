@@ -7,7 +7,7 @@
 
 use vta_isa::Rounding;
 
-use super::lanes::{Interval, apply, range};
+use super::lanes::{Interval, apply, product, range};
 use crate::qgraph::lane::{LaneKind, LaneOp};
 
 /// What the words of a rounding may be wrong by, in steps of the output.
@@ -120,6 +120,28 @@ pub fn plan_store(ops: &[LaneOp], channel: usize, sum: Interval) -> Option<Round
     let reach = (sum.0.unsigned_abs().max(sum.1.unsigned_abs()) as f64).min(told);
     let (rounding, _) = line.rounding([(line.factor, reach)])?;
     Some(rounding)
+}
+
+/// The operations on the sum or the product of two operands as one rounding, the same for all channels; `None` where
+/// they are none, or nothing.
+pub fn plan_store_joined(
+    operands: [(&[LaneOp], Interval); 2],
+    is_product: bool,
+    ops: &[LaneOp],
+) -> Option<Rounding> {
+    let lists = operands.iter().map(|(ops, _)| *ops).chain([ops]);
+    let alike = |op: &LaneOp| op.vector().or(op.plane()).is_none();
+    if ops.is_empty() || !lists.flatten().all(alike) {
+        return None;
+    }
+    let [a, b] = operands.map(|(ops, interval)| range(ops, 0, interval));
+    let (a, b) = (a.ok()?, b.ok()?);
+    let joined = if is_product {
+        product(a, b)
+    } else {
+        (a.0 + b.0, a.1 + b.1)
+    };
+    plan_store(ops, 0, joined)
 }
 
 /// The operations on two int8 operands and on their sum as one rounding, behind the factor of the second operand.

@@ -29,8 +29,10 @@ struct Elementwise<'a> {
     operands: Vec<Operand<'a>>,
     join: AluOp,
     epilogue: &'a [LaneOp],
-    /// Where STOREs make the sum: the words of their entry.
+    /// Where STOREs round: the words of their entry.
     entry: Vec<i32>,
+    /// They make the sum, too, of operands as they are.
+    added: bool,
     /// Every tile must meet the tile of its block. Otherwise channels and positions are one run of tiles.
     by_blocks: bool,
 }
@@ -50,12 +52,13 @@ impl<'a> Elementwise<'a> {
         operands.chain([self.epilogue]).flatten()
     }
 
-    /// How STOREs join so many tiles of the operands, if they do.
+    /// How STOREs round so many tiles, if they do.
     fn stores(&self, constants: &Constants, count: usize) -> Option<Requantize> {
+        let distance = count.div_ceil(Requantize::RESIDUAL_TILES) as u8;
         (!self.entry.is_empty()).then(|| Requantize {
             table: constants.first() as u16,
             by_row: false,
-            residual: count.div_ceil(Requantize::RESIDUAL_TILES) as u8,
+            residual: if self.added { distance } else { 0 },
         })
     }
 }
@@ -87,7 +90,7 @@ impl<'a> Lowering<'a> {
         let limit = Stage::most(self.config);
         let shares = constants.divide(self.config, [blocks, plane], places, limit);
         let Shares { half, mut most } = shares.map_err(|fault| fault.of(&node.name))?;
-        if !layer.entry.is_empty() {
+        if layer.added {
             most[1] -= most[1] % Requantize::RESIDUAL_TILES;
         }
         let mut pairs = Pairs {
@@ -134,11 +137,12 @@ impl<'a> Lowering<'a> {
         if !operands.iter().enumerate().all(fits) {
             return Err(self.inconsistent(id, "the operands have other shapes"));
         }
-        let entry = match &node.op {
-            QOp::Add(QPair {
-                store: Some((factor, sum)),
-                ..
-            }) => {
+        let store = match &node.op {
+            QOp::Add(QPair { store, .. }) | QOp::Mul(QPair { store, .. }) => *store,
+            _ => None,
+        };
+        let entry = match store {
+            Some((Some(factor), sum)) => {
                 // The first operand is rounded to itself, and the other added to it.
                 let first = Rounding {
                     multiplier: 1,
@@ -146,12 +150,14 @@ impl<'a> Lowering<'a> {
                     high: 127,
                     ..Rounding::default()
                 };
-                first.entry(Some((*factor, *sum)))
+                first.entry(Some((factor, sum)))
             }
-            _ => Vec::new(),
+            Some((None, rounding)) => rounding.entry(None),
+            None => Vec::new(),
         };
         let mut layer = Elementwise {
             entry,
+            added: store.is_some_and(|(factor, _)| factor.is_some()),
             by_blocks: operands.iter().any(|o| o.spread),
             operands,
             join,
@@ -196,7 +202,7 @@ impl Pairs<'_, '_> {
         let (layer, constants) = (self.layer, &mut self.constants);
         let copy = base + layer.operands.len() * count;
         constants.begin(e, &piece.blocks)?;
-        let by_store = !layer.entry.is_empty();
+        let by_store = layer.added;
         for (i, operand) in layer.operands.iter().enumerate() {
             // An operand as it is joins the sum on its way.
             let adds = layer.join == AluOp::Add && stage.adds() && !layer.by_blocks;

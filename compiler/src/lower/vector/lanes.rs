@@ -55,7 +55,7 @@ impl Piece {
 pub(in crate::lower) struct Constants {
     vectors: Option<BufferId>,
     count: usize,
-    /// Tiles from one vector to the next in memory.
+    /// Tiles from one vector to the next in memory: one for each block, or one for all.
     pitch: usize,
     planes: Vec<Plane>,
     /// The first accumulator tile of the vectors.
@@ -155,7 +155,7 @@ impl Constants {
         // Half the accumulators hold as many whole blocks and their vectors, or a part of one.
         let each = self.count + HALVES * places * plane;
         let together = (depth / each.max(1)).clamp(1, blocks.max(1));
-        let half = depth.saturating_sub(self.count * together) / HALVES;
+        let half = depth.saturating_sub(self.count * together.min(self.pitch)) / HALVES;
         let most = (half / places).min(limit);
         if most == 0 {
             return Err(Fault::NoTile(format!(
@@ -177,6 +177,8 @@ impl Constants {
         blocks: &Range<usize>,
     ) -> Result<(), LowerError> {
         self.next = [0; 2];
+        let last = self.pitch.saturating_sub(1);
+        let blocks = blocks.start.min(last)..blocks.end.min(self.pitch);
         let wanted = (blocks.clone(), e.cuts());
         let Some(constant) = self.vectors.filter(|_| self.loaded != wanted) else {
             return Ok(());

@@ -2,7 +2,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::semantics::{
-    Join, Operand, Output, Requant, Requantize, plan_pair, plan_requantize, plan_scale,
+    Curve, Join, Operand, Output, Requant, Requantize, plan_pair, plan_requantize, plan_scale,
 };
 
 fn run(ops: &[LaneOp], x: i64) -> i64 {
@@ -109,6 +109,40 @@ proptest! {
         prop_assert!(got == expected || !clear, "{} for {} by {:?}", got, exact, rounding);
         // A difference has a factor below 0.
         prop_assert!(of(Join::Difference).is_none());
+    }
+
+    #[test]
+    fn what_operands_are_joined_to_is_rounded_as_reals_are_except_beside_ties(
+        ra in 1e-4f64..0.5, rb in 0.01f64..4.0, scale in 0.002f64..0.5, stretch in 0.3f64..2.0, a in any::<i8>(), b in any::<i8>(),
+        relu in any::<bool>(), zeros in prop_oneof![Just([0; 3]), prop::array::uniform3(-128..=127)],
+    ) {
+        let [za, zb, zero] = zeros;
+        let centred = |x: i8, zero: i32| f64::from(x) - f64::from(zero);
+        let operand = |scale, zero| Operand { scale, zero, range: (-128, 127) };
+        let of = |scale| Output { scale, ..output(zero, relu) };
+        let swish = |x: f64| x * (x / 6.0 + 0.5).clamp(0.0, 1.0);
+        let pairs = [[operand(ra, za), operand(1.0, zb)], [operand(rb, za), operand(0.7, zb)], [operand(scale, za); 2]];
+        let cases = [
+            (plan_pair(Join::Product, pairs[0], &of(1.0)), centred(a, za) * centred(b, zb) * ra, true, of(1.0)),
+            (plan_pair(Join::Difference, pairs[1], &of(1.0)), centred(a, za) * rb - centred(b, zb) * 0.7, false, of(1.0)),
+            (
+                Curve::HardSwish.plan(&pairs[2][0], &of(scale * stretch)),
+                swish(centred(a, za) * scale) / (scale * stretch), true, of(scale * stretch),
+            ),
+        ];
+        for ((plan, exact, is_product, to), [x, y]) in cases.into_iter().zip(pairs) {
+            let plan = plan.unwrap();
+            prop_assert_eq!(plan.is_product, is_product);
+            let operands = [(&plan.a[..], x.interval()), (&plan.b[..], y.interval())];
+            let rounding = plan_store_joined(operands, is_product, &plan.epilogue).unwrap();
+            // HardSwish is a product of a tensor by itself.
+            let second = if x.scale == y.scale { a } else { b };
+            let [x, y] = [run(&plan.a, a.into()), run(&plan.b, second.into())];
+            let joined = if is_product { x * y } else { x + y };
+            let got = i64::from(rounding.apply(joined as i32));
+            let (expected, clear) = ideal(exact, &to, 1.0 / 128.0);
+            prop_assert!(got == expected || !clear, "{} for {} by {:?}, {:?}", got, exact, plan.epilogue, rounding);
+        }
     }
 
     #[test]
