@@ -138,7 +138,7 @@ impl Device {
         })
     }
 
-    /// Writes an array's bytes, in C order, from byte `offset` of the buffer on: whole numbers of 8, 16 or 32 bits, or
+    /// Writes an array's bytes, in C order, from byte `offset` of the buffer on: whole numbers of 8 or 32 bits, or
     /// Python's bytes. What programs read are elements: `[BATCH, BLOCK]` int8 of `inp`, `[BLOCK, BLOCK]` int8 of
     /// `wgt` (outputs first), `[BATCH, BLOCK]` int32 of `acc`, uint32 of `uop`. Machines of other widths have
     /// int16 or int32 of `inp`, `wgt` and `out`.
@@ -304,7 +304,7 @@ impl Device {
                 form.size_bytes()
             }
             Err(_) => {
-                data = flat(array)?;
+                data = flat(array, &self.inner.config)?;
                 data.len() as u64
             }
         };

@@ -10,7 +10,7 @@ use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyByteArray, PyBytes, PyMemoryView, PyTuple};
 use vta_driver::PhysAddr;
-use vta_isa::MemType;
+use vta_isa::{Config, MemType};
 
 use crate::arrays::untyped;
 use crate::device::opened::{Open, Opened};
@@ -105,11 +105,11 @@ impl Buffer {
     }
 }
 
-/// The bytes of an array of a device's elements, in C order.
+/// The bytes of an array of a machine's elements, in C order: of 8 or 32 bits, or of a width that it has.
 ///
 /// # Errors
 /// `TypeError` for what has no type of elements, as a list, `InputError` for another type.
-pub fn flat(value: &Bound<'_, PyAny>) -> PyResult<Vec<u8>> {
+pub fn flat(value: &Bound<'_, PyAny>, config: &Config) -> PyResult<Vec<u8>> {
     let numpy = value.py().import("numpy")?;
     let is_bytes = value.is_instance_of::<PyBytes>() || value.is_instance_of::<PyByteArray>();
     let is_array = is_bytes || value.hasattr("__array__")? || PyMemoryView::from(value).is_ok();
@@ -125,11 +125,23 @@ pub fn flat(value: &Bound<'_, PyAny>) -> PyResult<Vec<u8>> {
         numpy.call_method1("ascontiguousarray", (untyped(value)?,))?
     };
     let dtype = array.cast::<PyUntypedArray>()?.dtype();
-    let is_element = matches!(dtype.kind(), b'i' | b'u') && [1, 2, 4].contains(&dtype.itemsize());
+    let has = |bytes: &usize| {
+        [1, 4].contains(bytes)
+            || MemType::ALL
+                .iter()
+                .any(|&mem| config.width(mem) == 8 * bytes)
+    };
+    let sizes: Vec<usize> = [1, 2, 4].into_iter().filter(has).collect();
+    let is_element = matches!(dtype.kind(), b'i' | b'u') && sizes.contains(&dtype.itemsize());
     if !is_element || dtype.byteorder() == b'>' {
         return Err(input(format!(
-            "{dtype} is no type of a device's elements, which are whole numbers of 8, 16 or 32 bits: \
-             convert the array, or write its bytes, array.view(np.uint8)"
+            "{dtype} is no type of a device's elements, which are whole numbers of {} bits: \
+             convert the array, or write its bytes, array.view(np.uint8)",
+            sizes
+                .iter()
+                .map(|size| (8 * size).to_string())
+                .collect::<Vec<_>>()
+                .join(" or ")
         )));
     }
     let line = array.call_method1("reshape", (-1,))?;
