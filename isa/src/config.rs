@@ -278,7 +278,7 @@ impl Config {
 
     fn check_depths(&self) -> Result<(), ConfigError> {
         for ((key, mem, limit), value) in SCRATCHPADS.into_iter().zip(self.log_buff_sizes) {
-            let log_elem = self.elem_bytes(mem).ilog2();
+            let log_elem = self.log_elem_bytes(mem);
             // The upper bound keeps the shift below within u64; the fields' limits are far smaller.
             if value < log_elem || value > 40 {
                 return Err(ConfigError::Range {
@@ -381,13 +381,18 @@ impl Config {
     /// STOREs write them.
     #[inline]
     pub const fn width(&self, mem: MemType) -> usize {
+        1 << self.log_width(mem)
+    }
+
+    #[inline]
+    const fn log_width(&self, mem: MemType) -> u32 {
         let [inp, wgt, out] = self.log_widths;
         match mem {
-            MemType::Inp => 1 << inp,
-            MemType::Wgt => 1 << wgt,
-            MemType::Wgt4 => 4,
-            MemType::Out | MemType::Acc8 => 1 << out,
-            MemType::Acc | MemType::Uop => 1 << LOG_ACC_WIDTH,
+            MemType::Inp => inp,
+            MemType::Wgt => wgt,
+            MemType::Wgt4 => 2,
+            MemType::Out | MemType::Acc8 => out,
+            MemType::Acc | MemType::Uop => LOG_ACC_WIDTH,
         }
     }
 
@@ -406,12 +411,20 @@ impl Config {
     /// Bytes of one DRAM element of the memory type: the unit of `dram_base`.
     #[inline]
     pub const fn elem_bytes(&self, mem: MemType) -> usize {
-        let numbers = match mem {
-            MemType::Uop => 1,
-            MemType::Wgt | MemType::Wgt4 => self.block() * self.block(),
-            MemType::Inp | MemType::Out | MemType::Acc8 | MemType::Acc => self.lanes(),
+        1 << self.log_elem_bytes(mem)
+    }
+
+    #[inline]
+    const fn log_elem_bytes(&self, mem: MemType) -> u32 {
+        let log_numbers = match mem {
+            MemType::Uop => 0,
+            MemType::Wgt | MemType::Wgt4 => 2 * self.log_block,
+            MemType::Inp | MemType::Out | MemType::Acc8 | MemType::Acc => {
+                self.log_batch + self.log_block
+            }
         };
-        (numbers * self.width(mem)).div_ceil(8)
+        // Half a byte takes one.
+        (log_numbers + self.log_width(mem)).saturating_sub(3)
     }
 
     /// Bytes of the largest element: a multiple of every other's.
@@ -425,7 +438,7 @@ impl Config {
     #[inline]
     pub const fn depth(&self, mem: MemType) -> usize {
         let at = scratchpad(mem);
-        (1u64 << self.log_buff_sizes[at]) as usize / self.elem_bytes(SCRATCHPADS[at].1)
+        (1u64 << (self.log_buff_sizes[at] - self.log_elem_bytes(SCRATCHPADS[at].1))) as usize
     }
 
     /// The key of the size of the scratchpad that the memory type lives in.

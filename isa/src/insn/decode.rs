@@ -103,9 +103,10 @@ impl Store {
     fn decode(word: u128) -> Result<Self, DecodeError> {
         let requantizes = Requantize::FIELDS.requantize.get(word) != 0;
         let requantize = requantizes.then(|| Requantize::unpack(word));
-        let saturate = Self::FIELDS.memory_type.get(word) == u64::from(Self::SATURATED);
+        let code = Self::FIELDS.memory_type.get(word) as u8;
+        let saturate = code == Self::SATURATED && !requantizes;
         let store = Self::unpack(word, Deps::unpack(word), requantize, saturate);
-        if saturate && !requantizes {
+        if code == MemType::Out.code() || saturate {
             return Ok(store);
         }
         let mem = MemType::of(Self::FIELDS.memory_type, word)?;
