@@ -9,7 +9,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         return Err("usage: vta-web-bindings MODULE FOLDER".into());
     };
     let mut bindings = Bindgen::new();
-    bindings.input_path(module).web(true)?;
+    bindings.input_path(module).web(true)?.typescript(true);
     bindings
         .remove_name_section(true)
         .remove_producers_section(true);
