@@ -50,7 +50,7 @@ fn assembly(config: &Config, program: &RandomProgram) -> String {
         merge(&mut spans);
         for span in spans {
             let bytes = &bytes[(span.start - base) as usize..(span.end - base) as usize];
-            data(&mut text, mem, (span.start - base) / elem, bytes);
+            data(&mut text, config, mem, (span.start - base) / elem, bytes);
         }
     }
     for mut insn in program.insns.iter().copied() {
@@ -64,21 +64,22 @@ fn assembly(config: &Config, program: &RandomProgram) -> String {
     text
 }
 
-fn data(text: &mut String, mem: MemType, element: u64, bytes: &[u8]) {
-    let words = bytes.as_chunks::<4>().0;
+fn data(text: &mut String, config: &Config, mem: MemType, element: u64, bytes: &[u8]) {
     if mem == MemType::Uop {
-        for (at, word) in (element..).zip(words) {
+        for (at, word) in (element..).zip(bytes.as_chunks::<4>().0) {
             let Uop { dst, src, wgt } = Uop::decode(u32::from_le_bytes(*word));
             writeln!(text, ".uop {at} dst={dst} src={src} wgt={wgt}").unwrap();
         }
         return;
     }
-    let values: Vec<String> = match mem {
-        MemType::Acc => words
-            .iter()
-            .map(|w| i32::from_le_bytes(*w).to_string())
-            .collect(),
-        _ => bytes.iter().map(|b| (*b as i8).to_string()).collect(),
+    let values: Vec<i32> = match mem {
+        // Two in a byte, the lower half first.
+        MemType::Wgt4 => {
+            let halves = bytes.iter().flat_map(|byte| [byte << 4, *byte]);
+            halves.map(|half| i32::from(half as i8 >> 4)).collect()
+        }
+        _ => config.numbers(mem, bytes).collect(),
     };
+    let values: Vec<String> = values.iter().map(i32::to_string).collect();
     writeln!(text, ".{mem} {element} {}", values.join(" ")).unwrap();
 }
