@@ -48,7 +48,7 @@ macro_rules! costs {
 costs! {
     /// an int8 multiplication with its int32 addition: 0.2 + 0.1
     mac_pj: 0.3,
-    /// a MAC of wider numbers, for each product of two bits more than int8's 64: (3.1 - 0.2) / (1024 - 64)
+    /// each product of two bits that a MAC has beyond int8's 64: 2.9 / 960
     mac_bit_pj: 0.00302,
     /// an int32 lane of any ALU operation but MUL: an int32 addition
     alu_op_pj: 0.1,
@@ -68,7 +68,7 @@ costs! {
     cycle_pj: 200.0,
     /// int8 multiplier and int32 adder: 282 + 137 um2
     mac_mm2: 419e-6,
-    /// a MAC of wider numbers, for each product of two bits more than int8's 64: (3495 - 282) / (1024 - 64) um2
+    /// each product of two bits that a MAC has beyond int8's 64: 3213 / 960 um2
     mac_bit_mm2: 3.35e-6,
     /// ALU lane: int32 multiplier, adder, comparator, shifter: 3495 + 3 * 137 um2
     alu_lane_mm2: 3906e-6,
