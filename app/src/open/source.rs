@@ -54,7 +54,10 @@ impl DataLine {
         let (low, high) = config.bounds(self.mem);
         let wrong = self.values.iter().find(|v| !(low..=high).contains(*v));
         if let Some(wrong) = wrong {
-            bail!("'{wrong}' is no number from {low} to {high}");
+            bail!(
+                "'{wrong}' is no number from {low} to {high} (.{} takes V, V*N and A..B)",
+                self.mem
+            );
         }
         let width = config.width(self.mem).div_ceil(8);
         let bytes = self
@@ -147,7 +150,8 @@ impl Source {
             let behind = next.get(&line.mem).copied().unwrap_or(0);
             let first = line.element.map_or(behind, |element| element * elem);
             let at = || format!("line {}: .{}", line.number, line.mem);
-            let bytes = line.bytes(config).with_context(at)?;
+            let bytes = line.bytes(config);
+            let bytes = bytes.with_context(|| format!("line {}", line.number))?;
             let end = first + bytes.len() as u64;
             inside(end).with_context(at)?;
             next.insert(line.mem, end);
@@ -336,7 +340,7 @@ mod tests {
         let error = range.case("", &Config::default()).err().unwrap();
         assert_eq!(
             format!("{error:#}"),
-            "line 2: .inp: '-129' is no number from -128 to 127"
+            "line 2: '-129' is no number from -128 to 127 (.inp takes V, V*N and A..B)"
         );
     }
 
