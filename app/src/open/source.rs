@@ -55,7 +55,8 @@ impl DataLine {
         let wrong = self.values.iter().find(|v| !(low..=high).contains(*v));
         if let Some(wrong) = wrong {
             bail!(
-                "'{wrong}' is no number from {low} to {high} (.{} takes V, V*N and A..B)",
+                "line {}: '{wrong}' is no number from {low} to {high} (.{} takes V, V*N and A..B)",
+                self.number,
                 self.mem
             );
         }
@@ -136,6 +137,16 @@ impl Source {
         text
     }
 
+    /// Looks whether a machine has the numbers of the data.
+    ///
+    /// # Errors
+    /// The first that it hasn't, with its line.
+    pub fn check_data(&self, config: &Config) -> Result<()> {
+        self.lines
+            .iter()
+            .try_for_each(|line| line.bytes(config).map(drop))
+    }
+
     /// The program as a run over device memory: its spaces laid side by side, the instructions
     /// moved along. `after` holds what is expected.
     ///
@@ -150,8 +161,7 @@ impl Source {
             let behind = next.get(&line.mem).copied().unwrap_or(0);
             let first = line.element.map_or(behind, |element| element * elem);
             let at = || format!("line {}: .{}", line.number, line.mem);
-            let bytes = line.bytes(config);
-            let bytes = bytes.with_context(|| format!("line {}", line.number))?;
+            let bytes = line.bytes(config)?;
             let end = first + bytes.len() as u64;
             inside(end).with_context(at)?;
             next.insert(line.mem, end);

@@ -40,9 +40,10 @@ pub struct Steps {
     writers: [Vec<Option<usize>>; 4],
 }
 
-/// The line of the first fault of a text, from 1, and what is wrong; `None` where it is a program.
+/// The line of the first fault of a text, from 1, and what is wrong; `None` where it is a program of int8.
 pub fn fault(text: &str) -> Option<(usize, String)> {
-    let error = Source::parse(text).err()?;
+    let checked = Source::parse(text).and_then(|source| source.check_data(&Config::default()));
+    let error = checked.err()?;
     let words = error.to_string();
     let rest = words.strip_prefix("line ");
     let digits = rest.map(|rest| {
