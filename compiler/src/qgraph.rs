@@ -305,21 +305,13 @@ impl QOp {
         }
     }
 
-    /// Those behind which values are stored as they are left, by the low byte or clamped. None where STOREs round them.
+    /// Those behind which values are stored as they are left, by the low byte or clamped. They are empty where STOREs
+    /// round.
     pub(crate) fn last_lists_mut(&mut self) -> Vec<&mut Vec<LaneOp>> {
         match self {
-            Self::Conv(QConv {
-                store: None,
-                epilogue,
-                ..
-            }) => vec![epilogue],
-            Self::Add(pair) | Self::Mul(pair) => match pair.store {
-                None => vec![&mut pair.epilogue],
-                Some(_) => Vec::new(),
-            },
-            Self::Conv(_) => Vec::new(),
-            Self::AvgPool { .. } | Self::Eltwise { .. } => self.lists_mut(),
-            Self::MaxPool { .. } | Self::Channels { .. } | Self::Host { .. } => self.lists_mut(),
+            Self::Conv(conv) => vec![&mut conv.epilogue],
+            Self::Add(pair) | Self::Mul(pair) => vec![&mut pair.epilogue],
+            _ => self.lists_mut(),
         }
     }
 

@@ -8,8 +8,8 @@ use crate::{Extension, Extensions, Gemm, MemType, Uop};
 /// What fixes a VTA instance: the matrix unit's size, the scratchpads' sizes, the widths of numbers, and which
 /// extensions of the original RTL it has.
 ///
-/// Inputs, weights and outputs are numbers of 8, 16 or 32 bits, each for itself, and accumulators int32. Networks,
-/// OpenCL and RTL need [8 bits of each](Self::int8).
+/// Inputs, weights and outputs are numbers of 8, 16 or 32 bits, each for itself, and accumulators int32. Networks
+/// and OpenCL need [8 bits of each](Self::int8).
 /// Values are checked when the configuration is made, so every accessor is total.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Config {
@@ -438,7 +438,7 @@ impl Config {
     #[inline]
     pub const fn depth(&self, mem: MemType) -> usize {
         let at = scratchpad(mem);
-        (1u64 << (self.log_buff_sizes[at] - self.log_elem_bytes(SCRATCHPADS[at].1))) as usize
+        1 << (self.log_buff_sizes[at] - self.log_elem_bytes(SCRATCHPADS[at].1))
     }
 
     /// The key of the size of the scratchpad that the memory type lives in.

@@ -82,18 +82,14 @@ fn exec_source(args: &RunOptions, read: impl FnOnce() -> Result<Source>) -> Resu
         insns: &case.insns,
         insn_addr: case.insn_addr.0,
     };
+    let expected = case.after.iter();
+    let expected = expected.map(|region| config.numbers(MemType::Out, &region.bytes).count());
     Ok(Done {
         misfit,
         program: args.model.clone(),
         device: target.device.clone(),
         wrong: wrong(&case, &out),
-        expected: case
-            .after
-            .iter()
-            .map(|region| region.bytes.len())
-            .sum::<usize>()
-            * 8
-            / case.config.width(MemType::Out),
+        expected: expected.sum(),
         design: setup.design(),
         times: timed
             .as_ref()
