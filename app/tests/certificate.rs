@@ -168,18 +168,15 @@ fn pools_and_vector_layers_are_not_below() {
         epilogue: clamp(),
         store: None,
     };
-    let chw = [40, 6, 6];
-    graphs.push(layer(&[chw, chw], chw, QOp::Add(pair(b))));
-    graphs.push(layer(&[chw, chw], chw, QOp::Mul(pair(b))));
-    graphs.push(layer(&[chw, [40, 1, 1]], chw, QOp::Mul(pair(b))));
-    graphs.push(layer(
-        &[chw],
-        chw,
-        QOp::Eltwise {
-            input,
-            ops: clamp(),
-        },
-    ));
+    // One tile of the accumulators, and many.
+    for side in [6, 60] {
+        let (chw, ops) = ([40, side, side], clamp());
+        graphs.push(layer(&[chw, chw], chw, QOp::Add(pair(b))));
+        graphs.push(layer(&[chw, chw], chw, QOp::Mul(pair(b))));
+        graphs.push(layer(&[chw], chw, QOp::Mul(pair(a))));
+        graphs.push(layer(&[chw, [40, 1, 1]], chw, QOp::Mul(pair(b))));
+        graphs.push(layer(&[chw], chw, QOp::Eltwise { input, ops }));
+    }
     for machine in machines([12, 15, 14]) {
         for graph in &graphs {
             let layers = certify(graph, &machine, &Tiles::default()).unwrap();

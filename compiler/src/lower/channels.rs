@@ -81,7 +81,7 @@ impl<'a> Lowering<'a> {
         let copies = usize::from(self.multiplies(taken.ops));
         let mut constants = Constants::new(self, &node.name, taken.ops.iter(), chw);
         let limit = config.depth(MemType::Inp) / HALVES;
-        let shares = constants.divide(config, [blocks, plane], 1 + copies, limit);
+        let shares = constants.divide(config, HALVES, [blocks, plane], [1 + copies, limit]);
         let Shares { half, most } = shares.map_err(|fault| fault.of(&node.name))?;
         let mut e = Emitter::new(self, &node.name);
         let stage = if copied.is_empty() {

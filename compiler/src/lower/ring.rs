@@ -43,14 +43,19 @@ impl Ring {
     }
 
     /// What comes next fills a part: it waits until whatever used that last is done, and the first
-    /// one for what it finds.
-    pub fn fill(&mut self, e: &mut Emitter<'_, '_>, first: Option<Done>) -> Result<(), LowerError> {
+    /// one for what it finds. Whether it waits.
+    pub fn fill(
+        &mut self,
+        e: &mut Emitter<'_, '_>,
+        first: Option<Done>,
+    ) -> Result<bool, LowerError> {
         match first {
-            Some(found) if self.used == 0 => e.wait(found),
+            Some(found) if self.used == 0 => e.wait(found)?,
             // All but the newest tokens, one for each part but one.
-            _ if self.told >= self.taken + self.parts => self.take(e),
-            _ => Ok(()),
+            _ if self.told >= self.taken + self.parts => self.take(e)?,
+            _ => return Ok(false),
         }
+        Ok(true)
     }
 
     fn take(&mut self, e: &mut Emitter<'_, '_>) -> Result<(), LowerError> {

@@ -28,6 +28,8 @@ const IDENTITY: usize = 0;
 pub(super) enum Stage {
     /// By loads into the accumulators.
     Direct,
+    /// By loads of the load module into the accumulators, while compute works on the tiles before.
+    Ahead,
     /// Through the matrix unit.
     Products(Products),
 }
@@ -82,18 +84,28 @@ impl Stage {
         Self::selecting(e, identity, &first)
     }
 
+    /// As [`Self::open`], of a layer that says itself which tiles it wants next.
+    pub fn ahead(e: &mut Emitter<'_, '_>) -> Result<Self, LowerError> {
+        Self::by_load_module(e)?;
+        Ok(Self::Ahead)
+    }
+
+    /// The load module goes where the layer before may still read its own.
+    fn by_load_module(e: &mut Emitter<'_, '_>) -> Result<(), LowerError> {
+        e.wait(Done::EarlyStored)?;
+        e.hand_on()?;
+        // The two tokens of the layer before come in this order.
+        e.wait(Done::EarlyMultiplied)?;
+        e.wait(Done::LastMultiplied)
+    }
+
     /// Takes the matrix unit on any machine, with weight tiles of a constant.
     pub fn selecting(
         e: &mut Emitter<'_, '_>,
         constant: BufferId,
         first: &Weights,
     ) -> Result<Self, LowerError> {
-        e.wait(Done::EarlyStored)?;
-        e.hand_on()?;
-        // Weights and inputs go where the layer before may still read its own. Its two tokens come in this
-        // order.
-        e.wait(Done::EarlyMultiplied)?;
-        e.wait(Done::LastMultiplied)?;
+        Self::by_load_module(e)?;
         let mut products = Products {
             half: e.lowering.config.depth(MemType::Inp) / HALVES,
             ring: Ring::new(HALVES, Done::Multiplied),
@@ -109,6 +121,7 @@ impl Stage {
     pub fn reopen(&mut self, e: &mut Emitter<'_, '_>) -> Result<(), LowerError> {
         *self = match self {
             Self::Direct => Self::direct(e)?,
+            Self::Ahead => Self::ahead(e)?,
             Self::Products(products) => Self::selecting(e, products.constant, &products.weights)?,
         };
         Ok(())
@@ -123,7 +136,9 @@ impl Stage {
     pub fn products(&mut self, e: &Emitter<'_, '_>) -> Result<&mut Products, LowerError> {
         match self {
             Self::Products(products) => Ok(products),
-            Self::Direct => Err(e.fault(Fault::Internal("it has no products".to_owned()))),
+            Self::Direct | Self::Ahead => {
+                Err(e.fault(Fault::Internal("it has no products".to_owned())))
+            }
         }
     }
 
@@ -136,7 +151,7 @@ impl Stage {
     pub fn found(&self) -> Option<Done> {
         match self {
             Self::Direct => Some(Done::LastStored),
-            Self::Products(_) => None,
+            Self::Ahead | Self::Products(_) => None,
         }
     }
 
@@ -148,7 +163,9 @@ impl Stage {
         sums: Sums,
     ) -> Result<(), LowerError> {
         let products = match self {
-            Self::Direct => return e.load(MemType::Acc8, rows),
+            Self::Direct | Self::Ahead => {
+                return e.load_by(MemType::Acc8, matches!(self, Self::Ahead), rows);
+            }
             Self::Products(products) => products,
         };
         let loops = Loops::run(rows.count(), [1, 1]);

@@ -10,6 +10,8 @@ use crate::qgraph::lane::{LaneKind, LaneOp, LaneOperand};
 /// The largest error, in steps of the output, that a residual's multiplier may cost before the
 /// sum is left to an operation of its own.
 const RESIDUAL_ERROR: f64 = 0.25;
+/// A ratio from which on all lanes but one are clamped.
+const CLAMPED_RATIO: f64 = 512.0;
 /// The error, in steps of the output, up to which the fast form has one multiplier.
 const FAST_ERROR: f64 = 0.125;
 
@@ -161,6 +163,12 @@ pub fn plan_scale(
     to: &Output,
 ) -> Result<Vec<LaneOp>, SemanticsError> {
     let bad = || SemanticsError::ratio(ratio);
+    // Beyond int8 on both sides of its zero point a step of the input is clamped, however large it is.
+    let ratio = if ratio.is_finite() {
+        ratio.min(CLAMPED_RATIO)
+    } else {
+        ratio
+    };
     if !is_usable(ratio) {
         return Err(bad());
     }

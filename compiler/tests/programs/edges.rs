@@ -225,8 +225,7 @@ fn edges_of_preloads_are_needed() {
                 Edge::LoadToCompute if preloads(link.from) => 1,
                 _ => continue,
             };
-            // The load module brings what STOREs read that round.
-            assert_eq!(has.len(), 2);
+            assert!(has.contains(&preload));
             let needed = !objections(without(&program, link)).is_empty();
             counts[of] = [counts[of][0] + 1, counts[of][1] + usize::from(needed)];
         }

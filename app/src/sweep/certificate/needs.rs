@@ -122,7 +122,9 @@ impl Subject<'_> {
         let (epilogue, stored) = (&pair.epilogue[..], self.tiles(self.node.output));
         let placed = |of: &[LaneOp]| self.placed(of, epilogue);
         let whole = self.tiles(second.0) == stored;
-        let cycles = match (multiplied, pair.store.is_some()) {
+        // STOREs make the sum.
+        let added = pair.store.is_some_and(|(factor, _)| factor.is_some());
+        let cycles = match (multiplied, added) {
             _ if pair.a == pair.b => 0,
             (true, _) if whole => placed(first.1) + placed(second.1) + self.two_operands(),
             (true, _) => placed(first.1) + self.two_operands(),
@@ -143,7 +145,7 @@ impl Subject<'_> {
         };
         Needs {
             others: needs.others + self.bytes(second),
-            residual_stored: pair.store.is_some(),
+            residual_stored: added,
             ..needs
         }
     }

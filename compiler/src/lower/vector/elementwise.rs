@@ -3,15 +3,16 @@
 //! Where an operand has one position for every channel, or operations have vectors or constants of positions, they go
 //! by blocks, so that every tile meets the tile of its block.
 
-use vta_isa::{AluOp, Extension, Requantize, Rounding};
+use vta_isa::{AluOp, Extension, Module, Requantize, Rounding};
 
 use super::super::emit::{Emitter, Loops, Sums};
 use super::super::lowering::Lowering;
 use super::super::stage::Stage;
+use super::super::tokens::Done;
 use super::super::transfer::Transfer;
 use super::super::{Fault, LowerError};
 use super::lanes::{Constants, Piece, Shares, by_block};
-use super::tiles::Halves;
+use super::tiles::{HALVES, Halves, THIRDS};
 use crate::qgraph::lane::LaneOp;
 use crate::qgraph::{NodeId, QOp, QPair, TensorId};
 
@@ -87,12 +88,22 @@ impl<'a> Lowering<'a> {
         let copies = self.multiplies(layer.ops());
         // Every operand has a place of its own, as large as the output, and one is for copies or constants.
         let places = layer.operands.len() + usize::from(copies || constants.has_planes());
-        let limit = Stage::most(self.config);
-        let shares = constants.divide(self.config, [blocks, plane], places, limit);
-        let Shares { half, mut most } = shares.map_err(|fault| fault.of(&node.name))?;
-        if layer.added {
-            most[1] -= most[1] % Requantize::RESIDUAL_TILES;
-        }
+        let limits = [places, Stage::most(self.config)];
+        let mut divide = |parts| {
+            let shares = constants.divide(self.config, parts, [blocks, plane], limits);
+            let Shares { half, mut most } = shares.map_err(|fault| fault.of(&node.name))?;
+            if layer.added {
+                most[1] -= most[1] % Requantize::RESIDUAL_TILES;
+            }
+            Ok((half, Piece::of_blocks(0..blocks, plane, most)))
+        };
+        let halves = divide(HALVES)?;
+        // What is one piece has nothing that loads could be beside.
+        let preloads = self.has(Extension::Preload) && self.has(Extension::Acc8);
+        let thirds = (preloads && halves.1.len() > 1).then(|| divide(THIRDS).ok());
+        let thirds = thirds.flatten();
+        let is_ahead = thirds.is_some();
+        let (part, pieces) = thirds.unwrap_or(halves);
         let mut pairs = Pairs {
             layer: &layer,
             constants,
@@ -100,9 +111,27 @@ impl<'a> Lowering<'a> {
         };
         let emitted = self.layer(id);
         let output = self.base(node.output);
-        let mut halves = Halves::open(half, Emitter::new(self, &node.name))?;
-        for piece in Piece::of_blocks(0..blocks, plane, most) {
-            let base = pairs.piece(&mut halves, &piece)?;
+        let mut e = Emitter::new(self, &node.name);
+        let stage = if is_ahead {
+            Stage::ahead(&mut e)?
+        } else {
+            Stage::open(&mut e)?
+        };
+        let mut halves = Halves::of(part, e, stage);
+        let mut bases = Vec::new();
+        for (at, piece) in pieces.iter().enumerate() {
+            while bases.len() < pieces.len().min(at + 1 + halves.ahead()) {
+                let (base, piece) = (halves.next()?, &pieces[bases.len()]);
+                if is_ahead {
+                    pairs.load_ahead(&mut halves, piece, base)?;
+                }
+                bases.push(base);
+            }
+            if bases.len() == pieces.len() {
+                halves.release()?;
+            }
+            let base = bases[at];
+            pairs.piece(&mut halves, piece, base)?;
             let first = piece.blocks.start * plane + piece.positions.start;
             let rows = Transfer::run(output, [base, first], piece.count());
             let how = pairs.layer.stores(&pairs.constants, piece.count());
@@ -195,13 +224,69 @@ fn has_several(op: &LaneOp) -> bool {
 }
 
 impl Pairs<'_, '_> {
-    /// All of a piece but its store; where it lies.
-    fn piece(&mut self, halves: &mut Halves<'_, '_>, piece: &Piece) -> Result<usize, LowerError> {
-        let (base, count) = (halves.next()?, piece.count());
+    /// Where the tiles of an operand go, of a piece that starts at `base`: behind those of the operands before.
+    fn place(&self, i: usize, piece: &Piece, base: usize) -> usize {
+        let count = piece.count();
+        base + i * if self.layer.added {
+            count.next_multiple_of(Requantize::RESIDUAL_TILES)
+        } else {
+            count
+        }
+    }
+
+    /// The part of an operand that a piece needs, and its tiles, which go to `sram`.
+    fn part(
+        &self,
+        e: &Emitter<'_, '_>,
+        operand: &Operand<'_>,
+        piece: &Piece,
+        sram: usize,
+    ) -> (Piece, Transfer) {
+        let (positions, plane) = if operand.spread {
+            (0..1, 1)
+        } else {
+            (piece.positions.clone(), self.plane)
+        };
+        let own = Piece {
+            blocks: piece.blocks.clone(),
+            positions,
+        };
+        let dram = own.blocks.start * plane + own.positions.start;
+        let tensor = e.lowering.base(operand.tensor);
+        let rows = Transfer::run(tensor, [sram, dram], own.count());
+        (own, rows)
+    }
+
+    /// Lets the load module bring what a piece reads, which starts at `base`.
+    fn load_ahead(
+        &self,
+        halves: &mut Halves<'_, '_>,
+        piece: &Piece,
+        base: usize,
+    ) -> Result<(), LowerError> {
         let Halves { e, stage, .. } = halves;
-        let (layer, constants) = (self.layer, &mut self.constants);
+        for (i, operand) in self.layer.operands.iter().enumerate() {
+            let (_, rows) = self.part(e, operand, piece, self.place(i, piece, base));
+            stage.load(e, rows, Sums::Set)?;
+        }
+        e.tell(Done::Preloaded)
+    }
+
+    /// All of a piece that starts at `base` but its store.
+    fn piece(
+        &mut self,
+        halves: &mut Halves<'_, '_>,
+        piece: &Piece,
+        base: usize,
+    ) -> Result<(), LowerError> {
+        let is_ahead = halves.is_ahead();
+        let (Halves { e, stage, .. }, count) = (halves, piece.count());
+        let layer = self.layer;
         let copy = base + layer.operands.len() * count;
-        constants.begin(e, &piece.blocks)?;
+        if is_ahead {
+            e.wait(Done::Preloaded)?;
+        }
+        self.constants.begin(e, &piece.blocks)?;
         let by_store = layer.added;
         for (i, operand) in layer.operands.iter().enumerate() {
             // An operand as it is joins the sum on its way.
@@ -209,27 +294,14 @@ impl Pairs<'_, '_> {
             let joins = i > 0 && operand.ops.is_empty() && adds;
             let (sram, sums) = if joins {
                 (base, Sums::Add)
-            } else if by_store {
-                (
-                    base + i * count.next_multiple_of(Requantize::RESIDUAL_TILES),
-                    Sums::Set,
-                )
             } else {
-                (base + i * count, Sums::Set)
+                (self.place(i, piece, base), Sums::Set)
             };
-            let (positions, plane) = if operand.spread {
-                (0..1, 1)
-            } else {
-                (piece.positions.clone(), self.plane)
-            };
-            let own = Piece {
-                blocks: piece.blocks.clone(),
-                positions,
-            };
-            let dram = own.blocks.start * plane + own.positions.start;
-            let tensor = e.lowering.base(operand.tensor);
-            let rows = Transfer::run(tensor, [sram, dram], own.count());
-            stage.load(e, rows, sums)?;
+            let (own, rows) = self.part(e, operand, piece, sram);
+            if !is_ahead {
+                stage.load(e, rows, sums)?;
+            }
+            let constants = &mut self.constants;
             constants.apply(e, operand.ops, &own, [sram, copy])?;
             if i > 0 && operand.spread {
                 by_block(e, layer.join, piece, [base, sram])?;
@@ -237,7 +309,9 @@ impl Pairs<'_, '_> {
                 e.join(layer.join, [[base, sram]], Loops::run(count, [1, 1]))?;
             }
         }
+        let constants = &mut self.constants;
         constants.apply(e, layer.epilogue, piece, [base, copy])?;
-        Ok(base)
+        // Where STOREs do all, it still waits for the tiles.
+        e.settle(Module::Compute)
     }
 }

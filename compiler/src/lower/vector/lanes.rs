@@ -10,7 +10,6 @@ use super::super::emit::{Emitter, Loops, Rect};
 use super::super::lowering::Lowering;
 use super::super::transfer::{Transfer, parts};
 use super::super::{Fault, LowerError};
-use super::tiles::HALVES;
 use crate::qgraph::lane::{LaneOp, LaneOperand};
 
 /// Output tiles that are made together: whole blocks, or a part of one.
@@ -77,7 +76,7 @@ struct Plane {
 
 /// How the accumulators are divided.
 pub(in crate::lower) struct Shares {
-    /// Tiles of a half.
+    /// Tiles of a part.
     pub half: usize,
     /// Whole blocks that go together at most, and tiles of a piece.
     pub most: [usize; 2],
@@ -142,20 +141,20 @@ impl Constants {
         self.base
     }
 
-    /// Divides the accumulators among pieces of `blocks` blocks of `plane` tiles, each of which takes its tiles
-    /// `places` times and at most `limit`, and the vectors behind them.
+    /// Divides the accumulators among so many `parts` of pieces of `blocks` blocks of `plane` tiles, each of which takes
+    /// its tiles `places` times and at most `limit`, and the vectors behind them.
     pub fn divide(
         &mut self,
         config: &Config,
+        parts: usize,
         [blocks, plane]: [usize; 2],
-        places: usize,
-        limit: usize,
+        [places, limit]: [usize; 2],
     ) -> Result<Shares, Fault> {
         let depth = config.depth(MemType::Acc);
-        // Half the accumulators hold as many whole blocks and their vectors, or a part of one.
-        let each = self.count + HALVES * places * plane;
+        // A part holds as many whole blocks and their vectors, or a part of one.
+        let each = self.count + parts * places * plane;
         let together = (depth / each.max(1)).clamp(1, blocks.max(1));
-        let half = depth.saturating_sub(self.count * together.min(self.pitch)) / HALVES;
+        let half = depth.saturating_sub(self.count * together.min(self.pitch)) / parts;
         let most = (half / places).min(limit);
         if most == 0 {
             return Err(Fault::NoTile(format!(
@@ -163,7 +162,7 @@ impl Constants {
                 self.count
             )));
         }
-        self.base = HALVES * half;
+        self.base = parts * half;
         Ok(Shares {
             half,
             most: [together, most],

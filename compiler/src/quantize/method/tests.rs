@@ -2,8 +2,10 @@
 
 use proptest::prelude::*;
 
-use super::super::slices::INT8;
 use super::*;
+
+/// What QuantizeLinear cuts off at.
+const INT8: [f32; 2] = [-128.0, 127.0];
 
 /// Values of a distribution by a seed: bells, long tails, one-sided ones, a few far away.
 fn values(kind: u32, seed: u32, count: usize) -> Vec<f32> {
