@@ -15,6 +15,8 @@ use super::rounded::{Kept, rounded};
 use crate::graph::{Graph, Node, Op, ValueId};
 use crate::operators::fields::Steps;
 
+/// Fewer steps than so many below HardSwish's bound stay what they are: a whole number of them would be too far off.
+const LEAST_STEPS: f32 = 24.0;
 /// Steps so many times apart aren't shared by what a network ends with.
 const FAR: f32 = 4.0;
 
@@ -54,8 +56,24 @@ pub fn choose(graph: &Graph, observed: &Observed, options: &Options) -> Scales {
     let all = (0..graph.values.len()).into_par_iter();
     let mut scales: Scales = all.map(scale).collect();
     leave_far_ends(graph, &mut scales);
+    if options.mode == Mode::Multiply {
+        whole_bounds(graph, &mut scales);
+    }
     keep_steps(graph, &mut scales);
     scales
+}
+
+/// HardSwish clamps at 3. Where that is a whole number of steps of its input it takes one operation of the device less, and
+/// clamps that CLIP joins: steps become as much larger as that needs, a few percent at most.
+fn whole_bounds(graph: &Graph, scales: &mut Scales) {
+    for node in graph.nodes.iter().filter(|node| node.op == Op::HardSwish) {
+        if let Some(scale) = &mut scales[node.inputs[0].0] {
+            let steps = (3.0 / scale.step).floor();
+            if steps >= LEAST_STEPS {
+                scale.step = 3.0 / steps;
+            }
+        }
+    }
 }
 
 /// Takes the scale of what a network ends with where it joins values that are far apart: the steps of the

@@ -11,6 +11,10 @@ use crate::reflect::{Attribute, AttributeValue};
 
 /// The most that half of HardSwish's second factor is: an immediate.
 const WIDEST: f64 = 32767.0;
+/// More steps than so many below 3 are far beyond what an int8 has.
+const MOST_STEPS: f64 = 4096.0;
+/// What 3 is off a whole number of steps where a file's scale, a 32-bit float, means one.
+const WHOLE: f64 = 1e-6;
 
 /// A function of one tensor whose values are lane operations: what only this file knows of it, passes and
 /// listings have from here.
@@ -124,25 +128,37 @@ fn requantized(ratio: f64, lanes: Interval, to: &Output) -> Result<Vec<LaneOp>, 
 
 /// `x * max(0, min(1, x / 6 + 1/2))` as a product of the tensor by itself: its second factor is
 /// `clamp(x * n, -3 * n, 3 * n) + 3 * n`, counted in steps of `x`, with the `n` for which rounding `3 * n` takes
-/// the least off it.
+/// the least off it. That is 1 where 3 is a whole number of steps, and no zero point needs an operation then.
 fn hard_swish(x: &Operand, to: &Output) -> Result<PairPlan, SemanticsError> {
     let scale = x.scale;
     let bad = || SemanticsError::ratio(scale);
     let three = |n: i16| f64::from(n) * 3.0 / scale;
     let most = (WIDEST * scale / 3.0).min(WIDEST) as i16;
     let off = |n: &i16| (three(*n).round() / three(*n) - 1.0).abs();
-    let usable = ((most / 2).max(1)..=most).filter(|&n| three(n) >= 1.0);
+    let is_whole = three(1) < MOST_STEPS && off(&1) < WHOLE;
+    let units = if is_whole {
+        1..=1
+    } else {
+        (most / 2).max(1)..=most
+    };
+    let usable = units.filter(|&n| three(n) >= 1.0);
     let n = usable.min_by(|a, b| off(a).total_cmp(&off(b)));
     let n = n.ok_or_else(bad)?;
     let three = three(n).round() as i16;
     let a = centred(x.zero);
-    let mut b = centred(x.zero);
-    b.extend([
-        LaneOp::mul(n),
-        LaneOp::max(-three),
-        LaneOp::min(three),
-        LaneOp::add(three),
-    ]);
+    let (mut b, zero) = if is_whole {
+        (Vec::new(), x.zero as i16)
+    } else {
+        ([centred(x.zero), vec![LaneOp::mul(n)]].concat(), 0)
+    };
+    let (low, high) = x.after(&b, 0)?;
+    if low < (zero - three).into() {
+        b.push(LaneOp::max(zero - three));
+    }
+    if high > (zero + three).into() {
+        b.push(LaneOp::min(zero + three));
+    }
+    b.push(LaneOp::add(three - zero));
     let ratio = scale / (2.0 * f64::from(three));
     multiply([a, b], [*x; 2], ratio, to)
 }

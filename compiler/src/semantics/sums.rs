@@ -12,6 +12,8 @@ use crate::qgraph::lane::{LaneKind, LaneOp, LaneOperand};
 const RESIDUAL_ERROR: f64 = 0.25;
 /// A ratio from which on all lanes but one are clamped.
 const CLAMPED_RATIO: f64 = 512.0;
+/// The error, in steps of the output, from which on one multiplier of changes of scale won't do.
+const FAST_FARTHEST: f64 = 0.5;
 /// The error, in steps of the output, up to which the fast form has one multiplier.
 const FAST_ERROR: f64 = 0.125;
 
@@ -182,15 +184,18 @@ pub fn plan_scale(
         push_clamp(&mut ops, &[range], to.clamp)?;
         return Ok(ops);
     }
-    let precisely = one.filter(|_| to.requant == Requant::Precise || !symmetric);
-    let mut ops = match (precisely, log2_exact(ratio)) {
-        (Some((scaled, shift)), _) => {
-            let rounding = round(shift, offset(scaled.factor, shift)).ok_or_else(bad)?;
-            scaled.ops.into_iter().chain(rounding).collect()
-        }
+    let fast = symmetric && (to.requant == Requant::Fast || one.is_none());
+    let fast = || fast.then(|| scale_fast(ratio, range, to)).flatten();
+    let mut ops = match (one, log2_exact(ratio)) {
         (None, Some(n)) if (-15..=0).contains(&n) => round(-n, offset(1, -n)).ok_or_else(bad)?,
-        (None, _) if symmetric => scale_fast(ratio, range)?,
-        (None, _) => return Err(bad()),
+        (one, _) => match (fast(), one) {
+            (Some(ops), _) => ops,
+            (None, Some((scaled, shift))) => {
+                let rounding = round(shift, offset(scaled.factor, shift)).ok_or_else(bad)?;
+                scaled.ops.into_iter().chain(rounding).collect()
+            }
+            (None, None) => return Err(bad()),
+        },
     };
     push_clamp(&mut ops, &[range], to.clamp)?;
     Ok(ops)
@@ -227,9 +232,11 @@ fn twofold(
     (fits && wide.error < error).then_some(ops)
 }
 
-/// `round(x * ratio)` by one multiplier.
-fn scale_fast(ratio: f64, range: Interval) -> Result<Vec<LaneOp>, SemanticsError> {
-    let extreme = range.0.abs().max(range.1.abs()) as f64 + 1.0;
+/// `round(x * ratio)` by one multiplier; `None` where it is off by half a step of the output, as where products are large and
+/// their ratio is small.
+fn scale_fast(ratio: f64, range: Interval, to: &Output) -> Option<Vec<LaneOp>> {
+    let largest = range.0.abs().max(range.1.abs()) as f64;
+    let extreme = largest + 1.0;
     // Rounding is added before the product where a step is fine, else after it.
     let before = 0.5 / ratio;
     let early = (16.0..=32767.0).contains(&before);
@@ -239,9 +246,13 @@ fn scale_fast(ratio: f64, range: Interval) -> Result<Vec<LaneOp>, SemanticsError
         let m = (ratio * 2f64.powi(*s)).round();
         m <= 32767.0 && (m + 1.0) * extreme < f64::from(i32::MAX) / 2.0
     };
-    let shift = (0..=top).rev().find(fits);
-    let shift = shift.ok_or_else(|| SemanticsError::ratio(ratio))?;
-    let multiply = LaneOp::mul((ratio * 2f64.powi(shift)).round() as i16);
+    let shift = (0..=top).rev().find(fits)?;
+    let factor = (ratio * 2f64.powi(shift)).round();
+    let off = factor / 2f64.powi(shift) - ratio;
+    if precise::error(off, ratio, largest, f64::from(to.reach() + 1)) > FAST_FARTHEST {
+        return None;
+    }
+    let multiply = LaneOp::mul(factor as i16);
     let mut ops = Vec::new();
     match (early, shift) {
         (true, _) => ops.extend([LaneOp::add(before.round() as i16), multiply]),
@@ -249,5 +260,5 @@ fn scale_fast(ratio: f64, range: Interval) -> Result<Vec<LaneOp>, SemanticsError
         (false, _) => ops.extend([multiply, LaneOp::add(1 << (shift - 1))]),
     }
     push_shift(&mut ops, shift);
-    Ok(ops)
+    Some(ops)
 }

@@ -118,6 +118,24 @@ fn sums_and_means_have_no_zero_points_that_cost_an_operation() {
     assert_eq!([b, y, mean].map(|id| zero(&all, id)), [0; 3]);
 }
 
+#[test]
+fn bounds_of_a_hard_swish_are_whole_steps_unless_steps_are_large() {
+    for (size, is_whole) in [(0.5, true), (1.3, true), (4.0, true), (60.0, false)] {
+        let [step, free] = [Op::HardSwish, Op::LeakyRelu { alpha: 0.2 }].map(|op| {
+            let (mut made, x) = Made::new();
+            let a = made.conv(x, 1, 0, size);
+            let y = made.node(op, &[a]);
+            let (_, all) = made.quantized(&[y], ZeroPoints::Symmetric);
+            all.scales[a.0].unwrap().step
+        });
+        let steps = 3.0 / f64::from(step);
+        let off = (steps / steps.round() - 1.0).abs();
+        assert_eq!(off < 1e-6, is_whole, "{size}: {steps}");
+        assert!(step >= free && step <= free * 1.05, "{size}: {step} {free}");
+        assert!(is_whole || step == free, "{size}: {step} {free}");
+    }
+}
+
 /// A Concat of a network's end, and what it is of.
 fn ended(sizes: [f32; 2], reader: bool) -> (Graph, Quantized, ValueId) {
     let (mut made, x) = Made::new();

@@ -1,6 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::qgraph::lane::LaneKind;
 use crate::semantics::apply;
 
 fn run(ops: &[LaneOp], channel: usize, x: i32) -> i32 {
@@ -43,15 +44,19 @@ proptest! {
     #[test]
     fn functions_round_as_reals_do_except_beside_ties(
         scale in 0.002f64..0.5, stretch in 0.3f64..2.0, x in any::<i8>(), zeros in [-128i32..=127, -128i32..=127],
-        slopes in prop::collection::vec(-1.5f64..1.5, 1..4), fast in any::<bool>(),
+        slopes in prop::collection::vec(-1.5f64..1.5, 1..4), fast in any::<bool>(), whole in any::<bool>(),
     ) {
         let clamp = (-128, 127);
         let requant = if fast { Requant::Fast } else { Requant::Precise };
+        // Steps of which 3 is a whole number, as a file has them.
+        let scale = if whole { f64::from((3.0 / (3.0 / scale).round()) as f32) } else { scale };
         let out = scale * stretch;
         let operand = Operand { scale, zero: zeros[0], range: clamp };
         let to = Output { scale: out, zero: zeros[1], clamp, requant };
         let real = f64::from(i32::from(x) - zeros[0]) * scale;
         let plan = Curve::HardSwish.plan(&operand, &to).unwrap();
+        let factors = plan.b.iter().filter(|op| op.kind == LaneKind::Mul);
+        prop_assert!(!whole || factors.count() == 0, "{:?}", plan.b);
         let product = run(&plan.a, 0, x.into()) * run(&plan.b, 0, x.into());
         let found = run(&plan.epilogue, 0, product);
         let swish = real * (real / 6.0 + 0.5).clamp(0.0, 1.0) / out;
