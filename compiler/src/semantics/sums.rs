@@ -165,15 +165,11 @@ pub fn plan_scale(
     to: &Output,
 ) -> Result<Vec<LaneOp>, SemanticsError> {
     let bad = || SemanticsError::ratio(ratio);
-    // Beyond int8 on both sides of its zero point a step of the input is clamped, however large it is.
-    let ratio = if ratio.is_finite() {
-        ratio.min(CLAMPED_RATIO)
-    } else {
-        ratio
-    };
-    if !is_usable(ratio) {
+    if !(ratio > 0.0 && ratio.is_finite()) {
         return Err(bad());
     }
+    // Beyond int8 on both sides of its zero point a step of the input is clamped, however large it is.
+    let ratio = ratio.min(CLAMPED_RATIO);
     // It is a lane, too.
     i32::try_from(from).map_err(|_| bad())?;
     let offset = |factor: i64, shift: i32| (i64::from(to.zero) << shift) - from * factor;
@@ -184,18 +180,17 @@ pub fn plan_scale(
         push_clamp(&mut ops, &[range], to.clamp)?;
         return Ok(ops);
     }
-    let fast = symmetric && (to.requant == Requant::Fast || one.is_none());
-    let fast = || fast.then(|| scale_fast(ratio, range, to)).flatten();
-    let mut ops = match (one, log2_exact(ratio)) {
-        (None, Some(n)) if (-15..=0).contains(&n) => round(-n, offset(1, -n)).ok_or_else(bad)?,
-        (one, _) => match (fast(), one) {
-            (Some(ops), _) => ops,
-            (None, Some((scaled, shift))) => {
-                let rounding = round(shift, offset(scaled.factor, shift)).ok_or_else(bad)?;
-                scaled.ops.into_iter().chain(rounding).collect()
-            }
-            (None, None) => return Err(bad()),
-        },
+    let is_fast = symmetric && (to.requant == Requant::Fast || one.is_none());
+    let fast = scale_fast(ratio, range, to).filter(|_| is_fast);
+    let exact = log2_exact(ratio).filter(|n| one.is_none() && (-15..=0).contains(n));
+    let mut ops = match (exact, fast, one) {
+        (Some(n), ..) => round(-n, offset(1, -n)).ok_or_else(bad)?,
+        (None, Some(ops), _) => ops,
+        (None, None, Some((scaled, shift))) => {
+            let rounding = round(shift, offset(scaled.factor, shift)).ok_or_else(bad)?;
+            scaled.ops.into_iter().chain(rounding).collect()
+        }
+        (None, None, None) => return Err(bad()),
     };
     push_clamp(&mut ops, &[range], to.clamp)?;
     Ok(ops)

@@ -100,8 +100,8 @@ impl<'a> Lowering<'a> {
         let halves = divide(HALVES)?;
         // What is one piece has nothing that loads could be beside.
         let preloads = self.has(Extension::Preload) && self.has(Extension::Acc8);
-        let thirds = (preloads && halves.1.len() > 1).then(|| divide(THIRDS).ok());
-        let thirds = thirds.flatten();
+        let is_apart = preloads && halves.1.len() > 1;
+        let thirds = is_apart.then(|| divide(THIRDS).ok()).flatten();
         let is_ahead = thirds.is_some();
         let (part, pieces) = thirds.unwrap_or(halves);
         let mut pairs = Pairs {
@@ -112,11 +112,8 @@ impl<'a> Lowering<'a> {
         let emitted = self.layer(id);
         let output = self.base(node.output);
         let mut e = Emitter::new(self, &node.name);
-        let stage = if is_ahead {
-            Stage::ahead(&mut e)?
-        } else {
-            Stage::open(&mut e)?
-        };
+        let open = if is_ahead { Stage::ahead } else { Stage::open };
+        let stage = open(&mut e)?;
         let mut halves = Halves::of(part, e, stage);
         let mut bases = Vec::new();
         for (at, piece) in pieces.iter().enumerate() {
