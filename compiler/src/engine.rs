@@ -93,6 +93,8 @@ impl Tensor {
             Data::F32(v) => Data::F32(placed(v, -1.0, sizes, place)),
             Data::I8(v) => Data::I8(placed(v, -1, sizes, place)),
             Data::U8(v) => Data::U8(placed(v, 0, sizes, place)),
+            Data::I16(v) => Data::I16(placed(v, -1, sizes, place)),
+            Data::U16(v) => Data::U16(placed(v, 0, sizes, place)),
             Data::I32(v) => Data::I32(placed(v, -1, sizes, place)),
             Data::I64(v) => Data::I64(placed(v, -1, sizes, place)),
             Data::Bool(v) => Data::Bool(placed(v, false, sizes, place)),
@@ -179,10 +181,12 @@ pub enum EngineError {
     Thread,
 }
 
-/// What the library, whose integers have 32 bits, gives as int64 or as truth values.
+/// What the library, whose integers have 32 bits, gives as int64, as truth values or as integers of 16 bits.
 pub(crate) fn widened(data: Data, element: Element) -> Data {
     match (data, element) {
         (Data::I32(v), Element::I64) => Data::I64(v.into_iter().map(i64::from).collect()),
+        (Data::I32(v), Element::I16) => Data::I16(v.into_iter().map(|x| x as i16).collect()),
+        (Data::I32(v), Element::U16) => Data::U16(v.into_iter().map(|x| x as u16).collect()),
         (Data::I32(v), Element::Bool) => Data::Bool(v.into_iter().map(|x| x != 0).collect()),
         (data, _) => data,
     }

@@ -255,6 +255,8 @@ impl Parts<'_> {
         let (low, high, number) = match self.graph.values[self.node.output.0].element {
             Element::I8 => (-128.0, 127.0, 3),
             Element::U8 => (0.0, 255.0, 2),
+            Element::I16 => (-32768.0, 32767.0, 6),
+            Element::U16 => (0.0, 65535.0, 6),
             _ => return None,
         };
         let to = |number| {

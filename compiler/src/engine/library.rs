@@ -188,6 +188,8 @@ fn value<'t>(lent: &Lent<'t>) -> Result<ValueOrView<'t>, EngineError> {
         Data::I8(v) => ValueView::from(view(lent, v)?).into(),
         Data::U8(v) => ValueView::from(view(lent, v)?).into(),
         Data::I32(v) => ValueView::from(view(lent, v)?).into(),
+        Data::I16(v) => return owned(v.iter().map(|&x| x.into()).collect()),
+        Data::U16(v) => return owned(v.iter().map(|&x| x.into()).collect()),
         Data::I64(v) => return owned(v.iter().map(nearest).collect()),
         Data::Bool(v) => return owned(v.iter().map(|&x| x.into()).collect()),
     })

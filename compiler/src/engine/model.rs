@@ -5,13 +5,28 @@ use std::borrow::Cow;
 use super::composed;
 use super::gaps::{self, Taken};
 use super::parts::{Parts, onnx};
-use crate::graph::{Data, Element, Entries, Graph, Node, OnnxAttribute, Op, ValueId};
+use crate::graph::{Data, Element, Entries, Graph, Node, OnnxAttribute, Op, Value, ValueId};
 use crate::onnx::save_with_outputs;
 
 /// The ONNX model of a graph, or of the part of one that gives some of its values, in operators that
 /// the library has. Values have their names, but where two have the same.
 pub fn model(graph: &Graph, outputs: &[ValueId]) -> Vec<u8> {
-    save_with_outputs(&without_missing(graph), outputs)
+    save_with_outputs(&without_16_bits(without_missing(graph)), outputs)
+}
+
+/// The graph with integers of 32 bits where it has some of 16, which the library lacks: what may compute with these
+/// moves or compares them.
+fn without_16_bits(graph: Cow<'_, Graph>) -> Cow<'_, Graph> {
+    let is_one = |value: &Value| value.element.has_16_bits();
+    if !graph.values.iter().any(is_one) {
+        return graph;
+    }
+    let mut graph = graph.into_owned();
+    for value in graph.values.iter_mut().filter(|value| is_one(value)) {
+        value.element = Element::I32;
+        value.data = value.data.take().map(Data::without_16_bits);
+    }
+    Cow::Owned(graph)
 }
 
 /// The graph without operators that the library lacks, and with a QuantizeLinear that divides, as ONNX
@@ -58,7 +73,7 @@ fn without_missing(graph: &Graph) -> Cow<'_, Graph> {
     Cow::Owned(made)
 }
 
-/// `clamp(round(x / scale) + zero)`, for constant scales and zero points of bytes.
+/// `clamp(round(x / scale) + zero)`, for constant scales and zero points of 8 or 16 bits.
 fn divided(graph: &mut Graph, node: &Node, axis: usize) -> Option<()> {
     let shape = graph.values[node.output.0].shape.clone();
     let constant = |index: usize| graph.values[node.inputs.get(index)?.0].data.clone();
@@ -74,6 +89,8 @@ fn divided(graph: &mut Graph, node: &Node, axis: usize) -> Option<()> {
     let (low, high, number) = match zeros.element() {
         Element::I8 => (-128.0, 127.0, 3),
         Element::U8 => (0.0, 255.0, 2),
+        Element::I16 => (-32768.0, 32767.0, 6),
+        Element::U16 => (0.0, 65535.0, 6),
         Element::F32 | Element::I32 | Element::I64 | Element::Bool => return None,
     };
     let zeros = zeros.integers()?;

@@ -9,6 +9,10 @@ pub enum Data {
     I8(Vec<i8>),
     /// uint8.
     U8(Vec<u8>),
+    /// int16.
+    I16(Vec<i16>),
+    /// uint16.
+    U16(Vec<u16>),
     /// int32.
     I32(Vec<i32>),
     /// int64 (shapes).
@@ -27,6 +31,10 @@ pub enum Element {
     I8,
     /// uint8.
     U8,
+    /// int16.
+    I16,
+    /// uint16.
+    U16,
     /// int32.
     I32,
     /// int64.
@@ -36,12 +44,19 @@ pub enum Element {
 }
 
 impl Element {
+    /// Whether it has 16 bits.
+    pub const fn has_16_bits(self) -> bool {
+        matches!(self, Self::I16 | Self::U16)
+    }
+
     /// Its name, as numpy has it.
     pub const fn name(self) -> &'static str {
         match self {
             Self::F32 => "float32",
             Self::I8 => "int8",
             Self::U8 => "uint8",
+            Self::I16 => "int16",
+            Self::U16 => "uint16",
             Self::I32 => "int32",
             Self::I64 => "int64",
             Self::Bool => "bool",
@@ -53,6 +68,7 @@ impl Element {
         match self {
             Self::F32 | Self::I32 => 4,
             Self::I8 | Self::U8 | Self::Bool => 1,
+            Self::I16 | Self::U16 => 2,
             Self::I64 => 8,
         }
     }
@@ -65,6 +81,8 @@ impl Data {
             Self::F32(_) => Element::F32,
             Self::I8(_) => Element::I8,
             Self::U8(_) => Element::U8,
+            Self::I16(_) => Element::I16,
+            Self::U16(_) => Element::U16,
             Self::I32(_) => Element::I32,
             Self::I64(_) => Element::I64,
             Self::Bool(_) => Element::Bool,
@@ -77,6 +95,8 @@ impl Data {
             Self::F32(v) => v.len(),
             Self::I8(v) => v.len(),
             Self::U8(v) => v.len(),
+            Self::I16(v) => v.len(),
+            Self::U16(v) => v.len(),
             Self::I32(v) => v.len(),
             Self::I64(v) => v.len(),
             Self::Bool(v) => v.len(),
@@ -94,6 +114,8 @@ impl Data {
             Self::F32(v) => v.truncate(count),
             Self::I8(v) => v.truncate(count),
             Self::U8(v) => v.truncate(count),
+            Self::I16(v) => v.truncate(count),
+            Self::U16(v) => v.truncate(count),
             Self::I32(v) => v.truncate(count),
             Self::I64(v) => v.truncate(count),
             Self::Bool(v) => v.truncate(count),
@@ -106,6 +128,8 @@ impl Data {
             Element::F32 => Self::F32(vec![0.0; count]),
             Element::I8 => Self::I8(vec![0; count]),
             Element::U8 => Self::U8(vec![0; count]),
+            Element::I16 => Self::I16(vec![0; count]),
+            Element::U16 => Self::U16(vec![0; count]),
             Element::I32 => Self::I32(vec![0; count]),
             Element::I64 => Self::I64(vec![0; count]),
             Element::Bool => Self::Bool(vec![false; count]),
@@ -126,10 +150,21 @@ impl Data {
             Element::F32 => Self::F32(values.iter().map(|&v| v as f32).collect()),
             Element::I8 => Self::I8(narrow(values)?),
             Element::U8 => Self::U8(narrow(values)?),
+            Element::I16 => Self::I16(narrow(values)?),
+            Element::U16 => Self::U16(narrow(values)?),
             Element::I32 => Self::I32(narrow(values)?),
             Element::I64 => Self::I64(values.to_vec()),
             Element::Bool => Self::Bool(values.iter().map(|&v| v != 0).collect()),
         })
+    }
+
+    /// The same numbers, those of 16 bits as int32.
+    pub fn without_16_bits(self) -> Self {
+        match self {
+            Self::I16(v) => Self::I32(v.into_iter().map(Into::into).collect()),
+            Self::U16(v) => Self::I32(v.into_iter().map(Into::into).collect()),
+            other => other,
+        }
     }
 
     /// Whole numbers of any width; `None` for floats.
@@ -138,6 +173,8 @@ impl Data {
             Self::F32(_) => return None,
             Self::I8(v) => v.iter().map(|&v| v.into()).collect(),
             Self::U8(v) => v.iter().map(|&v| v.into()).collect(),
+            Self::I16(v) => v.iter().map(|&v| v.into()).collect(),
+            Self::U16(v) => v.iter().map(|&v| v.into()).collect(),
             Self::I32(v) => v.iter().map(|&v| v.into()).collect(),
             Self::I64(v) => v.clone(),
             Self::Bool(v) => v.iter().map(|&v| v.into()).collect(),

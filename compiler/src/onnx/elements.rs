@@ -60,11 +60,13 @@ fn name(data_type: i32) -> String {
 }
 
 /// ONNX's number of a type.
-pub(super) const fn data_type(element: Element) -> i32 {
+pub(crate) const fn data_type(element: Element) -> i32 {
     match element {
         Element::F32 => proto::FLOAT,
         Element::I8 => proto::INT8,
         Element::U8 => proto::UINT8,
+        Element::I16 => proto::INT16,
+        Element::U16 => proto::UINT16,
         Element::I32 => proto::INT32,
         Element::I64 => proto::INT64,
         Element::Bool => proto::BOOL,

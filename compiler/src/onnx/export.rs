@@ -92,6 +92,8 @@ pub(super) fn tensor(name: &str, shape: &[usize], data: &Data) -> proto::Tensor 
         Data::F32(v) => bytes(v, f32::to_le_bytes),
         Data::I8(v) => v.iter().map(|&x| x as u8).collect(),
         Data::U8(v) => v.clone(),
+        Data::I16(v) => bytes(v, i16::to_le_bytes),
+        Data::U16(v) => bytes(v, u16::to_le_bytes),
         Data::I32(v) => bytes(v, i32::to_le_bytes),
         Data::I64(v) => bytes(v, i64::to_le_bytes),
         Data::Bool(v) => v.iter().map(|&x| x.into()).collect(),

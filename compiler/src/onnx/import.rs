@@ -15,6 +15,7 @@ mod refused;
 pub(crate) mod sizes;
 pub(crate) mod state;
 mod tensor;
+mod wide;
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
@@ -204,6 +205,7 @@ impl Import<'_> {
         if node.op_type == "Concat" {
             self.leave_out_empty(&mut arguments);
         }
+        self.without_16_bits(node, &mut arguments)?;
         let is_open = arguments.iter().flatten().any(|id| self.open.contains(id));
         let own = node.domain.is_empty() || node.domain == "ai.onnx";
         // What is of another domain has no line in the table.

@@ -26,7 +26,7 @@ use crate::refusals::together;
 
 pub(crate) use batch::KEY as BATCH;
 pub use cut::{CutError, Part, cut};
-pub(crate) use elements::{element, elements};
+pub(crate) use elements::{data_type, element, elements};
 pub(crate) use export::with_unique_names;
 pub use export::{save, save_with_outputs};
 pub(crate) use external::External;

@@ -3,9 +3,9 @@
 use super::fields::{Facts, count};
 use super::operator::{Bound, Found, Kind, Made, Operator, Size};
 use crate::graph::{Element, Op};
-use crate::onnx::element;
 use crate::onnx::import::state::Import;
 use crate::onnx::proto::UINT8;
+use crate::onnx::{data_type, element};
 use crate::passes::import::layout::Role;
 
 pub(super) const OPERATORS: &[Operator] = &[
@@ -49,7 +49,7 @@ fn scaled(import: &Import<'_>, found: &Found<'_>, op: fn(usize) -> Op) -> Result
     let made = found.op.int("output_dtype", 0);
     let fits = match (found.op.kind, given.get(2)) {
         _ if made == 0 => true,
-        ("QuantizeLinear", Some(zero)) => element(made as i32) == Ok(zero.element),
+        ("QuantizeLinear", Some(zero)) => made == i64::from(data_type(zero.element)),
         ("QuantizeLinear", None) => made == i64::from(UINT8),
         _ => element(made as i32) == Ok(Element::F32),
     };

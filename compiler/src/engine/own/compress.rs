@@ -31,6 +31,8 @@ pub(super) fn compute(of: &Asked<'_>) -> Result<Vec<Tensor>, String> {
         Data::F32(v) => Data::F32(chosen(v, sizes, &taken)),
         Data::I8(v) => Data::I8(chosen(v, sizes, &taken)),
         Data::U8(v) => Data::U8(chosen(v, sizes, &taken)),
+        Data::I16(v) => Data::I16(chosen(v, sizes, &taken)),
+        Data::U16(v) => Data::U16(chosen(v, sizes, &taken)),
         Data::I32(v) => Data::I32(chosen(v, sizes, &taken)),
         Data::I64(v) => Data::I64(chosen(v, sizes, &taken)),
         Data::Bool(v) => Data::Bool(chosen(v, sizes, &taken)),

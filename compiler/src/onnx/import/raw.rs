@@ -225,6 +225,7 @@ impl Import<'_> {
                 let tensor = tensor.ok_or_else(|| format!("{} is empty", name()))?;
                 let read = read_tensor(&name(), tensor, &mut self.external);
                 let (shape, data) = read.map_err(|e| e.to_string())?;
+                let data = data.without_16_bits();
                 OnnxAttribute::Tensor { shape, data }
             }
             other => return Err(format!("attribute {} of kind {other}", name())),

@@ -219,8 +219,8 @@ fn raw(data_type: i32, bytes: &[u8]) -> Result<Data, String> {
                 .map(|b| single(f64::from_le_bytes(b)))
                 .collect::<Result<_, _>>()?,
         ),
-        proto::INT16 => Data::I32(two().map(|b| i16::from_le_bytes(b).into()).collect()),
-        proto::UINT16 => Data::I32(two().map(|b| u16::from_le_bytes(b).into()).collect()),
+        proto::INT16 => Data::I16(two().map(i16::from_le_bytes).collect()),
+        proto::UINT16 => Data::U16(two().map(u16::from_le_bytes).collect()),
         proto::INT8 => Data::I8(bytes.iter().map(|&b| b as i8).collect()),
         proto::INT32 => Data::I32(four().map(i32::from_le_bytes).collect()),
         proto::INT64 => Data::I64(eight().map(i64::from_le_bytes).collect()),
@@ -243,8 +243,8 @@ fn fields(tensor: &proto::Tensor) -> Result<Data, String> {
         return Ok(parts(tensor.data_type, &bytes));
     }
     Ok(match tensor.data_type {
-        proto::INT16 => Data::I32(within(-0x8000, 0x7fff)?.copied().collect()),
-        proto::UINT16 => Data::I32(within(0, 0xffff)?.copied().collect()),
+        proto::INT16 => Data::I16(within(-0x8000, 0x7fff)?.map(|&v| v as i16).collect()),
+        proto::UINT16 => Data::U16(within(0, 0xffff)?.map(|&v| v as u16).collect()),
         proto::FLOAT => Data::F32(tensor.float_data.clone()),
         proto::FLOAT16 => Data::F32(halves()?.map(|v| f16::from_bits(v).to_f32()).collect()),
         proto::BFLOAT16 => Data::F32(halves()?.map(|v| bf16::from_bits(v).to_f32()).collect()),

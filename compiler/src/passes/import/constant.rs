@@ -40,7 +40,9 @@ impl<'g> Constant<'g> {
             Data::I8(values) => Raw::I8(values),
             Data::U8(values) => Raw::U8(values),
             Data::I32(values) => Raw::I32(values),
-            Data::F32(_) | Data::I64(_) | Data::Bool(_) => return None,
+            Data::F32(_) | Data::I16(_) | Data::U16(_) | Data::I64(_) | Data::Bool(_) => {
+                return None;
+            }
         };
         let is_byte = !matches!(raw, Raw::I32(_));
         Some(Self::with(raw, value.shape.clone(), is_byte))

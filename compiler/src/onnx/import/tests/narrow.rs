@@ -158,9 +158,9 @@ fn several_elements_are_in_a_byte() {
         let error = read(proto::INT4, count, raw(&bytes)).unwrap_err();
         assert!(error.to_string().contains("elements"), "{error}");
     }
-    let wide = Data::I32(vec![-2, 0x1234]);
+    let wide = Data::I16(vec![-2, 0x1234]);
     let bytes = raw(&[0xFE, 0xFF, 0x34, 0x12]);
     assert_eq!(read(proto::INT16, 2, bytes.clone()).unwrap(), wide);
-    let wide = Data::I32(vec![0xFFFE, 0x1234]);
+    let wide = Data::U16(vec![0xFFFE, 0x1234]);
     assert_eq!(read(proto::UINT16, 2, bytes).unwrap(), wide);
 }
