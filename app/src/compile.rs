@@ -80,7 +80,7 @@ impl Compiled {
         };
         let len = |tensors: Vec<Tensor>| tensors.iter().map(Tensor::len).collect::<Vec<_>>();
         let program = &compiled.program;
-        let [inputs, outputs] = [&program.inputs, &program.outputs].map(|i| compiled.int8(i));
+        let [inputs, outputs] = [&program.inputs, &program.outputs].map(|i| compiled.of_program(i));
         let [inputs, outputs] = [inputs?, outputs?].map(len);
         if let Some(ends) = &compiled.ends
             && !ends.fits(&inputs, &outputs)
@@ -99,9 +99,9 @@ impl Compiled {
     pub fn tensors(&self) -> Result<[Vec<Tensor>; 2]> {
         let mut inputs = match self.ends.as_ref().and_then(|ends| ends.inputs()) {
             Some(ports) => ports.iter().map(Tensor::of_host).collect(),
-            None => self.int8(&self.program.inputs)?,
+            None => self.of_program(&self.program.inputs)?,
         };
-        let mut outputs = self.int8_outputs()?;
+        let mut outputs = self.step_outputs()?;
         if let Some(ends) = &self.ends {
             let lost = || Error::input("an output of the network is lost");
             let output = |output: &EndOutput| match output {
@@ -118,18 +118,18 @@ impl Compiled {
         Ok([inputs, outputs])
     }
 
-    /// Some of the program's int8 tensors.
-    fn int8(&self, indices: &[u32]) -> Result<Vec<Tensor>> {
+    /// Some of the program's tensors.
+    fn of_program(&self, indices: &[u32]) -> Result<Vec<Tensor>> {
         let tensor = |index: &u32| Tensor::of_program(&self.program, *index);
         indices.iter().map(tensor).collect()
     }
 
-    /// The int8 tensors that the program gives.
+    /// The tensors that the program gives.
     ///
     /// # Errors
     /// As for [`Self::tensors`].
-    pub(crate) fn int8_outputs(&self) -> Result<Vec<Tensor>> {
-        self.int8(&self.program.outputs)
+    pub(crate) fn step_outputs(&self) -> Result<Vec<Tensor>> {
+        self.of_program(&self.program.outputs)
     }
 
     /// What every layer of a run is compared with.

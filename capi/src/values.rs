@@ -4,6 +4,7 @@ use std::borrow::Cow;
 
 use vta_app::{Output, Values};
 use vta_compiler::graph::Element;
+use vta_compiler::qgraph::Numbers;
 
 use crate::error::Failure;
 use crate::tensor::Tensor;
@@ -20,11 +21,13 @@ pub fn copied(kind: Element, bytes: &[u8], input: &Tensor) -> Result<Values<'sta
         let text = format!("input '{name}': {found} values; an image has {len}");
         return Err(Failure::input(text));
     }
-    let steps = input.is_scaled();
+    let steps = input.is_scaled() && input.of_device.numbers == Numbers::Int8;
     Ok(match (kind, input.port().element) {
-        (Element::I8, _) if steps => Values::Int8(copy(bytes, i8::from_ne_bytes)?.into()),
+        (Element::I8, _) if steps => {
+            Values::Steps(copy(bytes, |v| i8::from_ne_bytes(v).into())?.into())
+        }
         (Element::U8, Element::U8) if steps => {
-            Values::Int8(copy(bytes, |[v]| (v ^ 0x80) as i8)?.into())
+            Values::Steps(copy(bytes, |[v]| i16::from(v) - 128)?.into())
         }
         (Element::F32, Element::F32) => Values::Real(copy(bytes, f32::from_ne_bytes)?.into()),
         (Element::I8, Element::I8) => whole(bytes, i8::from_ne_bytes)?,
@@ -46,7 +49,7 @@ pub fn copied(kind: Element, bytes: &[u8], input: &Tensor) -> Result<Values<'sta
 pub fn lend<'a>(values: &'a Values<'static>) -> Values<'a> {
     match values {
         Values::Real(values) => Values::Real(Cow::Borrowed(values)),
-        Values::Int8(values) => Values::Int8(Cow::Borrowed(values)),
+        Values::Steps(values) => Values::Steps(Cow::Borrowed(values)),
         Values::Whole(values) => Values::Whole(Cow::Borrowed(values)),
     }
 }
@@ -93,12 +96,13 @@ pub fn fill(
     }
     let scale = output.tensor.scale.unwrap_or(1.0);
     let zero = f32::from(output.tensor.zero);
-    let real = |v: i8| ((f32::from(v) - zero) * scale).to_ne_bytes();
+    let bytes = output.tensor.numbers == Numbers::Int8;
+    let real = |v: i16| ((f32::from(v) - zero) * scale).to_ne_bytes();
     match (kind, &output.values, tensor.port().element) {
-        (Element::F32, Values::Int8(values), _) => put(room, values, real),
+        (Element::F32, Values::Steps(values), _) => put(room, values, real),
         (Element::F32, Values::Real(values), _) => put(room, values, f32::to_ne_bytes),
-        (Element::I8, Values::Int8(values), _) => put(room, values, i8::to_ne_bytes),
-        (Element::U8, Values::Int8(values), Element::U8) => put(room, values, |v| [v as u8 ^ 0x80]),
+        (Element::I8, Values::Steps(values), _) if bytes => put(room, values, |v| [v as u8]),
+        (Element::U8, Values::Steps(values), Element::U8) => put(room, values, |v| [v as u8 ^ 0x80]),
         (Element::I8, Values::Whole(values), Element::I8)
         | (Element::U8, Values::Whole(values), Element::U8) => put(room, values, |v| [v as u8]),
         (Element::I32, Values::Whole(values), Element::I32) => {
@@ -110,7 +114,8 @@ pub fn fill(
         }
         (_, values, gives) => {
             let or = match values {
-                Values::Int8(_) => ", float32 or int8 as devices do",
+                Values::Steps(_) if bytes => ", float32 or int8 as devices do",
+                Values::Steps(_) => " or float32",
                 Values::Real(_) => "",
                 Values::Whole(_) => " or int64",
             };

@@ -6,7 +6,7 @@ use thiserror::Error;
 
 use crate::qgraph::lane::LaneOp;
 use crate::qgraph::window::{Pads, Window};
-use crate::qgraph::{QConv, QGraph, QNode, QOp, QTensor, TensorId};
+use crate::qgraph::{Numbers, QConv, QGraph, QNode, QOp, QTensor, TensorId};
 use crate::semantics::{self, Interval, Output, Requant, Requantize, WeightSums};
 use crate::zoo::Rng;
 
@@ -218,6 +218,7 @@ pub fn build(spec: &LayerSpec, seed: u64) -> Result<QGraph, LayerError> {
             zero: 0,
             clamp: (-128, 127),
             requant: Requant::Fast,
+            numbers: Numbers::Int8,
         },
     };
     let mut epilogue: Vec<LaneOp> =
@@ -260,7 +261,8 @@ pub fn build(spec: &LayerSpec, seed: u64) -> Result<QGraph, LayerError> {
 }
 
 /// Seeded input data of one image.
-pub fn input(spec: &LayerSpec, seed: u64, image: usize) -> Vec<i8> {
+pub fn input(spec: &LayerSpec, seed: u64, image: usize) -> Vec<i16> {
     let mut rng = Rng::new(seed.wrapping_add(0x1000_0001 * (image as u64 + 1)));
-    (0..spec.chw.iter().product()).map(|_| rng.int8()).collect()
+    let values = 0..spec.chw.iter().product();
+    values.map(|_| rng.int8().into()).collect()
 }

@@ -1,6 +1,6 @@
 //! The integer graph: what the network computes, bit for bit.
 //!
-//! Every node reads and writes int8 tensors. What happens between (int32 accumulation, bias,
+//! Every node reads and writes tensors of one kind of [`Numbers`]. What happens between (int32 accumulation, bias,
 //! residual, requantisation, clamp) is spelled out as [`LaneOp`]s. The plan of lane operations is made once (see `semantics`), with bounds that prove that int32 never wraps.
 
 pub(crate) mod lane;
@@ -23,6 +23,57 @@ pub use window::{Pads, Window};
 /// them: a clone copies nothing.
 pub type Weights = Arc<Vec<i8>>;
 
+/// The numbers of a network's tensors: inputs and outputs of a machine that runs it have as many bits. Values of both
+/// kinds are held as int16.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Numbers {
+    /// 8 bits.
+    #[default]
+    Int8,
+    /// 16 bits.
+    Int16,
+}
+
+impl Numbers {
+    /// Bits of one.
+    pub const fn bits(self) -> u32 {
+        match self {
+            Self::Int8 => 8,
+            Self::Int16 => 16,
+        }
+    }
+
+    /// The smallest and the largest.
+    pub const fn bounds(self) -> (i16, i16) {
+        match self {
+            Self::Int8 => (-128, 127),
+            Self::Int16 => (i16::MIN, i16::MAX),
+        }
+    }
+
+    /// How many steps an int8 has where this has one more bit for each bit that a step is finer: 1, or 256.
+    pub const fn finer(self) -> f64 {
+        (1 << (self.bits() - 8)) as f64
+    }
+
+    /// The nearest whole number that it holds.
+    pub(crate) fn nearest(self, steps: f64) -> i16 {
+        let (low, high) = self.bounds();
+        steps.round().clamp(low.into(), high.into()) as i16
+    }
+
+    /// What a STORE leaves of a value: its low bits, or the nearest number.
+    pub const fn stored(self, value: i32, saturates: bool) -> i16 {
+        let (low, high) = self.bounds();
+        match self {
+            _ if saturates && value < low as i32 => low,
+            _ if saturates && value > high as i32 => high,
+            Self::Int8 => value as i8 as i16,
+            Self::Int16 => value as i16,
+        }
+    }
+}
+
 /// Index into [`QGraph::tensors`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct TensorId(pub usize);
@@ -31,19 +82,19 @@ pub struct TensorId(pub usize);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct NodeId(pub usize);
 
-/// An int8 tensor of one image.
+/// A tensor of one image.
 #[derive(Clone, Debug, PartialEq)]
 pub struct QTensor {
     /// The model's name for it.
     pub name: String,
     /// Channels, rows, columns; `[C, 1, 1]` for vectors.
     pub chw: [usize; 3],
-    /// `real = scale * (int8 - zero)`.
+    /// `real = scale * (value - zero)`.
     pub scale: f32,
-    /// The zero point, from -128 to 127. A convolution's taps on padding read it.
+    /// The zero point, one of the tensor's numbers. A convolution's taps on padding read it.
     pub zero: i32,
     /// Smallest and largest value that occurs (from the producer's clamp), for bounds.
-    pub range: (i8, i8),
+    pub range: (i16, i16),
 }
 
 /// A node of the integer graph.
@@ -53,23 +104,23 @@ pub struct QNode {
     pub name: String,
     /// What it computes.
     pub op: QOp,
-    /// The int8 tensor that it writes.
+    /// The tensor that it writes.
     pub output: TensorId,
-    /// Whether results are clamped as they are stored; else their low bytes are kept.
+    /// Whether results are clamped as they are stored; else their low bits are kept.
     pub saturate: bool,
 }
 
 /// The operations that the device runs, and those that are left to the host.
 #[derive(Clone, Debug, PartialEq)]
 pub enum QOp {
-    /// Convolution or dense layer: `y = int8(epilogue(prologue(residual) + sum x * w))`; without a
+    /// Convolution or dense layer: `y = stored(epilogue(prologue(residual) + sum x * w))`; without a
     /// residual the sum starts at 0.
     Conv(QConv),
-    /// `y = int8(epilogue(a_ops(a) + b_ops(b)))`.
+    /// `y = stored(epilogue(a_ops(a) + b_ops(b)))`.
     Add(QPair),
-    /// `y = int8(epilogue(a_ops(a) * b_ops(b)))`.
+    /// `y = stored(epilogue(a_ops(a) * b_ops(b)))`.
     Mul(QPair),
-    /// `y = int8(ops(x))`: a standalone ReLU, clip or change of scale.
+    /// `y = stored(ops(x))`: a standalone ReLU, clip or change of scale.
     Eltwise {
         /// Input.
         input: TensorId,
@@ -99,7 +150,7 @@ pub enum QOp {
         /// By number of positions: requantisation and clamp for windows with that many.
         ops_by_count: Vec<(usize, Vec<LaneOp>)>,
     },
-    /// `y[c] = int8(ops(gain * x[map[c]]))`: channels of tensors of one plane, in any order, and
+    /// `y[c] = stored(ops(gain * x[map[c]]))`: channels of tensors of one plane, in any order, and
     /// zeros; neighbouring positions may be those of several channels.
     Channels {
         /// What channels are taken of.
@@ -126,8 +177,8 @@ pub enum QOp {
 }
 
 /// A convolution, or a dense layer (`kernel` = the input's rows and columns, no padding). Where a tap is on
-/// padding, x is the input's zero point. The epilogue ends in a clamp to int8, but for a digit of the sum, of
-/// which the low byte is stored.
+/// padding, x is the input's zero point. The epilogue ends in a clamp to the output's range, but for a digit of the
+/// sum, of which the low bits are stored.
 #[derive(Clone, Debug, PartialEq)]
 pub struct QConv {
     /// Input tensor.
@@ -144,7 +195,7 @@ pub struct QConv {
     pub residual: Option<(TensorId, Vec<LaneOp>)>,
     /// Bias, requantisation, clamp.
     pub epilogue: Vec<LaneOp>,
-    /// What STOREs make of what the epilogue leaves; `None` where they keep the low byte.
+    /// What STOREs make of what the epilogue leaves; `None` where they keep the low bits.
     pub store: Option<QStore>,
     /// `conv` or `dense`, for tables.
     pub dense: bool,
@@ -245,6 +296,8 @@ pub struct ChannelOf {
 /// An integer network, nodes in execution order.
 #[derive(Clone, Debug, PartialEq, Default)]
 pub struct QGraph {
+    /// What all tensors are made of.
+    pub numbers: Numbers,
     /// All tensors.
     pub tensors: Vec<QTensor>,
     /// In execution order; each tensor is written once.

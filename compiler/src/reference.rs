@@ -53,13 +53,13 @@ pub enum ReferenceError {
     },
 }
 
-/// Runs the graph on one image: int8, NCHW, the values of all inputs one behind the other. Returns
+/// Runs the graph on one image: NCHW, the values of all inputs one behind the other. Returns
 /// every tensor, indexed by [`TensorId`]; tensors that nothing writes are empty.
 ///
 /// # Errors
 /// [`ReferenceError`] for an input of another length or an inconsistent graph.
-pub fn run(graph: &QGraph, input: &[i8]) -> Result<Vec<Vec<i8>>, ReferenceError> {
-    let mut values: Vec<Vec<i8>> = vec![Vec::new(); graph.tensors.len()];
+pub fn run(graph: &QGraph, input: &[i16]) -> Result<Vec<Vec<i16>>, ReferenceError> {
+    let mut values: Vec<Vec<i16>> = vec![Vec::new(); graph.tensors.len()];
     let len = |id: &TensorId| graph.tensors[id.0].chw.iter().product::<usize>();
     let expected = graph.inputs.iter().map(len).sum();
     if input.len() != expected {
@@ -91,20 +91,20 @@ pub fn run(graph: &QGraph, input: &[i8]) -> Result<Vec<Vec<i8>>, ReferenceError>
 struct Eval<'a> {
     graph: &'a QGraph,
     node: &'a QNode,
-    values: &'a [Vec<i8>],
+    values: &'a [Vec<i16>],
 }
 
 /// A `[C][H][W]` tensor.
 #[derive(Clone, Copy)]
 struct View<'a> {
-    data: &'a [i8],
+    data: &'a [i16],
     chw: [usize; 3],
     /// The zero point.
     zero: i32,
 }
 
 impl<'a> View<'a> {
-    fn channel(&self, c: usize) -> &'a [i8] {
+    fn channel(&self, c: usize) -> &'a [i16] {
         let plane = self.chw[1] * self.chw[2];
         &self.data[c * plane..(c + 1) * plane]
     }
@@ -133,8 +133,8 @@ impl<'a> Eval<'a> {
     /// What the node gives; `computed` are all values of the segment before it, if that is of the host.
     fn value(
         &self,
-        computed: &mut Option<(Arc<Segment>, Vec<Vec<i8>>)>,
-    ) -> Result<Vec<i8>, ReferenceError> {
+        computed: &mut Option<(Arc<Segment>, Vec<Vec<i16>>)>,
+    ) -> Result<Vec<i16>, ReferenceError> {
         if let QOp::Host {
             segment, output, ..
         } = &self.node.op
@@ -143,7 +143,7 @@ impl<'a> Eval<'a> {
         }
         let out = self.graph.tensors[self.node.output.0].chw;
         let planes = (0..out[0]).into_par_iter().map(|c| self.channel(c, out));
-        let planes: Vec<Vec<i8>> = planes.collect::<Result<_, _>>()?;
+        let planes: Vec<Vec<i16>> = planes.collect::<Result<_, _>>()?;
         Ok(planes.concat())
     }
 
@@ -152,8 +152,8 @@ impl<'a> Eval<'a> {
         &self,
         segment: &Arc<Segment>,
         output: usize,
-        computed: &mut Option<(Arc<Segment>, Vec<Vec<i8>>)>,
-    ) -> Result<Vec<i8>, ReferenceError> {
+        computed: &mut Option<(Arc<Segment>, Vec<Vec<i16>>)>,
+    ) -> Result<Vec<i16>, ReferenceError> {
         let known = computed.take();
         let known = known.filter(|(of, _)| Arc::ptr_eq(of, segment));
         let made = match known {
@@ -161,7 +161,7 @@ impl<'a> Eval<'a> {
             None => {
                 let inputs = self.node.op.inputs();
                 let inputs = inputs.iter().map(|id| self.view(*id).map(|view| view.data));
-                let inputs: Vec<&[i8]> = inputs.collect::<Result<_, _>>()?;
+                let inputs: Vec<&[i16]> = inputs.collect::<Result<_, _>>()?;
                 segment
                     .run(&inputs)
                     .map_err(|source| ReferenceError::Host {
@@ -178,7 +178,7 @@ impl<'a> Eval<'a> {
     }
 
     /// One channel of the output.
-    fn channel(&self, c: usize, out: [usize; 3]) -> Result<Vec<i8>, ReferenceError> {
+    fn channel(&self, c: usize, out: [usize; 3]) -> Result<Vec<i16>, ReferenceError> {
         let len = out[1] * out[2];
         let lanes = match &self.node.op {
             QOp::Conv(conv) => self.convolution(conv, c, out)?,
@@ -192,7 +192,9 @@ impl<'a> Eval<'a> {
                 let view = self.pooled(*input, window, out)?;
                 let max = |x: Option<i32>, y| Some(x.map_or(y, |x| x.max(y)));
                 let values = pool(view.channel(c), view, window, out, max);
-                let lanes = values.into_iter().map(|(v, _)| v.unwrap_or(-128)).collect();
+                let (least, _) = self.graph.numbers.bounds();
+                let value = |(v, _): (Option<i32>, usize)| v.unwrap_or(least.into());
+                let lanes = values.into_iter().map(value).collect();
                 self.lanes(lanes, ops, c)?
             }
             QOp::Channels {
@@ -227,9 +229,9 @@ impl<'a> Eval<'a> {
                 sums.into_iter().map(average).collect::<Result<_, _>>()?
             }
         };
-        let saturate = self.node.saturate;
-        let byte = |x: i32| (if saturate { x.clamp(-128, 127) } else { x }) as i8;
-        Ok(lanes.into_iter().map(byte).collect())
+        let (numbers, saturates) = (self.graph.numbers, self.node.saturate);
+        let stored = lanes.into_iter().map(|x| numbers.stored(x, saturates));
+        Ok(stored.collect())
     }
 
     /// One channel of a convolution.
@@ -267,7 +269,7 @@ impl<'a> Eval<'a> {
         };
         let view = self.same_shape(*id, out)?;
         let both = rounded.zip(view.channel(c));
-        Ok(both.map(|(x, y)| sum.add(x, *y, *factor).into()).collect())
+        Ok(both.map(|(x, y)| sum.add(x, *y as i8, *factor).into()).collect())
     }
 
     /// The input channels of the group that an output channel is in.
@@ -390,7 +392,7 @@ fn fits(window: &Window, view: View<'_>, out: [usize; 3]) -> bool {
     window.output(view.chw[1], view.chw[2]) == Some([out[1], out[2]])
 }
 
-fn widen(values: &[i8]) -> Vec<i32> {
+fn widen(values: &[i16]) -> Vec<i32> {
     values.iter().map(|&x| x.into()).collect()
 }
 
@@ -420,7 +422,7 @@ fn convolve(view: View<'_>, window: &Window, weights: &[i8], out: [usize; 3], su
 
 /// Folds the valid part of each window; with the number of its positions.
 fn pool(
-    plane: &[i8],
+    plane: &[i16],
     view: View<'_>,
     window: &Window,
     out: [usize; 3],

@@ -66,6 +66,8 @@ pub fn flat_image(program: &Program, cut: FlatCut) -> Result<Vec<u8>, FlatError>
         let text = format!("BATCH {batch} and BLOCK {block}, of which each may be 256 at most");
         return Err(FlatError::Unfit(text));
     }
+    let int8 = program.config.int8("a flat image");
+    int8.map_err(|e| FlatError::Unfit(e.to_string()))?;
     let mut memory = Memory::of(program)?;
     let device = Arc::new(NullDevice::with_config(program.config.clone()));
     let shared = Arc::new(program.clone());

@@ -23,7 +23,7 @@
 //! [`Pipeline`], which keeps several runs of a session in flight, and a [`MultiSession`], which
 //! runs a [`MultiProgram`] on several devices.
 //!
-//! It knows no operator and no number format beyond int8 tensors in tiles: compilers are in
+//! It knows no operator and no number format beyond tensors of whole numbers in tiles: compilers are in
 //! `vta-compiler`, simulators in `vta-sim`.
 mod device;
 mod error;

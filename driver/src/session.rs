@@ -22,7 +22,7 @@ use crate::{
 #[derive(Clone, Debug)]
 pub struct RunOutput {
     /// `[output][image][C*H*W]`, one entry for each image that was given.
-    pub outputs: Vec<Vec<Vec<i8>>>,
+    pub outputs: Vec<Vec<Vec<i16>>>,
     /// One report for each submission, and behind them one for the layers of the host, if there are
     /// any: what these took without the copies of their tensors.
     pub reports: Vec<RunReport>,
@@ -212,13 +212,13 @@ impl Session {
         })
     }
 
-    /// Runs the network on up to BATCH images: each the int8 values of all inputs, one input behind
+    /// Runs the network on up to BATCH images: each the values of all inputs, one input behind
     /// the other, in NCHW order. Queues everything, then waits once.
     ///
     /// # Errors
     /// [`DriverError::Input`] for the wrong number or length of images; what the device reports.
     /// After an error the session can be used again.
-    pub fn run(&mut self, images: &[&[i8]]) -> Result<RunOutput, DriverError> {
+    pub fn run(&mut self, images: &[&[i16]]) -> Result<RunOutput, DriverError> {
         let writes = self.input_writes(0, images)?;
         let inputs = writes.into_iter().map(|write| self.device.submit(write));
         let inputs: Vec<Box<dyn Ticket>> = inputs.collect::<Result<_, _>>()?;
@@ -246,7 +246,7 @@ impl Session {
     }
 
     /// What writes a set's inputs; the device packs them.
-    fn input_writes(&mut self, set: usize, images: &[&[i8]]) -> Result<Vec<Work>, DriverError> {
+    fn input_writes(&mut self, set: usize, images: &[&[i16]]) -> Result<Vec<Work>, DriverError> {
         let config = &self.program.config;
         let inputs = self.program.inputs.iter();
         let specs = inputs.map(|&index| self.program.tensor(index));
@@ -299,7 +299,7 @@ impl Session {
     /// # Errors
     /// For a tensor that doesn't exist, is packed as im2col or shared its memory, or when the
     /// device fails.
-    pub fn read_tensor(&self, tensor: u32) -> Result<Vec<Vec<i8>>, DriverError> {
+    pub fn read_tensor(&self, tensor: u32) -> Result<Vec<Vec<i16>>, DriverError> {
         let spec = self.program.tensor(tensor)?;
         if spec.packing != Packing::Tiles {
             let text = format!("tensor {} is packed as im2col, not as tiles", spec.name);
@@ -357,8 +357,8 @@ impl BufferSet {
 /// What each input takes of images that hold the values of all inputs, one behind the other.
 fn by_input<'i>(
     specs: &[&TensorSpec],
-    images: &[&'i [i8]],
-) -> Result<Vec<Vec<&'i [i8]>>, DriverError> {
+    images: &[&'i [i16]],
+) -> Result<Vec<Vec<&'i [i16]>>, DriverError> {
     match specs {
         [] => return Err(DriverError::Input("the program has no input".to_owned())),
         [_] => return Ok(vec![images.to_vec()]),
@@ -373,7 +373,7 @@ fn by_input<'i>(
     }
     let mut rest = images.to_vec();
     let rows = specs.iter().map(|spec| {
-        let row = |image: &mut &'i [i8]| image.split_off(..spec.image_len()).unwrap_or_default();
+        let row = |image: &mut &'i [i16]| image.split_off(..spec.image_len()).unwrap_or_default();
         rest.iter_mut().map(row).collect()
     });
     Ok(rows.collect())
@@ -412,7 +412,7 @@ fn unpack_output(
     spec: &TensorSpec,
     config: &Config,
     bytes: &[u8],
-) -> Result<Vec<Vec<i8>>, DriverError> {
+) -> Result<Vec<Vec<i16>>, DriverError> {
     unpack(spec, config, bytes).ok_or_else(|| {
         let name = &spec.name;
         DriverError::Input(format!("tensor {name} can't be unpacked from the device"))

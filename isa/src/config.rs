@@ -83,14 +83,16 @@ pub enum ConfigError {
         /// The largest depth.
         limit: u64,
     },
-    /// Numbers of another width than 8 bits, for what has only int8.
-    #[error("configuration key {key} is {value}, but {what} needs 3, numbers of 8 bits")]
+    /// Numbers of another width than something has.
+    #[error("configuration key {key} is {value}, but {what} needs {wanted}, numbers of {} bits", 1 << wanted)]
     Width {
         /// The key.
         key: &'static str,
         /// Its value, log2 of bits.
         value: u32,
-        /// Who needs int8.
+        /// What it should be.
+        wanted: u32,
+        /// Who needs that.
         what: &'static str,
     },
     /// `EXTENSIONS` names something that is none.
@@ -401,11 +403,25 @@ impl Config {
     /// # Errors
     /// [`ConfigError::Width`] for the first that hasn't.
     pub fn int8(&self, what: &'static str) -> Result<(), ConfigError> {
-        let mut widths = WIDTHS.into_iter().zip(self.log_widths);
-        match widths.find(|&(_, width)| width != LOG_INT8) {
-            None => Ok(()),
-            Some((key, value)) => Err(ConfigError::Width { key, value, what }),
-        }
+        self.holds(8, what)
+    }
+
+    /// That inputs and outputs have so many bits and weights 8, which `what` needs.
+    ///
+    /// # Errors
+    /// [`ConfigError::Width`] for the first that hasn't.
+    pub fn holds(&self, bits: u32, what: &'static str) -> Result<(), ConfigError> {
+        let tensors = bits.ilog2();
+        let wanted = [tensors, LOG_INT8, tensors];
+        let differs = (0..3).find(|&at| self.log_widths[at] != wanted[at]);
+        differs.map_or(Ok(()), |at| {
+            Err(ConfigError::Width {
+                key: WIDTHS[at],
+                value: self.log_widths[at],
+                wanted: wanted[at],
+                what,
+            })
+        })
     }
 
     /// Bytes of one DRAM element of the memory type: the unit of `dram_base`.

@@ -29,12 +29,12 @@ pub struct Part {
 
 /// What the host computes between layers.
 pub trait HostKernel: Debug + Send + Sync {
-    /// The outputs of one image from its inputs, int8 in NCHW order. They must depend on nothing
+    /// The outputs of one image from its inputs, in NCHW order. They must depend on nothing
     /// else.
     ///
     /// # Errors
     /// Why it can't be computed, in words.
-    fn run(&self, inputs: &[&[i8]]) -> Result<Vec<Vec<i8>>, String>;
+    fn run(&self, inputs: &[&[i16]]) -> Result<Vec<Vec<i16>>, String>;
 
     /// Bytes from which the same kernel can be made, for bundles; `None` if there are none.
     fn to_bytes(&self) -> Option<Vec<u8>> {

@@ -1,11 +1,12 @@
-//! Between NCHW int8 images and the tiles of device memory.
+//! Between NCHW images and the tiles of device memory. Their values are int8, or int16 where inputs and outputs of the
+//! machine have 16 bits; int16 holds both.
 
 mod bands;
 mod images;
 mod patches;
 mod write;
 
-use vta_isa::Config;
+use vta_isa::{Config, MemType, number};
 
 pub use self::bands::Packers;
 pub use self::images::{ImagesError, TensorImages};
@@ -13,8 +14,13 @@ pub use self::write::MAX_PACKED_BYTES;
 
 use crate::{Packing, PhysAddr, TensorSpec};
 
-/// The most int8 values of one image in a program: 1 Gi, far beyond what devices hold.
+/// The most values of one image in a program: 1 Gi, far beyond what devices hold.
 pub const MAX_IMAGE_LEN: u64 = 1 << 30;
+
+/// Bytes of a value in the machine's inputs.
+const fn value_bytes(config: &Config) -> usize {
+    config.width(MemType::Inp) / 8
+}
 
 /// Weights in 4 bits each, as LOADs of WGT4 read them: the first of two in a byte's lower half.
 pub fn halves(weights: &[u8]) -> Vec<u8> {
@@ -23,7 +29,7 @@ pub fn halves(weights: &[u8]) -> Vec<u8> {
 }
 
 impl TensorSpec {
-    /// int8 elements of one image: C * H * W. `usize::MAX` when that overflows, which
+    /// Values of one image: C * H * W. `usize::MAX` when that overflows, which
     /// [`Program::validate`](crate::Program::validate) refuses.
     pub fn image_len(&self) -> usize {
         let [c, h, w] = self.chw.map(|d| d as usize);
@@ -59,7 +65,7 @@ impl TensorSpec {
         let (blocks, positions) = self.packed_dims(config)?;
         (blocks as u64)
             .checked_mul(positions as u64)?
-            .checked_mul(config.lanes() as u64)
+            .checked_mul(config.elem_bytes(MemType::Inp) as u64)
     }
 
     /// Rows and columns of positions, each of which has a tile in every block: the image's, or for
@@ -87,13 +93,14 @@ impl TensorSpec {
     }
 }
 
-/// The inverse of [`TensorImages::pack_into`] for [`Packing::Tiles`]: BATCH images of NCHW int8. `None` for
+/// The inverse of [`TensorImages::pack_into`] for [`Packing::Tiles`]: BATCH images, NCHW. `None` for
 /// im2col tensors, which aren't invertible, and for bytes of another length.
-pub fn unpack(spec: &TensorSpec, config: &Config, bytes: &[u8]) -> Option<Vec<Vec<i8>>> {
+pub fn unpack(spec: &TensorSpec, config: &Config, bytes: &[u8]) -> Option<Vec<Vec<i16>>> {
     if spec.packing != Packing::Tiles || bytes.len() as u64 != spec.packed_bytes(config)? {
         return None;
     }
     let (block, lanes) = (config.block(), config.lanes());
+    let width = 8 * value_bytes(config);
     let [c, h, w] = spec.chw.map(|d| d as usize);
     if spec.image_len() == 0 {
         return Some(vec![Vec::new(); config.batch()]);
@@ -103,14 +110,11 @@ pub fn unpack(spec: &TensorSpec, config: &Config, bytes: &[u8]) -> Option<Vec<Ve
         let mut out = Vec::with_capacity(c * h * w);
         for channel in 0..c {
             let first = channel / block * h * w * lanes + row * block + channel % block;
-            out.extend(
-                bytes
-                    .iter()
-                    .skip(first)
-                    .step_by(lanes)
-                    .take(h * w)
-                    .map(|&b| b as i8),
-            );
+            let places = (first..).step_by(lanes).take(h * w);
+            match width {
+                8 => out.extend(places.map(|at| i16::from(bytes[at] as i8))),
+                _ => out.extend(places.map(|at| number(bytes, width, at) as i16)),
+            }
         }
         out
     };

@@ -182,13 +182,13 @@ pub struct TensorSpec {
     pub offset_bytes: u64,
     /// Channels, rows, columns of one image (`[C, 1, 1]` for vectors).
     pub chw: [u32; 3],
-    /// Real value of one step: `real = scale * (int8 - zero)`.
+    /// Real value of one step: `real = scale * (value - zero)`.
     #[serde(rename = "scale_bits", with = "scale_bits")]
     pub scale: f32,
     /// The zero point: what stands for a real 0, and for padding. Bundles before there were others
     /// than 0 have none.
     #[serde(default, skip_serializing_if = "is_default")]
-    pub zero: i8,
+    pub zero: i16,
     /// Layout in the buffer.
     #[serde(rename = "im2col", default)]
     pub packing: Packing,

@@ -13,25 +13,25 @@ use pyo3::types::{PyDict, PyMapping};
 use vta_app::open::Port;
 use vta_app::{Feed, Output, Tensor, Values};
 use vta_compiler::graph::Element;
+use vta_compiler::qgraph::Numbers;
 
 use crate::error::input;
 use crate::given::{kind, text};
 
-/// What callers give and take of tensors that devices hold as int8.
+/// What callers give and take of tensors that devices hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
     /// Values in the model's own unit and type.
     Model,
-    /// Steps of the tensor's scale, int8, as the device has them; of other tensors the model's.
+    /// Steps of the tensor's scale, int8 or int16, as the device has them; of other tensors the model's.
     Steps,
 }
 
 /// An input's array, borrowed from Python where it lies as Rust reads it.
 pub enum Array<'py> {
     Real(PyReadonlyArrayDyn<'py, f32>),
-    Int8(PyReadonlyArrayDyn<'py, i8>),
-    /// uint8 of a tensor that devices hold as int8, 128 less.
-    Moved(Vec<i8>),
+    /// As devices have them: uint8 is 128 less.
+    Steps(Vec<i16>),
     Whole(PyReadonlyArrayDyn<'py, i64>),
 }
 
@@ -67,8 +67,7 @@ impl<'py> Taken<'py> {
         let lost = |_| input("the array isn't contiguous");
         Ok(match &self.array {
             Array::Real(array) => Values::Real(Cow::Borrowed(array.as_slice().map_err(lost)?)),
-            Array::Int8(array) => Values::Int8(Cow::Borrowed(array.as_slice().map_err(lost)?)),
-            Array::Moved(values) => Values::Int8(Cow::Borrowed(values)),
+            Array::Steps(values) => Values::Steps(Cow::Borrowed(values)),
             Array::Whole(array) => Values::Whole(Cow::Borrowed(array.as_slice().map_err(lost)?)),
         })
     }
@@ -170,31 +169,38 @@ fn array<'py>(
     let port = &tensor.port;
     let kind = value.dtype().kind();
     let is_int8 = value.cast::<PyArrayDyn<i8>>().is_ok();
+    let are_steps = match tensor.numbers {
+        Numbers::Int8 => is_int8,
+        Numbers::Int16 => value.cast::<PyArrayDyn<i16>>().is_ok(),
+    };
     let is_uint8 = value.cast::<PyArrayDyn<u8>>().is_ok();
     let steps = tensor.scale.is_some();
     match port.element {
-        Element::F32 if steps && unit == Unit::Steps && is_int8 => Ok(Array::Int8(borrow(value)?)),
+        Element::F32 if steps && unit == Unit::Steps && are_steps => {
+            let values = borrow::<i16>(value)?;
+            Ok(Array::Steps(values.as_array().iter().copied().collect()))
+        }
         Element::F32 if kind == b'f' => Ok(Array::Real(borrow(value)?)),
-        Element::I8 if is_int8 => Ok(Array::Int8(borrow(value)?)),
+        Element::I8 if is_int8 => {
+            let values = borrow::<i16>(value)?;
+            Ok(Array::Steps(values.as_array().iter().copied().collect()))
+        }
         Element::U8 if is_uint8 && steps => {
             let values = borrow::<u8>(value)?;
             let values = values.as_array();
-            Ok(Array::Moved(
-                values.iter().map(|v| (v ^ 0x80) as i8).collect(),
-            ))
+            let steps = values.iter().map(|&v| i16::from(v) - 128);
+            Ok(Array::Steps(steps.collect()))
         }
         Element::U8 if is_uint8 => Ok(Array::Whole(borrow(value)?)),
         Element::I32 | Element::I64 | Element::Bool if matches!(kind, b'i' | b'u' | b'b') => {
             Ok(Array::Whole(borrow(value)?))
         }
-        Element::F32 | Element::I8 | Element::U8 | Element::I32 | Element::I64 | Element::Bool => {
-            Err(input(format!(
-                "input '{}' takes {}, not {}",
-                port.name,
-                port.element.name(),
-                value.dtype()
-            )))
-        }
+        takes => Err(input(format!(
+            "input '{}' takes {}, not {}",
+            port.name,
+            takes.name(),
+            value.dtype()
+        ))),
     }
 }
 
@@ -230,17 +236,20 @@ pub type Made =
 pub fn made(output: Output, unit: Unit) -> Made {
     let steps = unit == Unit::Steps;
     match (output.tensor.port.element, output.values) {
-        (element, Values::Int8(values)) if steps || element == Element::I8 => {
-            of_values(values.into_owned())
+        (element, Values::Steps(values)) if steps || element == Element::I8 => {
+            match output.tensor.numbers {
+                Numbers::Int8 => of(&values, |v| v as i8),
+                Numbers::Int16 => of_values(values.into_owned()),
+            }
         }
-        (Element::U8, Values::Int8(values)) => of(&values, |v| v as u8 ^ 0x80),
+        (Element::U8, Values::Steps(values)) => of(&values, |v| v as u8 ^ 0x80),
         (Element::I8, Values::Whole(values)) => of(&values, |v| v as i8),
         (Element::U8, Values::Whole(values)) => of(&values, |v| v as u8),
         (Element::I32, Values::Whole(values)) => of(&values, |v| v as i32),
         (Element::Bool, Values::Whole(values)) => of(&values, |v| v != 0),
         (_, Values::Whole(values)) => of_values(values.into_owned()),
         (_, Values::Real(values)) => of_values(values.into_owned()),
-        (_, values @ Values::Int8(_)) => of_values(Output { values, ..output }.real()),
+        (_, values @ Values::Steps(_)) => of_values(Output { values, ..output }.real()),
     }
 }
 

@@ -142,7 +142,7 @@ impl Network {
             "name": name,
             "truth": truth.and_then(|truth| self.labels.get(truth)),
             "ranking": ranking.iter().map(label).collect::<Vec<_>>(),
-            "output": output.real(), "int8": output.int8(),
+            "output": output.real(), "int8": output.steps(),
         }))
     }
 

@@ -140,6 +140,6 @@ pub(crate) fn plans(network: &Compiled, devices: &[&str]) -> Result<Plans> {
 }
 
 /// An image for the network's input.
-pub(crate) fn zeros(program: &Program) -> Result<Vec<i8>> {
+pub(crate) fn zeros(program: &Program) -> Result<Vec<i16>> {
     Ok(vec![0; program.input_len()?])
 }

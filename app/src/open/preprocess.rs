@@ -162,18 +162,20 @@ impl Preprocess {
     }
 }
 
-/// Rounds to steps of the input tensor's scale, half to even, counted from its zero point.
-pub fn to_int8(values: &[f32], scale: f32, zero: i8) -> Vec<i8> {
-    // Beyond these, what a zero point adds doesn't come back to int8.
-    const MOST: f32 = 512.0;
+/// Rounds to steps of an input's scale, half to even, counted from its zero point.
+pub fn to_steps(values: &[f32], input: &Tensor) -> Vec<i16> {
+    // Beyond these, what a zero point adds doesn't come back to int16.
+    const MOST: f32 = (1 << 17) as f32;
     /// Numbers near it are one apart, and its last bits are zero.
     const WHOLE: f32 = 1.5 * (1 << 23) as f32;
-    let zero = f32::from(zero);
+    let (scale, zero) = (input.scale.unwrap_or(1.0), f32::from(input.zero));
+    let (low, high) = input.numbers.bounds();
+    let (low, high) = (f32::from(low), f32::from(high));
     let step = |v: &f32| {
-        let steps = (nearest((v / scale).clamp(-MOST, MOST)) + zero).clamp(-128.0, 127.0);
-        // As `steps as i8`, which CPUs do one by one: the last bits of such a sum are the whole number.
+        let steps = (nearest((v / scale).clamp(-MOST, MOST)) + zero).clamp(low, high);
+        // As `steps as i16`, which CPUs do one by one: the last bits of such a sum are the whole number.
         let bits = (steps + WHOLE).to_bits();
-        if steps.is_nan() { 0 } else { bits as i8 }
+        if steps.is_nan() { 0 } else { bits as i16 }
     };
     values.iter().map(step).collect()
 }

@@ -54,7 +54,7 @@ fn batch<'a>(inputs: &'a [Tensor], feeds: &'a [Feed<'a>]) -> Result<Arrays<'a>> 
     for (input, values) in &batch.values {
         let fits = match values {
             Values::Real(_) => input.element == Element::F32,
-            Values::Int8(_) => input.element == Element::I8,
+            Values::Steps(_) => input.element == Element::I8,
             Values::Whole(_) => input.element != Element::F32,
         };
         ensure_input!(

@@ -27,7 +27,7 @@ pub enum Loaded {
 }
 
 /// Name, number in the network, and contents of a layer's output.
-pub type LayerOutput = (String, usize, Vec<Vec<i8>>);
+pub type LayerOutput = (String, usize, Vec<Vec<i16>>);
 
 impl Engine {
     /// Opens devices, each of which may use so many threads for one batch, and loads the network for so many
@@ -93,11 +93,11 @@ impl Engine {
         Ok(Self { loaded, devices })
     }
 
-    /// Runs up to BATCH images of int8 values in CHW order.
+    /// Runs up to BATCH images of values in CHW order.
     ///
     /// # Errors
     /// Images of another size; what a device reports.
-    pub fn run(&mut self, images: &[&[i8]]) -> Result<RunOutput> {
+    pub fn run(&mut self, images: &[&[i16]]) -> Result<RunOutput> {
         Ok(match &mut self.loaded {
             Loaded::One(session) => session.run(images)?,
             Loaded::Several(sessions) => {

@@ -11,7 +11,7 @@ use vta_compiler::host::Ends;
 
 use crate::error::{Context, Error, Result, bail, ensure};
 use crate::images::{Item, Reader, Source, default_images};
-use crate::open::{Preprocess, Tensor, to_int8};
+use crate::open::{Preprocess, Tensor, to_steps};
 use crate::options::names::INPUT;
 use crate::quantize::calibrate::Calibration;
 use crate::room;
@@ -211,7 +211,7 @@ impl<'a> Feeds<'a> {
     }
 
     /// The program's inputs of an image.
-    fn enter(&self, items: Vec<Item>) -> Result<Vec<i8>> {
+    fn enter(&self, items: Vec<Item>) -> Result<Vec<i16>> {
         if let Some(ends) = &self.ends
             && ends.inputs().is_some()
         {
@@ -220,7 +220,7 @@ impl<'a> Feeds<'a> {
         let mut all = Vec::new();
         for (item, input) in items.into_iter().zip(self.inputs) {
             let values = self.preprocess.apply(item.decode()?, input.chw)?;
-            all.extend(to_int8(&values, input.scale.unwrap_or(1.0), input.zero));
+            all.extend(to_steps(&values, input));
         }
         Ok(all)
     }
@@ -272,7 +272,7 @@ impl Images for Feeds<'_> {
         self.sources.first().map_or(0, Source::len)
     }
 
-    fn image(&self, index: usize) -> Result<Cow<'_, [i8]>> {
+    fn image(&self, index: usize) -> Result<Cow<'_, [i16]>> {
         let items = {
             let mut reading = lock(&self.reading);
             // Images before the first one with an error are read nevertheless, so that it doesn't

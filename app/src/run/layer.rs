@@ -190,10 +190,10 @@ fn passes(
             return Err(Error::Cancelled);
         }
         let last = images.min(first + batch);
-        let inputs: Vec<Vec<i8>> = (first..last)
+        let inputs: Vec<Vec<i16>> = (first..last)
             .map(|image| layer::input(&lowered.spec, lowered.seed, image))
             .collect();
-        let refs: Vec<&[i8]> = inputs.iter().map(Vec::as_slice).collect();
+        let refs: Vec<&[i16]> = inputs.iter().map(Vec::as_slice).collect();
         let started = Instant::now();
         let out = session.run(&refs)?;
         ran.wall += started.elapsed();
@@ -211,7 +211,7 @@ fn passes(
 }
 
 /// The largest difference of two values.
-fn difference(a: &[i8], b: &[i8]) -> i32 {
+fn difference(a: &[i16], b: &[i16]) -> i32 {
     let pairs = a.iter().zip(b);
     let each = pairs.map(|(a, b)| (i32::from(*a) - i32::from(*b)).abs());
     each.max().unwrap_or(0)

@@ -64,7 +64,7 @@ pub fn run(args: &RunOptions, watch: &dyn Watch) -> Result<Outcome> {
     let found = if timing_only {
         let zeros = vec![dump::zeros(&program)?];
         let images: &dyn Images = if blank { &zeros } else { &feeds };
-        session.pool.run_int8(images, watch).map(|(_, found)| found)
+        session.pool.run_steps(images, watch).map(|(_, found)| found)
     } else {
         session.pool.run_inputs(&feeds, &session.outputs, watch)
     };
@@ -302,7 +302,7 @@ fn image_outcomes(
 ) -> Result<Vec<ImageOutcome>> {
     let real = |output: &Output| match &output.values {
         Values::Whole(values) => feeds::reals(values),
-        Values::Real(_) | Values::Int8(_) => Ok(output.real()),
+        Values::Real(_) | Values::Steps(_) => Ok(output.real()),
     };
     let all: Vec<Vec<f32>> = found.iter().map(real).collect::<Result<_>>()?;
     let are_confidences = ends_in_softmax(&network.program, network.ends.as_deref());

@@ -45,7 +45,7 @@ pub struct Seat {
 #[derive(Default)]
 struct Share {
     /// First image, and by output the values of each image, of each run.
-    int8: Vec<(usize, Vec<Vec<Vec<i8>>>)>,
+    steps: Vec<(usize, Vec<Vec<Vec<i16>>>)>,
     /// All else.
     found: Outputs,
 }
@@ -53,7 +53,7 @@ struct Share {
 impl Share {
     /// Adds what another device found.
     fn add(mut self, other: Self) -> Self {
-        self.int8.extend(other.int8);
+        self.steps.extend(other.steps);
         let (all, more) = (&mut self.found, other.found);
         all.marks.add_all(&more.marks);
         all.counters.add(&more.counters);
@@ -94,27 +94,27 @@ impl Pool {
         outputs: &[Tensor],
         watch: &dyn Watch,
     ) -> Result<Outputs> {
-        let (int8, mut found) = self.run_int8(inputs, watch)?;
+        let (steps, mut found) = self.run_steps(inputs, watch)?;
         let tensors = outputs.to_vec();
         found.outputs = match &self.network.ends {
-            Some(ends) => values::leave(ends, inputs, tensors, &int8)?,
-            None => given(tensors, int8, inputs.count()),
+            Some(ends) => values::leave(ends, inputs, tensors, &steps)?,
+            None => given(tensors, steps, inputs.count()),
         };
         Ok(found)
     }
 
     /// What the program gives, by output, for all images; and what a run tells beside it.
-    pub fn run_int8(
+    pub fn run_steps(
         &mut self,
         images: &dyn Images,
         watch: &dyn Watch,
-    ) -> Result<(Vec<Vec<i8>>, Outputs)> {
+    ) -> Result<(Vec<Vec<i16>>, Outputs)> {
         let share = self.run(images, watch)?;
-        let tensors = self.network.int8_outputs()?;
+        let tensors = self.network.step_outputs()?;
         let lens: Vec<usize> = tensors.iter().map(Tensor::len).collect();
         let room = lens.iter().map(|len| vec![0; len * images.count()]);
-        let mut outputs: Vec<Vec<i8>> = room.collect();
-        for (first, found) in share.int8 {
+        let mut outputs: Vec<Vec<i16>> = room.collect();
+        for (first, found) in share.steps {
             for ((output, images), len) in outputs.iter_mut().zip(&found).zip(&lens) {
                 for (image, values) in (first..).zip(images) {
                     output[image * len..][..*len].copy_from_slice(values);
@@ -221,13 +221,13 @@ impl Pool {
 }
 
 /// What a program gave for so many images, as outputs.
-pub fn given(tensors: Vec<Tensor>, int8: Vec<Vec<i8>>, images: usize) -> Vec<Output> {
-    let output = |(tensor, values): (Tensor, Vec<i8>)| Output {
+pub fn given(tensors: Vec<Tensor>, steps: Vec<Vec<i16>>, images: usize) -> Vec<Output> {
+    let output = |(tensor, values): (Tensor, Vec<i16>)| Output {
         tensor,
         images,
-        values: Values::Int8(values.into()),
+        values: Values::Steps(values.into()),
     };
-    tensors.into_iter().zip(int8).map(output).collect()
+    tensors.into_iter().zip(steps).map(output).collect()
 }
 
 /// Threads of each device: independent runs come first, and what is left over goes to parts of
@@ -316,7 +316,7 @@ impl Job<'_> {
         share: &mut Share,
     ) -> Result<()> {
         while let Some((first, images)) = self.take()? {
-            let refs: Vec<&[i8]> = images.iter().map(|image| &**image).collect();
+            let refs: Vec<&[i16]> = images.iter().map(|image| &**image).collect();
             let out = engine.run(&refs)?;
             if let Some(graph) = graph {
                 let unfused = self.network.unfused.as_deref();
@@ -333,7 +333,7 @@ impl Job<'_> {
         let mut flying = VecDeque::new();
         let mut pipeline = session.pipeline(self.in_flight)?;
         while let Some((first, images)) = self.take()? {
-            let refs: Vec<&[i8]> = images.iter().map(|image| &**image).collect();
+            let refs: Vec<&[i16]> = images.iter().map(|image| &**image).collect();
             flying.push_back(first);
             if let Some(out) = pipeline.push(&refs)? {
                 self.add(share, flying.pop_front().unwrap_or(first), out);
@@ -358,7 +358,7 @@ impl Job<'_> {
         };
         let mut turn = 0;
         while let Some((first, images)) = self.take()? {
-            let refs: Vec<&[i8]> = images.iter().map(|image| &**image).collect();
+            let refs: Vec<&[i16]> = images.iter().map(|image| &**image).collect();
             land(&mut sessions[turn], &mut flying[turn])?;
             sessions[turn].start(&refs)?;
             flying[turn] = Some(first);
@@ -392,7 +392,7 @@ impl Job<'_> {
         let images = batch.min(self.images.count() - first);
         let before = self.done.fetch_add(images, Ordering::Relaxed);
         self.watch.progress(before + images, self.images.count());
-        share.int8.push((first, out.outputs));
+        share.steps.push((first, out.outputs));
         let marks = &mut share.found.marks;
         out.reports.iter().for_each(|r| marks.add_report(r));
     }

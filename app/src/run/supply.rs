@@ -14,12 +14,12 @@ pub trait Images: Sync {
     /// How many there are.
     fn count(&self) -> usize;
 
-    /// The int8 tensors that the program reads of one, one behind the other in the order of its
+    /// The tensors that the program reads of one, one behind the other in the order of its
     /// inputs, each in CHW order.
     ///
     /// # Errors
     /// When it can't be read or doesn't fit the network.
-    fn image(&self, index: usize) -> Result<Cow<'_, [i8]>>;
+    fn image(&self, index: usize) -> Result<Cow<'_, [i16]>>;
 }
 
 /// Images whose inputs the host may ask for again, when the program has run.
@@ -31,12 +31,12 @@ pub trait Inputs: Images {
     fn data(&self, index: usize) -> Result<Vec<Data>>;
 }
 
-impl Images for Vec<Vec<i8>> {
+impl Images for Vec<Vec<i16>> {
     fn count(&self) -> usize {
         self.len()
     }
 
-    fn image(&self, index: usize) -> Result<Cow<'_, [i8]>> {
+    fn image(&self, index: usize) -> Result<Cow<'_, [i16]>> {
         let image = self.get(index).context("there is no such image")?;
         Ok(Cow::Borrowed(image))
     }
@@ -46,7 +46,7 @@ impl Images for Vec<Vec<i8>> {
 const AHEAD_BYTES: usize = 64 << 20;
 
 /// The images of a run, and the number of the first.
-pub type Taken<'a> = (usize, Vec<Cow<'a, [i8]>>);
+pub type Taken<'a> = (usize, Vec<Cow<'a, [i16]>>);
 
 /// Gives images to runs, in order, BATCH of them at a time.
 ///
@@ -69,7 +69,7 @@ struct State<'a> {
     taken: usize,
     /// The first image that no thread decodes.
     next: usize,
-    ready: BTreeMap<usize, Result<Cow<'a, [i8]>>>,
+    ready: BTreeMap<usize, Result<Cow<'a, [i16]>>>,
     stopped: bool,
 }
 

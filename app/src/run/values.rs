@@ -11,7 +11,7 @@ use vta_compiler::host::{EndOutput, Ends};
 use vta_driver::{Counters, DeviceCounters};
 
 use crate::error::{Context, Error, Result, bail_input as bail, ensure_input as ensure};
-use crate::open::{Tensor, to_int8};
+use crate::open::{Tensor, to_steps};
 use crate::run::marks::{Marks, Start};
 use crate::run::supply::{Images, Inputs};
 
@@ -37,10 +37,10 @@ impl<'a> Feed<'a> {
 /// Real values, or steps of the input's scale.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Values<'a> {
-    /// Rounded to the nearest step, ties to even, and clamped to int8.
+    /// Rounded to the nearest step, ties to even, and clamped to what the device holds.
     Real(Cow<'a, [f32]>),
     /// As the device reads them.
-    Int8(Cow<'a, [i8]>),
+    Steps(Cow<'a, [i16]>),
     /// Whole numbers, as the host takes them; of an input of floats they are its real values.
     Whole(Cow<'a, [i64]>),
 }
@@ -50,7 +50,7 @@ impl Values<'_> {
     pub fn len(&self) -> usize {
         match self {
             Self::Real(values) => values.len(),
-            Self::Int8(values) => values.len(),
+            Self::Steps(values) => values.len(),
             Self::Whole(values) => values.len(),
         }
     }
@@ -64,7 +64,7 @@ impl Values<'_> {
     pub(crate) fn real(&self, range: Range<usize>) -> Cow<'_, [f32]> {
         match self {
             Self::Real(values) => Cow::Borrowed(&values[range]),
-            Self::Int8(values) => values[range].iter().map(|&v| f32::from(v)).collect(),
+            Self::Steps(values) => values[range].iter().map(|&v| f32::from(v)).collect(),
             Self::Whole(values) => values[range].iter().map(|&v| v as f32).collect(),
         }
     }
@@ -93,7 +93,7 @@ pub struct Output {
     pub tensor: Tensor,
     /// How many images there are.
     pub images: usize,
-    /// `images` times [`Tensor::len`] values, each image in CHW order: int8, or what the host gave.
+    /// `images` times [`Tensor::len`] values, each image in CHW order: steps, or what the host gave.
     pub values: Values<'static>,
 }
 
@@ -104,15 +104,15 @@ impl Output {
         let zero = f32::from(self.tensor.zero);
         let all = self.values.real(0..self.values.len());
         match self.values {
-            Values::Int8(_) => all.iter().map(|v| (v - zero) * scale).collect(),
+            Values::Steps(_) => all.iter().map(|v| (v - zero) * scale).collect(),
             Values::Real(_) | Values::Whole(_) => all.into_owned(),
         }
     }
 
     /// The values as the device gave them; `None` for what the host computed.
-    pub fn int8(&self) -> Option<&[i8]> {
+    pub fn steps(&self) -> Option<&[i16]> {
         match &self.values {
-            Values::Int8(values) => Some(values),
+            Values::Steps(values) => Some(values),
             Values::Real(_) | Values::Whole(_) => None,
         }
     }
@@ -211,7 +211,7 @@ impl Inputs for Arrays<'_> {
             let (name, takes) = (&input.name, input.element);
             let data = match values {
                 Values::Real(v) => Data::F32(v[range].to_vec()),
-                Values::Int8(v) => Data::I8(v[range].to_vec()),
+                Values::Steps(v) => Data::I8(v[range].iter().map(|&v| v as i8).collect()),
                 Values::Whole(v) => {
                     let wrong = |value: i64| {
                         Error::input(format!("input '{name}': {value} is no {}", takes.name()))
@@ -235,20 +235,17 @@ impl Images for Arrays<'_> {
         self.count
     }
 
-    fn image(&self, index: usize) -> Result<Cow<'_, [i8]>> {
+    fn image(&self, index: usize) -> Result<Cow<'_, [i16]>> {
         if let Some(ends) = &self.ends
             && ends.inputs().is_some()
         {
             return Ok(ends.enter(self.data(index)?)?.into());
         }
-        let one = |(input, values): &(&Tensor, &'_ Values<'_>)| -> Vec<i8> {
+        let one = |(input, values): &(&Tensor, &'_ Values<'_>)| -> Vec<i16> {
             let range = index * input.len()..(index + 1) * input.len();
             match values {
-                Values::Int8(v) => v[range].to_vec(),
-                other => {
-                    let scale = input.scale.unwrap_or(1.0);
-                    to_int8(&other.real(range), scale, input.zero)
-                }
+                Values::Steps(v) => v[range].to_vec(),
+                other => to_steps(&other.real(range), input),
             }
         };
         Ok(self.values.iter().flat_map(one).collect::<Vec<_>>().into())
@@ -266,15 +263,15 @@ pub(super) fn leave(
     ends: &Ends,
     images: &dyn Inputs,
     tensors: Vec<Tensor>,
-    int8: &[Vec<i8>],
+    steps: &[Vec<i16>],
 ) -> Result<Vec<Output>> {
     let count = images.count();
     let one = |image: usize| -> Result<Vec<Data>> {
-        let of_image = |values: &'_ Vec<i8>| {
+        let of_image = |values: &'_ Vec<i16>| {
             let len = values.len() / count;
             image * len..(image + 1) * len
         };
-        let given: Vec<&[i8]> = int8.iter().map(|v| &v[of_image(v)]).collect();
+        let given: Vec<&[i16]> = steps.iter().map(|v| &v[of_image(v)]).collect();
         let inputs = if ends.reads_inputs() {
             images.data(image)?
         } else {
@@ -294,7 +291,7 @@ pub(super) fn leave(
     }
     let output = |(tensor, output): (Tensor, &EndOutput)| {
         let values = match *output {
-            EndOutput::Tensor(at) => Values::Int8(int8[at].clone().into()),
+            EndOutput::Tensor(at) => Values::Steps(steps[at].clone().into()),
             EndOutput::Value { index, .. } => Values::joined(left.iter().map(|data| &data[index])),
         };
         Output {

@@ -17,12 +17,12 @@ pub fn mismatches(
     engine: &mut Engine,
     graph: &QGraph,
     unfused: Option<&Unfused>,
-    images: &[&[i8]],
+    images: &[&[i16]],
     first: usize,
 ) -> Result<Vec<String>> {
     let expected = images.iter().map(|x| reference::run(graph, x));
     // Every tensor of each image.
-    let expected: Vec<Vec<Vec<i8>>> = expected.collect::<Result<_, _>>()?;
+    let expected: Vec<Vec<Vec<i16>>> = expected.collect::<Result<_, _>>()?;
     let mut found = Vec::new();
     for (name, tensor, got) in engine.outputs()? {
         for (image, (got, expected)) in (first..).zip(got.iter().zip(&expected)) {

@@ -334,7 +334,7 @@ impl Recorded {
         };
         let device: Arc<dyn Device> = Arc::new(WorkerDevice::new(info, runner));
         let mut session = Session::new(Arc::clone(&program), device, QueueLimits::default())?;
-        let image = vec![0i8; program.input_len()?];
+        let image = vec![0i16; program.input_len()?];
         session.run(&[&image])?;
         let batches = std::mem::take(&mut *recorded.lock().unwrap_or_else(PoisonError::into_inner));
         let macs = program.layers.iter().map(|l| l.macs).sum::<u64>() * config.batch() as u64;

@@ -4,8 +4,8 @@ use serde::{Deserialize, Serialize};
 use vta_program::HostWork;
 
 use super::error::HostError;
-use super::model::HostModel;
-use crate::graph::{Data, Element, Graph};
+use super::model::{HostModel, given, is_tensor, taken};
+use crate::graph::{Data, Graph};
 use crate::onnx::Port;
 
 /// What stands between a caller's values and a network's int8 tensors: an *entry* makes the tensors
@@ -146,8 +146,8 @@ impl Ends {
         if interface.inputs.len() != count(&entry) || interface.reads.len() != count(&exit) {
             return refuse("the network's ends read other values than they say".to_owned());
         }
-        let int8 = |port: &&Port| port.element != Element::I8;
-        if let Some(port) = entry.iter().flat_map(|e| &e.outputs).find(int8) {
+        let mut entered = entry.iter().flat_map(|e| &e.outputs);
+        if let Some(port) = entered.find(|port| !is_tensor(port)) {
             return Err(HostError::port(port));
         }
         for (read, port) in interface
@@ -157,7 +157,7 @@ impl Ends {
         {
             let input = |at: usize| entry.as_ref().and_then(|e| e.inputs.get(at));
             let fits = match *read {
-                Read::Tensor(_) => port.element == Element::I8,
+                Read::Tensor(_) => is_tensor(port),
                 Read::Input(at) => {
                     input(at).is_some_and(|i| (i.element, &i.shape) == (port.element, &port.shape))
                 }
@@ -256,15 +256,12 @@ impl Ends {
     /// # Errors
     /// [`HostError`] for data of another type or size, what the engine can't compute, and where there is
     /// no entry.
-    pub fn enter(&self, inputs: Vec<Data>) -> Result<Vec<i8>, HostError> {
+    pub fn enter(&self, inputs: Vec<Data>) -> Result<Vec<i16>, HostError> {
         let missing = || HostError::Form("the network has no entry".to_owned());
         let entry = self.entry.as_ref().ok_or_else(missing)?;
         let mut all = Vec::new();
         for (data, port) in entry.run(inputs)?.into_iter().zip(&entry.outputs) {
-            match data {
-                Data::I8(data) => all.extend(data),
-                _ => return Err(HostError::Output(port.name.clone())),
-            }
+            all.extend(taken(port, data)?);
         }
         Ok(all)
     }
@@ -274,23 +271,18 @@ impl Ends {
     ///
     /// # Errors
     /// [`HostError`] for tensors of other sizes and what the engine can't compute.
-    pub fn leave(&self, tensors: &[&[i8]], inputs: &[Data]) -> Result<Vec<Data>, HostError> {
+    pub fn leave(&self, tensors: &[&[i16]], inputs: &[Data]) -> Result<Vec<Data>, HostError> {
         let Some(exit) = &self.exit else {
             return Ok(Vec::new());
         };
-        let read = |read: &Read| {
+        let read = |(read, port): (&Read, &Port)| {
             let found = match *read {
-                Read::Tensor(at) => tensors.get(at).map(|x| Data::I8(x.to_vec())),
+                Read::Tensor(at) => tensors.get(at).map(|x| given(port, x)),
                 Read::Input(at) => inputs.get(at).cloned(),
             };
             found.ok_or_else(|| HostError::Form(format!("the exit's {read:?} isn't given")))
         };
-        exit.run(
-            self.interface
-                .reads
-                .iter()
-                .map(read)
-                .collect::<Result<_, _>>()?,
-        )
+        let reads = self.interface.reads.iter().zip(&exit.inputs).map(read);
+        exit.run(reads.collect::<Result<_, _>>()?)
     }
 }

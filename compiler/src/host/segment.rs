@@ -5,12 +5,12 @@ use std::sync::OnceLock;
 use vta_program::{Attribute, AttributeValue, HostKernel, HostWork};
 
 use super::error::HostError;
-use super::model::{HostModel, values};
+use super::model::{HostModel, given, is_tensor, taken, values};
 use super::view::View;
-use crate::graph::{Data, Element, Graph};
+use crate::graph::{Data, Graph};
 use crate::onnx::Port;
 
-/// A part of a network: an ONNX model that reads and writes int8 tensors, with DequantizeLinear and
+/// A part of a network: an ONNX model that reads and writes tensors of a device, with DequantizeLinear and
 /// QuantizeLinear inside.
 ///
 /// The reference interpreter and the driver run the same, so that bits are equal.
@@ -22,7 +22,7 @@ pub struct Segment {
 }
 
 /// What each int8 value becomes, from -128 up; for each output that is a table.
-type Tables = Vec<Option<Box<[i8; 256]>>>;
+type Tables = Vec<Option<Box<[i16; 256]>>>;
 
 impl PartialEq for Segment {
     fn eq(&self, other: &Self) -> bool {
@@ -31,7 +31,7 @@ impl PartialEq for Segment {
 }
 
 impl Segment {
-    /// The segment of a graph whose inputs and outputs are int8; `nodes` are names and kinds of
+    /// The segment of a graph whose inputs and outputs are int8 or int16; `nodes` are names and kinds of
     /// what it computes, for listings.
     ///
     /// # Errors
@@ -60,7 +60,7 @@ impl Segment {
 
     fn checked(model: HostModel) -> Result<Self, HostError> {
         let mut ports = model.inputs.iter().chain(&model.outputs);
-        match ports.find(|port| port.element != Element::I8) {
+        match ports.find(|port| !is_tensor(port)) {
             Some(port) => Err(HostError::port(port)),
             None => Ok(Self {
                 model,
@@ -89,7 +89,7 @@ impl Segment {
     ///
     /// # Errors
     /// [`HostError`] for inputs of other sizes, and what the engine can't compute.
-    pub fn run(&self, inputs: &[&[i8]]) -> Result<Vec<Vec<i8>>, HostError> {
+    pub fn run(&self, inputs: &[&[i16]]) -> Result<Vec<Vec<i16>>, HostError> {
         let expected: Vec<usize> = self.model.inputs.iter().filter_map(values).collect();
         let found: Vec<usize> = inputs.iter().map(|x| x.len()).collect();
         if expected != found {
@@ -100,11 +100,12 @@ impl Segment {
         let others: Vec<usize> = others.collect();
         let mut computed = Vec::new();
         if !others.is_empty() {
-            let inputs = inputs.iter().map(|x| Data::I8(x.to_vec()));
-            computed = self.bytes(inputs.collect(), &others)?;
+            let inputs = self.model.inputs.iter().zip(inputs);
+            let inputs = inputs.map(|(port, x)| given(port, x));
+            computed = self.computed(inputs.collect(), &others)?;
         }
         let mut computed = computed.into_iter();
-        let output = |(view, table): (&Option<View>, &Option<Box<[i8; 256]>>)| {
+        let output = |(view, table): (&Option<View>, &Option<Box<[i16; 256]>>)| {
             let table = table.as_ref().zip(view.as_ref());
             match table.and_then(|(table, view)| Some((table, view, inputs.get(view.input)?))) {
                 Some((table, view, input)) => Some(mapped(table, view, input)),
@@ -112,17 +113,14 @@ impl Segment {
             }
         };
         let all = self.model.tables.iter().zip(tables).map(output);
-        let all: Option<Vec<Vec<i8>>> = all.collect();
+        let all: Option<Vec<Vec<i16>>> = all.collect();
         all.ok_or_else(|| HostError::Form("internal error: an output is lost".to_owned()))
     }
 
     /// Some outputs as the engine computes them.
-    fn bytes(&self, inputs: Vec<Data>, outputs: &[usize]) -> Result<Vec<Vec<i8>>, HostError> {
+    fn computed(&self, inputs: Vec<Data>, outputs: &[usize]) -> Result<Vec<Vec<i16>>, HostError> {
         let made = self.model.run_some(inputs, outputs)?;
-        let output = |(data, &at): (Data, &usize)| match data {
-            Data::I8(data) => Ok(data),
-            _ => Err(HostError::Output(self.model.outputs[at].name.clone())),
-        };
+        let output = |(data, &at): (Data, &usize)| taken(&self.model.outputs[at], data);
         made.into_iter().zip(outputs).map(output).collect()
     }
 
@@ -141,7 +139,7 @@ impl Segment {
     }
 
     /// What an output is for each int8 value of its input: as many in a run as it has values.
-    fn table(&self, output: usize, view: &View) -> Result<Box<[i8; 256]>, HostError> {
+    fn table(&self, output: usize, view: &View) -> Result<Box<[i16; 256]>, HostError> {
         let mut table = Box::new([0; 256]);
         let given = view.count();
         for first in (0..256).step_by(given.max(1)) {
@@ -152,7 +150,7 @@ impl Segment {
                 }
                 Data::I8(data)
             });
-            let made = self.bytes(inputs.collect(), &[output])?;
+            let made = self.computed(inputs.collect(), &[output])?;
             let made = made.iter().flatten();
             table[first..]
                 .iter_mut()
@@ -164,8 +162,8 @@ impl Segment {
 }
 
 /// What a table makes of the values of a view.
-fn mapped(table: &[i8; 256], view: &View, values: &[i8]) -> Vec<i8> {
-    let value = |x: i8| table[usize::from((x as u8).wrapping_add(128))];
+fn mapped(table: &[i16; 256], view: &View, values: &[i16]) -> Vec<i16> {
+    let value = |x: i16| table[usize::from((x as u8).wrapping_add(128))];
     if view.is_whole(values.len()) {
         return values.iter().map(|&x| value(x)).collect();
     }
@@ -175,7 +173,7 @@ fn mapped(table: &[i8; 256], view: &View, values: &[i8]) -> Vec<i8> {
 }
 
 impl HostKernel for Segment {
-    fn run(&self, inputs: &[&[i8]]) -> Result<Vec<Vec<i8>>, String> {
+    fn run(&self, inputs: &[&[i16]]) -> Result<Vec<Vec<i16>>, String> {
         self.run(inputs).map_err(|e| e.to_string())
     }
 

@@ -499,15 +499,17 @@ impl<'l, 'a> Emitter<'l, 'a> {
     }
 
     /// Makes every lane of tiles a number, whatever was there.
-    pub fn fill(&mut self, value: i8, tiles: Rect) -> Result<(), LowerError> {
+    pub fn fill(&mut self, value: i16, tiles: Rect) -> Result<(), LowerError> {
         if self.has(Extension::Mov) {
-            return self.immediate(AluOp::Mov, value.into(), tiles);
+            return self.immediate(AluOp::Mov, value, tiles);
         }
-        if self.has(Extension::Clip) {
+        if self.has(Extension::Clip)
+            && let Ok(value) = i8::try_from(value)
+        {
             return self.immediate(AluOp::Clip, i16::from_le_bytes([value as u8; 2]), tiles);
         }
         self.immediate(AluOp::Min, i16::MIN, tiles)?;
-        self.immediate(AluOp::Max, value.into(), tiles)
+        self.immediate(AluOp::Max, value, tiles)
     }
 
     /// Zeroes tiles.

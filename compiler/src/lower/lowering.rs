@@ -75,8 +75,8 @@ impl<'a> Lowering<'a> {
         options: &LowerOptions,
         tiles: &'a Tiles,
     ) -> Result<Self, LowerError> {
-        let int8 = config.int8("a network");
-        int8.map_err(|error| LowerError::Network(error.to_string()))?;
+        let holds = config.holds(graph.numbers.bits(), "the network");
+        holds.map_err(|error| LowerError::Network(error.to_string()))?;
         let mut program = Program {
             config: config.clone(),
             buffers: Vec::new(),
@@ -211,10 +211,10 @@ impl<'a> Lowering<'a> {
 }
 
 /// The zero point as programs hold it.
-fn zero(tensor: &QTensor) -> Result<i8, LowerError> {
-    i8::try_from(tensor.zero).map_err(|_| {
+fn zero(tensor: &QTensor) -> Result<i16, LowerError> {
+    i16::try_from(tensor.zero).map_err(|_| {
         let (name, zero) = (&tensor.name, tensor.zero);
-        LowerError::Network(format!("tensor {name}: its zero point {zero} is no int8"))
+        LowerError::Network(format!("tensor {name}: its zero point {zero} is no int16"))
     })
 }
 

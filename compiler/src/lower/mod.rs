@@ -34,7 +34,7 @@ use vta_isa::{Config, Extension};
 use vta_program::Program;
 use vta_program::listing::Geometry;
 
-use crate::qgraph::{HostNeeds, NodeId, QGraph, QOp};
+use crate::qgraph::{Numbers, HostNeeds, NodeId, QGraph, QOp};
 use crate::semantics;
 
 pub use error::{Fault, LowerError};
@@ -92,10 +92,12 @@ pub fn for_machine<'g>(graph: &'g QGraph, config: &Config) -> Cow<'g, QGraph> {
         stored::join_sums(graph.to_mut());
     }
     if config.extensions().contains(Extension::Saturate) {
+        let numbers = graph.numbers;
         let QGraph { tensors, nodes, .. } = graph.to_mut();
         for node in nodes {
             let channels = tensors[node.output.0].chw[0];
-            node.saturate |= semantics::leave_clamps(&mut node.op.last_lists_mut(), channels);
+            let lists = &mut node.op.last_lists_mut();
+            node.saturate |= semantics::leave_clamps(lists, channels, numbers);
         }
     }
     if config.extensions().contains(Extension::Clip) {
@@ -107,10 +109,10 @@ pub fn for_machine<'g>(graph: &'g QGraph, config: &Config) -> Cow<'g, QGraph> {
     graph
 }
 
-/// The network with the requantisation that the machine's STORES do, node by node.
+/// The network with the requantisation that the machine's STORES do, node by node: they round to int8.
 pub fn stored<'g>(graph: &'g QGraph, config: &Config) -> Cow<'g, QGraph> {
     let mut graph = Cow::Borrowed(graph);
-    if config.extensions().contains(Extension::Requant) {
+    if config.extensions().contains(Extension::Requant) && graph.numbers == Numbers::Int8 {
         stored::requantize(graph.to_mut(), config);
     }
     graph

@@ -50,9 +50,9 @@ impl<'n> Nodes<'n> {
     }
 
     /// A tensor's smallest and largest value.
-    fn range(&self, id: TensorId) -> (i8, i8) {
+    fn range(&self, id: TensorId) -> (i16, i16) {
         let writer = self.writer[id.0].and_then(|at| self.nodes[at].as_ref());
-        writer.map_or((-128, 127), |node| node.clamp)
+        writer.map_or(self.net.numbers.bounds(), |node| node.clamp)
     }
 
     /// The real value of a tensor's step.
@@ -120,9 +120,9 @@ fn merge(nodes: &mut Nodes<'_>, producer: usize, eltwise: usize) {
         return;
     };
     // What the producer saturates at, in the new steps.
-    let bound = |own: i8| {
+    let bound = |own: i16| {
         let real = nodes.real(node.output, own.into());
-        let step = (nodes.step(removed.output, real) + 0.5).floor() as i8;
+        let step = (nodes.step(removed.output, real) + 0.5).floor() as i16;
         step.clamp(removed.clamp.0, removed.clamp.1)
     };
     let clamp = (bound(node.clamp.0), bound(node.clamp.1));
@@ -132,6 +132,11 @@ fn merge(nodes: &mut Nodes<'_>, producer: usize, eltwise: usize) {
     node.clamp = clamp;
     node.output = removed.output;
     nodes.put(producer, node);
+}
+
+/// Whether a node may give all numbers.
+fn is_whole(nodes: &Nodes<'_>, node: &NetNode) -> bool {
+    node.clamp == nodes.net.numbers.bounds()
 }
 
 /// Rows, columns and channels that are taken of what nothing else reads are taken of what that was taken of: a Slice,
@@ -198,7 +203,7 @@ fn joinable(nodes: &Nodes<'_>, index: usize) -> Option<(usize, NetOp)> {
         return None;
     };
     let steps = |id: TensorId| (nodes.scale(id), nodes.zero(id));
-    let same = inputs.iter().all(|id| steps(*id) == steps(between)) && made.clamp == (-128, 127);
+    let same = inputs.iter().all(|id| steps(*id) == steps(between)) && is_whole(nodes, made);
     let cuts = [first.up, spread.up] == [[1, 1]; 2] && *first != Spread::NONE;
     if !same || !cuts {
         return None;
@@ -264,7 +269,7 @@ fn fusable(nodes: &Nodes<'_>, add: usize, conv: TensorId, shortcut: TensorId) ->
     };
     let sum = nodes.nodes[add].as_ref()?;
     let fits = if nodes.net.wide_sums {
-        node.clamp == (-128, 127)
+        is_whole(nodes, node)
     } else {
         sum.lost + nodes.lost(node, sum.output) <= MOST_LOST
     };
@@ -288,7 +293,7 @@ fn fusable(nodes: &Nodes<'_>, add: usize, conv: TensorId, shortcut: TensorId) ->
 /// or where the sum is at its own bound whatever the shortcut adds.
 fn bounded(nodes: &Nodes<'_>, conv: &NetNode, shortcut: TensorId, sum: &NetNode) -> bool {
     let added = nodes.range(shortcut);
-    let at = |bound: i8, added: i8| {
+    let at = |bound: i16, added: i16| {
         let real = nodes.real(conv.output, bound.into()) + nodes.real(shortcut, added.into());
         nodes.step(sum.output, real)
     };

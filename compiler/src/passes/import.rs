@@ -41,10 +41,13 @@ pub(super) struct Imported {
 pub(super) fn import(graph: &Graph) -> Imported {
     let mut reading = Reading {
         graph,
-        net: Net::default(),
+        net: Net {
+            numbers: scales::numbers(graph),
+            ..Net::default()
+        },
         values: HashMap::new(),
         layouts: Layouts::of(graph),
-        unsigned: HashSet::new(),
+        stored: HashMap::new(),
         makers: graph
             .nodes
             .iter()

@@ -76,7 +76,7 @@ pub struct Unfused {
     pub graph: QGraph,
     /// How far a value of a node may be from it, given the same inputs: what fusions may cost, in precise networks
     /// beside a tie.
-    pub most: u8,
+    pub most: u16,
 }
 
 /// A QDQ graph without the passes that join nodes.

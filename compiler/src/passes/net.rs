@@ -1,4 +1,4 @@
-//! The net: int8 tensors with real scales, nodes not yet planned.
+//! The net: tensors of whole numbers with real scales, nodes not yet planned.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -8,11 +8,11 @@ use super::error::PassError;
 use crate::graph::{Graph, ValueId};
 use crate::onnx::Port;
 use crate::qgraph::window::Window;
-use crate::qgraph::{ChannelOf, Spread, TensorId, Weights, listed_ids, listed_zero};
+use crate::qgraph::{ChannelOf, Numbers, Spread, TensorId, Weights, listed_ids, listed_zero};
 use crate::reflect::{Reflect, listed};
 use crate::semantics::{Curve, Join, Requant, SemanticsError, WeightSums};
 
-/// An int8 tensor: `real = scale * (int8 - zero)`.
+/// A tensor of the net's numbers: `real = scale * (value - zero)`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NetTensor {
     /// The model's name.
@@ -21,7 +21,7 @@ pub struct NetTensor {
     pub chw: [usize; 3],
     /// Real value of one step.
     pub scale: f64,
-    /// The zero point, from -128 to 127.
+    /// The zero point.
     pub zero: i32,
 }
 
@@ -35,7 +35,7 @@ pub struct NetNode {
     /// What it writes.
     pub output: TensorId,
     /// Bounds of the output, in its steps.
-    pub clamp: (i8, i8),
+    pub clamp: (i16, i16),
     /// In place of rounding, which digit of the sum it gives (`NetSum`).
     pub digit: Option<usize>,
     /// How far roundings of the model that passes left out may move a value, in steps of the output.
@@ -181,13 +181,18 @@ impl NetConv {
 }
 
 impl NetNode {
-    /// One that may give every int8 value.
-    pub(super) fn new(name: impl Into<String>, op: NetOp, output: TensorId) -> Self {
+    /// One that may give all numbers.
+    pub(super) fn new(
+        name: impl Into<String>,
+        op: NetOp,
+        output: TensorId,
+        numbers: Numbers,
+    ) -> Self {
         Self {
             name: name.into(),
             op,
             output,
-            clamp: (-128, 127),
+            clamp: numbers.bounds(),
             digit: None,
             lost: 0.0,
         }
@@ -310,10 +315,10 @@ pub enum NetRead {
 }
 
 /// A real value that isn't rounded, as sums that devices compute exactly: `step * sum + rest`, with
-/// `sum` the sum of `scale * (int8 - zero)` of its digits.
+/// `sum` the sum of `scale * (value - zero)` of its digits.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NetSum {
-    /// Tensors with scales 1, 256, 65536 .. ([`Digits`](crate::semantics::Digits)).
+    /// Tensors with scales 1, 256, 65536 .., or 1 and 65536, ([`Digits`](crate::semantics::Digits)).
     pub digits: Vec<TensorId>,
     /// Real value of one: for each channel, or one for all.
     pub step: Vec<f64>,
@@ -348,6 +353,8 @@ impl NetEnds {
 /// The network between import and plan, nodes in execution order.
 #[derive(Clone, Debug, PartialEq, Default)]
 pub struct Net {
+    /// What all tensors are made of.
+    pub numbers: Numbers,
     /// All tensors; passes may leave some unused.
     pub tensors: Vec<NetTensor>,
     /// In execution order.

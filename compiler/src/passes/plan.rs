@@ -26,8 +26,9 @@ pub(super) fn plan(net: &Net) -> Result<QGraph, PassError> {
         ids: vec![None; net.tensors.len()],
     };
     plan.graph.metadata.clone_from(&net.metadata);
+    plan.graph.numbers = net.numbers;
     for id in &net.inputs {
-        let new = plan.tensor(*id, (-128, 127));
+        let new = plan.tensor(*id, net.numbers.bounds());
         plan.graph.inputs.push(new);
     }
     let mut faults = Vec::new();
@@ -106,7 +107,7 @@ impl Plan<'_> {
         Ok(())
     }
 
-    fn tensor(&mut self, id: TensorId, range: (i8, i8)) -> TensorId {
+    fn tensor(&mut self, id: TensorId, range: (i16, i16)) -> TensorId {
         let from = &self.net.tensors[id.0];
         let new = TensorId(self.graph.tensors.len());
         let (name, scale) = (from.name.clone(), from.scale as f32);
@@ -146,6 +147,7 @@ impl Plan<'_> {
             zero,
             clamp: node.clamp,
             requant: self.net.requant,
+            numbers: self.net.numbers,
         }
     }
 
@@ -316,7 +318,7 @@ impl Plan<'_> {
         let epilogue = match node.digit {
             Some(place) => {
                 let bias: Vec<i64> = bias.iter().map(|b| b.round() as i64).collect();
-                semantics::plan_digit(place, to.zero, &bias, &sum)
+                semantics::plan_digit(place, to.zero, &bias, &sum, to.numbers)
             }
             None => semantics::plan_requantize(&Requantize {
                 ratio: &ratio,

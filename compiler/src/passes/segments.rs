@@ -12,7 +12,7 @@ use super::net::{Net, NetNode, NetOp, NetTensor};
 use super::views::views;
 use crate::graph::{Data, Element, Graph, OnnxOp, Op, Value, ValueId};
 use crate::host::Segment;
-use crate::qgraph::{TensorId, ordered};
+use crate::qgraph::{Numbers, TensorId, ordered};
 use crate::reflect::Reflect;
 
 /// A part of the host with what it reads and writes.
@@ -107,6 +107,19 @@ pub(super) fn part(net: &Net, nodes: &[usize]) -> Result<Option<HostPart>, PassE
     }))
 }
 
+/// What a host's model has for a net's numbers.
+pub(super) const fn element(numbers: Numbers) -> Element {
+    match numbers {
+        Numbers::Int8 => Element::I8,
+        Numbers::Int16 => Element::I16,
+    }
+}
+
+/// A zero point as data of the net's numbers, if it is one.
+pub(super) fn zero_point(numbers: Numbers, zero: i32) -> Option<Data> {
+    Data::of_integers(element(numbers), &[zero.into()]).ok()
+}
+
 /// Why the host can't compute a node, by its name.
 pub(super) fn error(node: &str, reason: &str) -> PassError {
     PassError::Node {
@@ -122,7 +135,7 @@ pub(super) struct Model<'n> {
     pub graph: Graph,
     /// Names and kinds of the network's nodes in it.
     pub listed: Vec<(String, String)>,
-    /// The int8 value of each tensor.
+    /// The value of each tensor.
     quantized: BTreeMap<TensorId, ValueId>,
     /// The real value of each tensor that was read, in the tensor's shape.
     reals: BTreeMap<TensorId, ValueId>,
@@ -173,12 +186,12 @@ impl<'n> Model<'n> {
         self.graph.push(name, op, inputs, output);
     }
 
-    /// A new int8 value of a tensor.
+    /// A new value of a tensor.
     pub(super) fn tensor(&mut self, id: TensorId) -> ValueId {
         let NetTensor { name, chw, .. } = &self.net.tensors[id.0];
         let (name, [c, h, w]) = (name.clone(), *chw);
         let value = self.value(&name, vec![1, c, h, w], None);
-        self.graph.values[value.0].element = Element::I8;
+        self.graph.values[value.0].element = element(self.net.numbers);
         self.quantized.insert(id, value);
         value
     }
@@ -186,12 +199,12 @@ impl<'n> Model<'n> {
     /// Scale and zero point of a tensor.
     fn steps(&mut self, node: &str, id: TensorId) -> Result<[ValueId; 2], PassError> {
         let NetTensor { scale, zero, .. } = self.net.tensors[id.0];
-        let outside = |_| error(node, &format!("a zero point of {zero}"));
-        let zero = i8::try_from(zero).map_err(outside)?;
+        let data = zero_point(self.net.numbers, zero);
+        let zero = data.ok_or_else(|| error(node, &format!("a zero point of {zero}")))?;
         let scale = Some(Data::F32(vec![scale as f32]));
         Ok([
             self.value("scale", vec![], scale),
-            self.value("zero", vec![], Some(Data::I8(vec![zero]))),
+            self.value("zero", vec![], Some(zero)),
         ])
     }
 
@@ -219,10 +232,10 @@ impl<'n> Model<'n> {
         let made = self.part(name, part, &reals)?;
         let [c, h, w] = self.net.tensors[node.output.0].chw;
         let mut real = self.reshaped(made, &[1, c, h, w]);
-        // QuantizeLinear saturates at int8's bounds itself.
-        if node.clamp != (-128, 127) {
+        // QuantizeLinear saturates at the numbers' bounds itself.
+        if node.clamp != self.net.numbers.bounds() {
             let NetTensor { scale, zero, .. } = self.net.tensors[node.output.0];
-            let bound = |q: i8| (i32::from(q) - zero) as f32 * scale as f32;
+            let bound = |q: i16| (i32::from(q) - zero) as f32 * scale as f32;
             let (min, max) = (bound(node.clamp.0), bound(node.clamp.1));
             let clamped = self.value("clamped", vec![1, c, h, w], None);
             self.push(Op::Clip { min, max }, vec![real], clamped);

@@ -1,7 +1,7 @@
 //! What the host computes of one tensor value by value goes on as long as the next node does the same.
 //!
 //! A SiLU is `x * sigmoid(x)`: its Sigmoid is the host's, its product might be the device's, which would then read both.
-//! But an int8 tensor has 256 values, and so has any function of it: the host makes the product's values of a table, the
+//! But an int8 tensor has 256 values (one of int16 is left as it is), and so has any function of it: the host makes the product's values of a table, the
 //! device has no layer, and one tensor travels in place of two. Every rounding between stays where the model has it.
 
 use std::collections::BTreeSet;
@@ -9,9 +9,10 @@ use std::sync::Arc;
 
 use super::import::layout::reshape;
 use super::net::{Net, NetConv, NetNode, NetOp};
+use super::segments::{element, zero_point};
 use super::views::views;
-use crate::graph::{Data, Element, Graph, Op, ValueId};
-use crate::qgraph::TensorId;
+use crate::graph::{Data, Graph, Op, ValueId};
+use crate::qgraph::{Numbers, TensorId};
 use crate::reflect::Reflect;
 use crate::semantics::{Curve, Join};
 
@@ -28,6 +29,9 @@ struct Part<'n> {
 /// Joins nodes of the device, and of the host, to those of the host that alone they read, where both together are a
 /// function of one tensor, value by value. What a device computes alone stays there.
 pub(super) fn join_tables(net: &mut Net) {
+    if net.numbers != Numbers::Int8 {
+        return;
+    }
     let mut removed = BTreeSet::new();
     let mut uses = net.uses();
     let writers = net.writers();
@@ -260,16 +264,16 @@ impl Part<'_> {
     fn rounded(&mut self, node: &NetNode, real: ValueId) -> Option<ValueId> {
         let tensor = &self.net.tensors[node.output.0];
         let mut real = real;
-        if node.clamp != (-128, 127) {
-            let bound = |q: i8| (i32::from(q) - tensor.zero) as f32 * tensor.scale as f32;
+        if node.clamp != self.net.numbers.bounds() {
+            let bound = |q: i16| (i32::from(q) - tensor.zero) as f32 * tensor.scale as f32;
             let (min, max) = (bound(node.clamp.0), bound(node.clamp.1));
             real = self.push("", Op::Clip { min, max }, vec![real]);
         }
-        let zero = i8::try_from(tensor.zero).ok()?;
+        let zero = zero_point(self.net.numbers, tensor.zero)?;
         let scale = self.constant(tensor.scale);
-        let zero = self.value("zero", Some(Data::I8(vec![zero])));
+        let zero = self.value("zero", Some(zero));
         let int8 = self.push("", Op::QuantizeLinear { axis: 1 }, vec![real, scale, zero]);
-        self.graph.values[int8.0].element = Element::I8;
+        self.graph.values[int8.0].element = element(self.net.numbers);
         let back = Op::DequantizeLinear { axis: 1 };
         Some(self.push("", back, vec![int8, scale, zero]))
     }

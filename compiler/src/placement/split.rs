@@ -276,6 +276,7 @@ impl Split<'_> {
             node
         };
         let graph = QGraph {
+            numbers: self.graph.numbers,
             tensors: used
                 .iter()
                 .map(|id| self.graph.tensors[id.0].clone())

@@ -14,9 +14,9 @@ pub struct Deviation {
     /// Which of its values.
     pub at: usize,
     /// With fusions.
-    pub found: i8,
+    pub found: i16,
     /// Without.
-    pub expected: i8,
+    pub expected: i16,
 }
 
 /// Computes every tensor of a network from those before it as the model says it, and gives of each the value
@@ -27,11 +27,11 @@ pub struct Deviation {
 /// [`ReferenceError`] for a graph that contradicts itself, or `values` of another network.
 pub fn compare(
     graph: &QGraph,
-    values: &[Vec<i8>],
+    values: &[Vec<i16>],
     unfused: &Unfused,
 ) -> Result<Vec<Deviation>, ReferenceError> {
     let Unfused { graph: model, most } = unfused;
-    let mut kept: HashMap<&str, Option<&Vec<i8>>> = HashMap::new();
+    let mut kept: HashMap<&str, Option<&Vec<i16>>> = HashMap::new();
     let written = graph.nodes.iter().map(|node| &node.output);
     for id in graph.inputs.iter().chain(written) {
         // A name that two tensors have says nothing.
@@ -41,7 +41,7 @@ pub fn compare(
             .or_insert(values.get(id.0));
     }
     let of_network = |id: TensorId| kept.get(&model.tensors[id.0].name[..]).copied().flatten();
-    let mut given: Vec<Vec<i8>> = vec![Vec::new(); model.tensors.len()];
+    let mut given: Vec<Vec<i16>> = vec![Vec::new(); model.tensors.len()];
     for id in &model.inputs {
         given[id.0] = of_network(*id).cloned().unwrap_or_default();
     }

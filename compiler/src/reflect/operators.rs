@@ -45,7 +45,7 @@ fn and(window: Vec<Attribute>, more: impl IntoIterator<Item = Attribute>) -> Vec
     window.into_iter().chain(more).collect()
 }
 
-fn clamp((low, high): (i8, i8)) -> Attribute {
+fn clamp((low, high): (i16, i16)) -> Attribute {
     let bounds = vec![low.into(), high.into()];
     Attribute::new("clamp", AttributeValue::Ints(bounds), CLAMP)
 }

@@ -1,10 +1,11 @@
-//! Fewer clamps: two in one step, for machines that have CLIP, and none to int8 before STOREs that saturate.
+//! Fewer clamps: two in one step, for machines that have CLIP, and none to a tensor's numbers before STOREs that saturate.
 //!
 //! CLIP's operand holds bytes exactly, and wider bounds of channels to 13 bits. Others are narrowed to what it
 //! holds, but only where nothing behind them can tell: no operation behind decreases or wraps between the wanted
 //! bounds, and both ends become the same. Then so does every value that the narrower bounds move.
 
 use super::lanes::{Interval, range};
+use crate::qgraph::Numbers;
 use crate::qgraph::lane::{LaneKind, LaneOp, LaneOperand};
 
 /// The operations with two clamps as one wherever that is the same and fewer cycles.
@@ -54,12 +55,18 @@ fn clip([first, second]: [&LaneOp; 2], behind: &[LaneOp]) -> Option<LaneOp> {
 /// What a lane of the device may hold.
 const INT32: Interval = (i32::MIN as i64, i32::MAX as i64);
 
-/// Leaves out what clamps to int8 at the end of a node's lists, for values that are clamped as they are stored; whether
-/// there was any. Other clamps that stand beside it at the end stay. So does everything where a list isn't proven to end in
-/// int8, as that of a [digit](super::Digits) isn't: low bytes are stored then.
-pub fn leave_clamps(lists: &mut [&mut Vec<LaneOp>], channels: usize) -> bool {
-    let bytes = |ops: &[LaneOp]| (0..channels).all(|channel| ends_in_bytes(ops, channel));
-    if !lists.iter().all(|ops| bytes(ops)) {
+/// Leaves out what clamps to a tensor's numbers at the end of a node's lists, for values that are clamped as they are
+/// stored; whether there was any. Other clamps that stand beside it at the end stay. So does everything where a list
+/// isn't proven to end in them, as that of a [digit](super::Digits) isn't: low bits are stored then.
+pub fn leave_clamps(lists: &mut [&mut Vec<LaneOp>], channels: usize, numbers: Numbers) -> bool {
+    let (least, most) = numbers.bounds();
+    let (least, most) = (i32::from(least), i32::from(most));
+    let within = |ops: &[LaneOp], channel| {
+        let (low, high) = ends_in(ops, channel);
+        low >= least.into() && high <= most.into()
+    };
+    let all = |ops: &[LaneOp]| (0..channels).all(|channel| within(ops, channel));
+    if !lists.iter().all(|ops| all(ops)) {
         return false;
     }
     let mut any = false;
@@ -69,8 +76,8 @@ pub fn leave_clamps(lists: &mut [&mut Vec<LaneOp>], channels: usize) -> bool {
         let clamps = ops.iter().rev().take_while(clamps).count();
         let last = ops.split_off(ops.len() - clamps);
         let stays = |op: &LaneOp| match op.kind {
-            LaneKind::Min => !op.operand.all(|y| y == 127),
-            _ => !op.operand.all(|y| y == -128),
+            LaneKind::Min => !op.operand.all(|y| y == most),
+            _ => !op.operand.all(|y| y == least),
         };
         ops.extend(last.into_iter().filter(stays));
         any |= ops.len() < before;
@@ -78,11 +85,10 @@ pub fn leave_clamps(lists: &mut [&mut Vec<LaneOp>], channels: usize) -> bool {
     any
 }
 
-/// Whether int8 comes out, whatever goes in. A value that wraps on the way may be any.
-fn ends_in_bytes(ops: &[LaneOp], channel: usize) -> bool {
+/// What comes out, whatever goes in. A value that wraps on the way may be any.
+fn ends_in(ops: &[LaneOp], channel: usize) -> Interval {
     let step = |now, op| range(std::slice::from_ref(op), channel, now).unwrap_or(INT32);
-    let (low, high) = ops.iter().fold(INT32, step);
-    low >= -128 && high <= 127
+    ops.iter().fold(INT32, step)
 }
 
 #[cfg(test)]

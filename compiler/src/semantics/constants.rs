@@ -13,9 +13,9 @@ use crate::qgraph::lane::LaneOp;
 
 /// The largest ratio of a sum, as of one of two tensors.
 const MAX_RATIO: f64 = 4096.0;
-/// What a multiplier by immediates may be wrong by, in steps of the output.
+/// What a multiplier by immediates may be wrong by, in steps of an int8.
 const IMMEDIATE_ERROR: f64 = 1.0 / 1024.0;
-/// Steps of the output that no value is as far from its bounds as: anything farther is clamped.
+/// Steps of an int8 that no value is as far from its bounds as: anything farther is clamped.
 const FAR: f64 = 512.0;
 /// Bits that intermediates have at most.
 const BITS: f64 = 30.0;
@@ -67,8 +67,9 @@ fn add(
     let ends = [x.range.0, x.range.1].map(|x| (f64::from(x) - from) * ratio);
     let (low, high) = (ends[0].min(ends[1]), ends[0].max(ends[1]));
     // Offsets beyond these decide the result alone.
-    let most = (-FAR - high, FAR - low);
-    let shift = (BITS - (2.0 * FAR + FAR * size).log2()).floor() as i32;
+    let far = FAR * to.numbers.finer();
+    let most = (-far - high, far - low);
+    let shift = (BITS - (2.0 * far + far * size).log2()).floor() as i32;
     let Scaled { mut ops, factor } = multiplied(ratio, shift, channels)?;
     let unit = 2f64.powi(shift);
     let value = |offset: &f64| {
@@ -80,7 +81,7 @@ fn add(
     Ok(ops)
 }
 
-/// Multiplies int8 values by `ratio * 2^shift`.
+/// Multiplies values by `ratio * 2^shift`.
 fn multiplied(ratio: f64, shift: i32, channels: usize) -> Result<Scaled, SemanticsError> {
     let exact = ratio.abs() * 2f64.powi(shift);
     let scaled = match log2_exact(exact) {
@@ -110,7 +111,8 @@ fn multiplied(ratio: f64, shift: i32, channels: usize) -> Result<Scaled, Semanti
 /// `round((x - z_x) * factor) + z`, with factors in steps of the output.
 fn multiply(factors: &[f64], x: &Operand, to: &Output) -> Result<Vec<LaneOp>, SemanticsError> {
     // A step more than these are clamped already.
-    let kept = |factor: &f64| factor.clamp(-FAR, FAR);
+    let far = FAR * to.numbers.finer();
+    let kept = |factor: &f64| factor.clamp(-far, far);
     let largest = factors.iter().map(|f| kept(f).abs());
     let largest = largest.fold(0.0, f64::max);
     let off = [x.range.0, x.range.1].map(|value| (i32::from(value) - x.zero).abs());

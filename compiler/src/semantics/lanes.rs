@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use vta_isa::for_alu_op;
 
+use crate::qgraph::Numbers;
 use crate::qgraph::lane::{LaneKind, LaneOp};
 
 /// How closely fixed point follows the model's real arithmetic.
@@ -16,8 +17,8 @@ use crate::qgraph::lane::{LaneKind, LaneOp};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Requant {
-    /// Every int8 tensor of the model is rounded as the model rounds it, within 2^-8 of a step and
-    /// nearly always 2^-12: labels and nearly all values are those of a runtime that computes in reals.
+    /// Every tensor of the model is rounded as the model rounds it, int8 within 2^-8 of a step and
+    /// nearly always 2^-12, int16 within one of its steps: labels and nearly all values are those of a runtime that computes in reals.
     #[default]
     Precise,
     /// Fewest operations: one multiplier, residuals joined before rounding. Values may differ
@@ -275,7 +276,7 @@ impl WeightSums {
 
     /// Bounds of `sum x * w`, over every partial sum in any order and any padding: terms that can't be
     /// positive don't raise the upper bound.
-    pub fn bounds(&self, input: (i8, i8)) -> Interval {
+    pub fn bounds(&self, input: (i16, i16)) -> Interval {
         let (low, high) = (i64::from(input.0.min(0)), i64::from(input.1.max(0)));
         let Self { above, below } = self;
         (low * above + high * below, high * above + low * below)
@@ -299,8 +300,8 @@ impl WeightSums {
 }
 
 /// A range that has a zero point, too.
-pub fn wider((low, high): (i8, i8), zero: i32) -> (i8, i8) {
-    let zero = zero.clamp(-128, 127) as i8;
+pub fn wider((low, high): (i16, i16), zero: i32) -> (i16, i16) {
+    let zero = zero.clamp(i16::MIN.into(), i16::MAX.into()) as i16;
     (low.min(zero), high.max(zero))
 }
 
@@ -310,15 +311,15 @@ pub fn log2_exact(value: f64) -> Option<i32> {
     (value > 0.0 && n.abs() < 1000.0 && 2f64.powi(n as i32) == value).then_some(n as i32)
 }
 
-/// An int8 tensor that is read: `real = scale * (int8 - zero)`.
+/// A tensor that is read: `real = scale * (value - zero)`.
 #[derive(Clone, Copy, Debug)]
 pub struct Operand {
     /// Real value of one step.
     pub scale: f64,
-    /// The zero point, from -128 to 127.
+    /// The zero point.
     pub zero: i32,
     /// Smallest and largest value.
-    pub range: (i8, i8),
+    pub range: (i16, i16),
 }
 
 impl Operand {
@@ -333,17 +334,19 @@ impl Operand {
     }
 }
 
-/// The int8 tensor that results are rounded to.
+/// The tensor that results are rounded to.
 #[derive(Clone, Copy, Debug)]
 pub struct Output {
     /// Real value of one step. Ratios that are given are in these steps.
     pub scale: f64,
-    /// The zero point, from -128 to 127: added after rounding.
+    /// The zero point: added after rounding.
     pub zero: i32,
     /// Smallest and largest value.
-    pub clamp: (i8, i8),
+    pub clamp: (i16, i16),
     /// How closely results are rounded.
     pub requant: Requant,
+    /// What it is made of.
+    pub numbers: Numbers,
 }
 
 impl Output {
@@ -448,7 +451,7 @@ pub(super) fn push_zero(ops: &mut Vec<LaneOp>, zero: i32) {
 pub(super) fn push_clamp(
     ops: &mut Vec<LaneOp>,
     start: &[Interval],
-    (low, high): (i8, i8),
+    (low, high): (i16, i16),
 ) -> Result<(), SemanticsError> {
     let (mut lo, mut hi) = (i64::MAX, i64::MIN);
     for (channel, &start) in start.iter().enumerate() {
@@ -456,10 +459,10 @@ pub(super) fn push_clamp(
         (lo, hi) = (lo.min(now.0), hi.max(now.1));
     }
     if hi > i64::from(high) {
-        ops.push(LaneOp::min(i16::from(high)));
+        ops.push(LaneOp::min(high));
     }
     if lo < i64::from(low) {
-        ops.push(LaneOp::max(i16::from(low)));
+        ops.push(LaneOp::max(low));
     }
     Ok(())
 }

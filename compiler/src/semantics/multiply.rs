@@ -15,10 +15,10 @@ struct Shifts {
     error: f64,
 }
 
-/// The error, in steps of the output, below which the fast form saves operations instead: who
+/// The error, in steps of an int8, below which the fast form saves operations instead: who
 /// wants less takes the precise form.
 const FAST_ERROR: f64 = 0.25;
-/// The largest errors, in steps of the output, that one first shift for all channels may cost, of
+/// The largest errors, in steps of an int8, that one first shift for all channels may cost, of
 /// who wants operations saved and of who doesn't.
 const MAX_ERROR: [f64; 2] = [0.25, 1.0 / 128.0];
 /// Half a step of a ratio so small that its channel is always zero, in steps of the sum.
@@ -33,16 +33,17 @@ const CLAMP: i64 = 32767;
 /// [`SemanticsError::Ratio`] when no multiplier reaches the ratios without wrapping.
 pub(super) fn requantize(given: &Requantize<'_>) -> Result<Vec<LaneOp>, SemanticsError> {
     let uniform = given.ratio.windows(2).all(|w| w[0] == w[1]);
-    let (good, most) = match given.to.requant {
+    let (good, most): (f64, f64) = match given.to.requant {
         Requant::Fast => (FAST_ERROR, MAX_ERROR[0]),
         Requant::Precise => (0.0, MAX_ERROR[1]),
     };
+    let [good, most] = [good, most].map(|error| error * given.to.numbers.finer());
     let forms = (0..=20).flat_map(|pre_shift| [(pre_shift, false), (pre_shift, true)]);
     let forms = forms.filter_map(|(pre_shift, clamp)| best_shift(given, pre_shift, clamp, uniform));
     // Of forms that are good enough the one with fewest operations, each worth 1/512.
     let cost = |form: &Shifts| {
         let extra_ops = u32::from(form.pre_shift > 0) + 2 * u32::from(form.clamp);
-        form.error.max(good) + f64::from(extra_ops) / 512.0
+        form.error.max(good) / given.to.numbers.finer() + f64::from(extra_ops) / 512.0
     };
     let Some(form) = forms.min_by(|a, b| cost(a).total_cmp(&cost(b))) else {
         let largest = given.ratio.iter().copied().fold(0.0, f64::max);
@@ -92,11 +93,12 @@ fn int16_clamps([low, _]: [i32; 2]) -> [LaneOp; 2] {
 }
 
 /// The multiply form for ratios too far apart for one first shift: a vector of them leaves steps
-/// of about 1/128 of the output's, which int16 clamps hold with room; multipliers have at most 16
+/// of about 1/128 of the output's, or two of an int16, which int16 clamps hold with room; multipliers have at most 16
 /// bits, so no product wraps.
 fn spread(given: &Requantize<'_>) -> Result<Vec<LaneOp>, SemanticsError> {
     let channels = || 0..given.ratio.len();
-    let pre = |c: usize| (-7.0 - given.ratio[c].log2()).ceil().clamp(0.0, 31.0) as i32;
+    let least = given.to.numbers.finer().log2() - 7.0;
+    let pre = |c: usize| (least - given.ratio[c].log2()).ceil().clamp(0.0, 31.0) as i32;
     let step = |c: usize| given.ratio[c] * 2f64.powi(pre(c));
     let widest = channels().map(step).fold(0.0, f64::max);
     let shift = (65_535.0 / widest).log2().floor().clamp(0.0, 22.0) as i32;
@@ -155,8 +157,8 @@ fn best_shift(
     };
     // Clamping must not touch values that the output can still tell apart.
     let reach = |c: usize| CLAMP as f64 * 2f64.powi(pre_shift as i32) * given.ratio[c];
-    // 128 for symmetric outputs.
-    let farthest = f64::from(given.to.reach().max(128));
+    // 128 for symmetric outputs of 8 bits.
+    let farthest = f64::from(given.to.reach()).max(128.0 * given.to.numbers.finer());
     let told = |c: usize| clamp && lane(c) == CLAMP && reach(c) < farthest + 2.0;
     if (live.iter()).any(|&c| told(c) || biased(given, c) > i64::from(i32::MAX)) {
         return None;

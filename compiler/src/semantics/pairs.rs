@@ -8,9 +8,9 @@ use super::multiply::is_zero;
 /// First shifts, best first: a larger one has multipliers of more bits for small ratios, and
 /// drops more.
 const FIRST: std::ops::RangeInclusive<u32> = 7..=10;
-/// The error, in steps of the output, that is aimed at.
+/// The error, in steps of an int8, that is aimed at.
 pub(super) const GOOD_ERROR: f64 = 1.0 / 4096.0;
-/// The largest error of a form that is called precise: channels of very small ratios, whose
+/// The largest error, in the same steps, of a form that is called precise: channels of very small ratios, whose
 /// outputs hardly leave zero, may need it.
 pub(super) const MAX_ERROR: f64 = 1.0 / 256.0;
 /// Channels that are worth a task of their own.
@@ -42,12 +42,12 @@ pub(super) fn multipliers(
         if best.as_ref().is_none_or(|b| error < b.0) {
             best = Some((error, first, pairs));
         }
-        if error <= GOOD_ERROR {
+        if error <= GOOD_ERROR * given.to.numbers.finer() {
             break;
         }
     }
     let (error, first, pairs) = best?;
-    (error <= MAX_ERROR).then_some((first, pairs))
+    (error <= MAX_ERROR * given.to.numbers.finer()).then_some((first, pairs))
 }
 
 /// A channel's best multipliers for values up to `largest`; `None` when products can't fit.

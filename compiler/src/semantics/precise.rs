@@ -1,6 +1,7 @@
-//! The precise forms: every int8 tensor of the model is rounded as the model rounds it, within
+//! The precise forms: every tensor of the model is rounded as the model rounds it, int8 within
 //! 2^-8 of a step and nearly always 2^-12, so that a result differs from real arithmetic only beside a
-//! tie.
+//! tie. Steps of int16 are so much finer that the same bits leave them within one; the shifts below are those of int8,
+//! and eight less for int16.
 //!
 //! A sum's product with its ratio needs about 23 bits after the binary point, more than one
 //! multiplier has room for. It is taken in two:
@@ -22,18 +23,17 @@
 use super::lanes::{Interval, Requantize, Scaled, log2_exact, push_add, saturate};
 pub(super) use super::pairs::MAX_ERROR;
 use super::pairs::{Pair, multipliers};
+use crate::qgraph::Numbers;
 use crate::qgraph::lane::{LaneOp, LaneOperand};
 
-/// The second shift: 127.75 * 2^24 is still an int32.
-const SECOND: u32 = 24;
-/// The second shift where outputs lie farther from their zero point: 255.75 * 2^23 is one, too.
-const SECOND_FAR: u32 = 23;
+/// The second shift and the bits of outputs: 127.75 * 2^24 is still an int32.
+const SECOND: u32 = 32;
 /// Ratios up to this have a sum's value within a quarter of a step of every clamp.
 const FINE_RATIO: f64 = 0.125;
 /// The largest ratio.
 const MAX_RATIO: f64 = 4096.0;
-/// Bits of a multiplier that two immediates hold, for values of 8 bits.
-const PAIR_BITS: i32 = 22;
+/// Bits of a value and of the multiplier that two immediates hold for it.
+const PAIR_BITS: i32 = 30;
 
 /// The two-multiplier form; `None` where it isn't precise.
 pub(super) fn requantize(given: &Requantize<'_>) -> Option<Vec<LaneOp>> {
@@ -85,13 +85,17 @@ pub(super) fn requantize(given: &Requantize<'_>) -> Option<Vec<LaneOp>> {
 /// The second shift: as large as leaves room for the output that is farthest from its zero point, and
 /// where ratios are large for another step of the sum.
 fn second_shift(given: &Requantize<'_>) -> u32 {
+    let numbers = given.to.numbers;
     let [nearest, farthest] = given.to.span();
-    let far = nearest < -128 || farthest > 127;
+    let (least, most) = numbers.bounds();
+    // Where outputs lie farther from their zero point, 255.75 * 2^23 is an int32.
+    let far = nearest < least.into() || farthest > most.into();
     let widest = given.ratio.iter().copied().fold(0.0, f64::max);
     if widest <= FINE_RATIO {
-        return if far { SECOND_FAR } else { SECOND };
+        return SECOND - numbers.bits() - u32::from(far);
     }
-    let reach = if far { 255.0 } else { 128.0 } + 1.5 * widest + 1.0;
+    let half = 128.0 * numbers.finer();
+    let reach = if far { 2.0 * half - 1.0 } else { half } + 1.5 * widest + 1.0;
     (31.0 - reach.log2()).ceil() as u32 - 1
 }
 
@@ -159,8 +163,9 @@ pub(super) fn multiply(multiplier: f64) -> (Vec<LaneOp>, i64) {
 }
 
 /// Multiplications of both operands of a sum, and the shift that undoes them.
-pub(super) fn add(ratios: [f64; 2]) -> Option<([Scaled; 2], i32)> {
-    let shift = shift_for(ratios[0].max(ratios[1]), PAIR_BITS)?;
+pub(super) fn add(ratios: [f64; 2], numbers: Numbers) -> Option<([Scaled; 2], i32)> {
+    let bits = PAIR_BITS - numbers.bits() as i32;
+    let shift = shift_for(ratios[0].max(ratios[1]), bits)?;
     let operand = |r: f64| {
         let (ops, factor) = multiply(r * 2f64.powi(shift));
         Scaled { ops, factor }
@@ -205,7 +210,7 @@ pub(super) struct Wide {
 /// at most `reach` from their zero point; `None` where no two immediates fit.
 pub(super) fn scale_wide(ratio: f64, start: Interval, reach: f64) -> Option<Wide> {
     let extreme = start.0.abs().max(start.1.abs()).max(1) as f64;
-    // The result has room for what lies beyond int8, since it is clamped last.
+    // The result has room for what lies beyond the output's numbers, since it is clamped last.
     let bits = (extreme * ratio).max(1.0).log2().ceil() as i32;
     let last = (29 - bits).clamp(0, 28);
     let most = (f64::from(i32::MAX) / extreme).min(i16::MAX.into());

@@ -67,7 +67,7 @@ fn centred(zero: i32) -> Vec<LaneOp> {
     minus.into_iter().collect()
 }
 
-/// The operations of the sum, the difference or the product of two int8 tensors, rounded and clamped.
+/// The operations of the sum, the difference or the product of two tensors, rounded and clamped.
 ///
 /// # Errors
 /// [`SemanticsError::Ratio`] for ratios outside fixed point.
@@ -114,7 +114,7 @@ fn requantized(ratio: f64, lanes: Interval, to: &Output) -> Result<Vec<LaneOp>, 
         && !shift
         && to.requant == Requant::Precise
         && let Some(wide) = precise::scale_wide(ratio, lanes, f64::from(to.reach() + 1))
-        && wide.error <= precise::MAX_ERROR
+        && wide.error <= precise::MAX_ERROR * to.numbers.finer()
         && let Some(rounding) = round(wide.last, (i64::from(to.zero) << wide.last) + wide.half)
     {
         let mut ops = [wide.ops, rounding].concat();
@@ -174,9 +174,9 @@ fn slopes(slopes: &[f64], x: &Operand, to: &Output) -> Result<PairPlan, Semantic
         return Err(bad());
     }
     let both = match slopes {
-        [one] if *one > 0.0 => scaled([ratio, ratio * one], to.requant),
+        [one] if *one > 0.0 => scaled([ratio, ratio * one], to),
         // Slopes are products, whatever the ratio is.
-        _ => multiplied([ratio, ratio * steepest.max(1.0)], to.requant),
+        _ => multiplied([ratio, ratio * steepest.max(1.0)], to),
     };
     let ([above, below], shift) = both.ok_or_else(bad)?;
     let zero = i64::from(x.zero);

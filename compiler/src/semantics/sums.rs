@@ -10,11 +10,11 @@ use crate::qgraph::lane::{LaneKind, LaneOp, LaneOperand};
 /// The largest error, in steps of the output, that a residual's multiplier may cost before the
 /// sum is left to an operation of its own.
 const RESIDUAL_ERROR: f64 = 0.25;
-/// A ratio from which on all lanes but one are clamped.
+/// A ratio, for outputs of int8, from which on all lanes but one are clamped.
 const CLAMPED_RATIO: f64 = 512.0;
-/// The error, in steps of the output, from which on one multiplier of changes of scale won't do.
+/// The error, in steps of an int8, from which on one multiplier of changes of scale won't do.
 const FAST_FARTHEST: f64 = 0.5;
-/// The error, in steps of the output, up to which the fast form has one multiplier.
+/// The error, in steps of an int8, up to which the fast form has one multiplier.
 const FAST_ERROR: f64 = 0.125;
 
 /// Lane operations that align a residual to the accumulator's scale. `ratio[c]` is
@@ -32,6 +32,7 @@ pub fn plan_residual(ratio: &[f64], step: &[f64]) -> Option<Vec<LaneOp>> {
             });
         }
     }
+    // As if all were int8: a residual of int16 has more steps, as its output has.
     let error = |(&r, &s): (&f64, &f64)| (r.round() - r).abs() * 128.0 * s;
     let safe = ratio
         .iter()
@@ -44,7 +45,7 @@ pub fn plan_residual(ratio: &[f64], step: &[f64]) -> Option<Vec<LaneOp>> {
     )])
 }
 
-/// `round((a - z_a) * ratio_a + (b - z_b) * ratio_b) + z` of two int8 tensors, or of their difference.
+/// `round((a - z_a) * ratio_a + (b - z_b) * ratio_b) + z` of two tensors, or of their difference.
 pub(super) fn add(
     join: Join,
     operands: [Operand; 2],
@@ -55,7 +56,7 @@ pub(super) fn add(
     if !ratios.into_iter().all(is_usable) {
         return Err(bad());
     }
-    let ([a, mut b], shift) = scaled(ratios, to.requant).ok_or_else(bad)?;
+    let ([a, mut b], shift) = scaled(ratios, to).ok_or_else(bad)?;
     if join == Join::Difference {
         b = negated(b).ok_or_else(bad)?;
     }
@@ -90,17 +91,17 @@ pub(super) fn negated(Scaled { mut ops, factor }: Scaled) -> Option<Scaled> {
 }
 
 /// Operands by their ratios, and the shift that undoes the rest of it.
-pub(super) fn scaled(ratios: [f64; 2], requant: Requant) -> Option<([Scaled; 2], i32)> {
+pub(super) fn scaled(ratios: [f64; 2], to: &Output) -> Option<([Scaled; 2], i32)> {
     match ratios.map(log2_exact) {
         [Some(a), Some(b)] if a.min(b) >= -14 && (a - b).abs() <= 14 => Some(add_shifted([a, b])),
-        _ => multiplied(ratios, requant),
+        _ => multiplied(ratios, to),
     }
 }
 
 /// As [`scaled`], by multipliers.
-pub(super) fn multiplied(ratios: [f64; 2], requant: Requant) -> Option<([Scaled; 2], i32)> {
-    match requant {
-        Requant::Precise => precise::add(ratios),
+pub(super) fn multiplied(ratios: [f64; 2], to: &Output) -> Option<([Scaled; 2], i32)> {
+    match to.requant {
+        Requant::Precise => precise::add(ratios, to.numbers),
         Requant::Fast => add_multiplied(ratios),
     }
 }
@@ -168,8 +169,8 @@ pub fn plan_scale(
     if !(ratio > 0.0 && ratio.is_finite()) {
         return Err(bad());
     }
-    // Beyond int8 on both sides of its zero point a step of the input is clamped, however large it is.
-    let ratio = ratio.min(CLAMPED_RATIO);
+    // Beyond the output's numbers on both sides of its zero point a step of the input is clamped, however large it is.
+    let ratio = ratio.min(CLAMPED_RATIO * to.numbers.finer());
     // It is a lane, too.
     i32::try_from(from).map_err(|_| bad())?;
     let offset = |factor: i64, shift: i32| (i64::from(to.zero) << shift) - from * factor;
@@ -213,7 +214,7 @@ fn twofold(
         Requant::Precise => precise::MAX_ERROR,
         Requant::Fast => FAST_ERROR,
     };
-    if error <= most {
+    if error <= most * to.numbers.finer() {
         return None;
     }
     let wide = precise::scale_wide(ratio, lanes, reach)?;
@@ -244,7 +245,8 @@ fn scale_fast(ratio: f64, range: Interval, to: &Output) -> Option<Vec<LaneOp>> {
     let shift = (0..=top).rev().find(fits)?;
     let factor = (ratio * 2f64.powi(shift)).round();
     let off = factor / 2f64.powi(shift) - ratio;
-    if precise::error(off, ratio, largest, f64::from(to.reach() + 1)) > FAST_FARTHEST {
+    if precise::error(off, ratio, largest, f64::from(to.reach() + 1)) > FAST_FARTHEST * to.numbers.finer()
+    {
         return None;
     }
     let multiply = LaneOp::mul(factor as i16);

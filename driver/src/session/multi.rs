@@ -77,7 +77,7 @@ struct Flight {
 }
 
 /// What the host computed: by image, by output, in NCHW order.
-type Computed = Vec<Vec<Vec<i8>>>;
+type Computed = Vec<Vec<Vec<i16>>>;
 
 /// One run being submitted.
 struct Launch {
@@ -130,7 +130,7 @@ impl MultiSession {
     /// [`DriverError::Input`] for the wrong number or length of images; what the devices report,
     /// the first in the order of the steps. After an error the session can be used again unless
     /// a device is lost.
-    pub fn run(&mut self, images: &[&[i8]]) -> Result<RunOutput, DriverError> {
+    pub fn run(&mut self, images: &[&[i16]]) -> Result<RunOutput, DriverError> {
         drop(self.finish());
         let flight = self.begin(images)?;
         self.end(flight)
@@ -145,7 +145,7 @@ impl MultiSession {
     /// # Errors
     /// [`DriverError::Input`] for the wrong number or length of images; what stops the run from
     /// being submitted. What the devices report is the result's.
-    pub fn start(&mut self, images: &[&[i8]]) -> Result<(), DriverError> {
+    pub fn start(&mut self, images: &[&[i16]]) -> Result<(), DriverError> {
         drop(self.finish());
         self.flight = Some(self.begin(images)?);
         Ok(())
@@ -157,7 +157,7 @@ impl MultiSession {
         Some(self.end(flight))
     }
 
-    fn begin(&mut self, images: &[&[i8]]) -> Result<Flight, DriverError> {
+    fn begin(&mut self, images: &[&[i16]]) -> Result<Flight, DriverError> {
         let program = Arc::clone(&self.program);
         let n = self.parts.len();
         let mut launch = Launch {
@@ -198,7 +198,7 @@ impl MultiSession {
     fn launch(
         &mut self,
         program: &MultiProgram,
-        images: &[&[i8]],
+        images: &[&[i16]],
         launch: &mut Launch,
     ) -> Result<(), DriverError> {
         // All is looked at before anything is submitted: a wrong image changes nothing.
@@ -293,7 +293,7 @@ impl MultiSession {
                 return Ok(Work::Write { addr, data });
             }
             let unpacked = unpack_output(&source, &a, &bytes)?;
-            let rows: Vec<&[i8]> = unpacked.iter().take(images).map(Vec::as_slice).collect();
+            let rows: Vec<&[i16]> = unpacked.iter().take(images).map(Vec::as_slice).collect();
             let images = Arc::new(TensorImages::new(&target, &b, &rows)?);
             Ok(Work::Pack { addr, images })
         };
@@ -323,7 +323,7 @@ impl MultiSession {
             let inputs = inputs.map(|(ticket, spec, config)| {
                 unpack_output(&spec, &config, &bytes_of(ticket, &spec)?)
             });
-            let inputs: Vec<Vec<Vec<i8>>> = inputs.collect::<Result<_, _>>()?;
+            let inputs: Vec<Vec<Vec<i16>>> = inputs.collect::<Result<_, _>>()?;
             let one = |image| {
                 let layer = name.clone();
                 let out = run_kernel(&*kernel, &inputs, image, count);
@@ -357,9 +357,9 @@ impl MultiSession {
                 let rows = computed
                     .iter_mut()
                     .map(|all| std::mem::take(&mut all[index]));
-                let rows: Vec<Vec<i8>> = rows.collect();
+                let rows: Vec<Vec<i16>> = rows.collect();
                 drop(computed);
-                let rows: Vec<&[i8]> = rows.iter().map(Vec::as_slice).collect();
+                let rows: Vec<&[i16]> = rows.iter().map(Vec::as_slice).collect();
                 let images = Arc::new(TensorImages::new(&target, &config, &rows)?);
                 Ok(Work::Pack { addr, images })
             };
@@ -413,7 +413,7 @@ impl MultiSession {
     ///
     /// # Errors
     /// As there; [`ProgramError::Part`].
-    pub fn read_tensor(&self, place: Place) -> Result<Vec<Vec<i8>>, DriverError> {
+    pub fn read_tensor(&self, place: Place) -> Result<Vec<Vec<i16>>, DriverError> {
         let index = place.part;
         let part = self.parts.get(index);
         part.ok_or(ProgramError::Part { index })?

@@ -45,7 +45,7 @@ impl Session {
     /// while let Some(result) = pipeline.pop() {
     ///     results.push(result?);
     /// }
-    /// let first: Vec<i8> = results.iter().map(|r| r.outputs[0][0][0]).collect();
+    /// let first: Vec<i16> = results.iter().map(|r| r.outputs[0][0][0]).collect();
     /// assert_eq!(first, [0, 1, 2, 3, 4]);
     /// # Ok::<(), vta_driver::DriverError>(())
     /// ```
@@ -78,7 +78,7 @@ impl Session {
     /// As [`Self::run`] and [`Self::pipeline`]; the first error. The session can be used again.
     pub fn run_many(
         &mut self,
-        groups: &[Vec<&[i8]>],
+        groups: &[Vec<&[i16]>],
         in_flight: usize,
     ) -> Result<Vec<RunOutput>, DriverError> {
         let mut results = Vec::with_capacity(groups.len());
@@ -154,7 +154,7 @@ impl Pipeline<'_> {
     /// nothing lost, [`Self::pop`] gives the runs before. Or what the oldest run reports; then
     /// these images are queued. A run that fails takes those with it that were queued before its
     /// result was seen and wait for its buffers.
-    pub fn push(&mut self, images: &[&[i8]]) -> Result<Option<RunOutput>, DriverError> {
+    pub fn push(&mut self, images: &[&[i16]]) -> Result<Option<RunOutput>, DriverError> {
         let set = self.next_set;
         let writes = self.session.input_writes(set, images)?;
         let mut flight = Flight {

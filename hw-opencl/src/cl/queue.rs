@@ -168,8 +168,7 @@ impl Queue {
 
     /// Copies images as they are, to the buffer's first bytes.
     pub fn write_images(&self, to: &mut Bytes, images: Arc<TensorImages>) -> Result<Pending> {
-        let values = images.values();
-        let bytes = ptr::slice_from_raw_parts(values.as_ptr().cast::<u8>(), values.len());
+        let bytes = ptr::from_ref(images.bytes());
         self.write_of(to, 0, bytes, HostData::kept(images))
     }
 
@@ -191,7 +190,7 @@ impl Queue {
         let len = bytes.len();
         let (bytes, data): (*const [u8], HostData) = match self.pinned(len) {
             Some(mut pinned) => {
-                // SAFETY: `keeper` keeps these bytes, and an int8 value is a byte.
+                // SAFETY: `keeper` keeps these bytes.
                 pinned.bytes_mut()[..len].copy_from_slice(unsafe { &*bytes });
                 let bytes = ptr::from_ref(&pinned.bytes()[..len]);
                 (bytes, HostData::kept(pinned))

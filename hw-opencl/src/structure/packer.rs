@@ -70,7 +70,7 @@ impl Packer {
         // The images of a run fit the device beside its tiles, or the runtime says so.
         to.range(offset, images.packed_bytes(), "packing images")?;
         let sources = &mut self.lanes[lane as usize];
-        let len = images.values().len() as u64;
+        let len = images.bytes().len() as u64;
         let sources = match sources {
             Some(sources) if sources.images.size_bytes() >= len => sources,
             other => other.insert(Sources {

@@ -4,6 +4,7 @@ use thiserror::Error;
 use vta_isa::Config;
 
 use super::bands::Packers;
+use super::value_bytes;
 use super::write::{pack_all, packed_len};
 use crate::TensorSpec;
 
@@ -50,8 +51,8 @@ pub struct TensorImages {
     spec: TensorSpec,
     config: Config,
     packed_bytes: usize,
-    /// One image behind the other.
-    values: Vec<i8>,
+    /// One image behind the other, as inputs of the machine have them.
+    values: Vec<u8>,
 }
 
 impl TensorImages {
@@ -60,7 +61,7 @@ impl TensorImages {
     /// # Errors
     /// [`ImagesError`] for no or too many images, for another number of values, and for a
     /// tensor that can't be packed.
-    pub fn new(spec: &TensorSpec, config: &Config, images: &[&[i8]]) -> Result<Self, ImagesError> {
+    pub fn new(spec: &TensorSpec, config: &Config, images: &[&[i16]]) -> Result<Self, ImagesError> {
         let mut made = Self {
             spec: spec.clone(),
             config: config.clone(),
@@ -75,7 +76,7 @@ impl TensorImages {
     ///
     /// # Errors
     /// As for [`Self::new`]; then these are left.
-    pub fn replace(&mut self, images: &[&[i8]]) -> Result<(), ImagesError> {
+    pub fn replace(&mut self, images: &[&[i16]]) -> Result<(), ImagesError> {
         let (spec, config) = (&self.spec, &self.config);
         if images.is_empty() || images.len() > config.batch() {
             let (n, batch) = (images.len(), config.batch());
@@ -90,7 +91,12 @@ impl TensorImages {
             ))
         })?;
         self.values.clear();
-        images.iter().for_each(|x| self.values.extend_from_slice(x));
+        for image in images {
+            match value_bytes(config) {
+                1 => self.values.extend(image.iter().map(|&x| x as u8)),
+                _ => self.values.extend(image.iter().flat_map(|x| x.to_le_bytes())),
+            }
+        }
         Ok(())
     }
 
@@ -103,12 +109,12 @@ impl TensorImages {
     pub fn count(&self) -> usize {
         match self.spec.image_len() {
             0 => 1,
-            len => self.values.len() / len,
+            len => self.values.len() / (len * value_bytes(&self.config)),
         }
     }
 
-    /// The images' values, one image behind the other, each in CHW order.
-    pub fn values(&self) -> &[i8] {
+    /// The images' values as inputs of the machine, little-endian: one image behind the other, each in CHW order.
+    pub fn bytes(&self) -> &[u8] {
         &self.values
     }
 
@@ -132,8 +138,8 @@ impl TensorImages {
     /// As [`Self::pack_into`].
     pub fn pack_by(&self, packers: &Packers, tiles: &mut [u8]) {
         assert_eq!(tiles.len(), self.packed_bytes, "bytes of the tiles");
-        let len = self.spec.image_len().max(1);
-        let images: Vec<&[i8]> = if self.values.is_empty() {
+        let len = self.spec.image_len().max(1) * value_bytes(&self.config);
+        let images: Vec<&[u8]> = if self.values.is_empty() {
             vec![&[]]
         } else {
             self.values.chunks_exact(len).collect()

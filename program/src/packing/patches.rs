@@ -8,6 +8,7 @@
 use vta_isa::Config;
 
 use super::bands::Band;
+use super::value_bytes;
 use crate::{Packing, TensorSpec};
 
 /// Bytes of a short run: copied whole, whatever the kernel's width, since that is one move.
@@ -15,18 +16,19 @@ const RUN: usize = 8;
 /// Bytes of the commonest piece.
 const PIECE: usize = 16;
 
-/// Images with their padding, from which bands of patches are packed. Sizes are indices.
+/// Images with their padding, from which bands of patches are packed. Sizes are bytes.
 pub(super) struct Patches {
-    /// Columns of outputs.
+    /// Columns of outputs, how many there are.
     columns_out: usize,
+    /// How many rows, and bytes of columns.
     stride: [usize; 2],
     kernel_width: usize,
     /// First byte of each run in the padded image, for output (0, 0).
     runs: Vec<usize>,
-    /// Values of a row of a tile, and of all its rows.
+    /// A row of a tile, and all its rows.
     block: usize,
     lanes: usize,
-    /// Bytes of a row of a padded image.
+    /// A row of a padded image.
     row: usize,
     padded: Vec<Vec<u8>>,
 }
@@ -37,7 +39,7 @@ impl Patches {
     pub fn of(
         spec: &TensorSpec,
         config: &Config,
-        images: &[&[i8]],
+        images: &[&[u8]],
         packed_bytes: usize,
     ) -> Option<Self> {
         let Packing::Im2col {
@@ -55,8 +57,9 @@ impl Patches {
         let [top, left, bottom, right] = pads.map(|p| p as usize);
         // As many columns as the windows of one row of outputs see.
         let (rows, pitch) = (h + top + bottom, w + left + right);
-        let bytes = c.checked_mul(rows)?.checked_mul(pitch)?;
-        let few = bytes <= packed_bytes.saturating_add(4 * spec.image_len());
+        let size = value_bytes(config);
+        let bytes = c.checked_mul(rows)?.checked_mul(pitch)?.checked_mul(size)?;
+        let few = bytes <= packed_bytes.saturating_add(4 * size * spec.image_len());
         if !few || dilation[1] != 1 || kw == 0 || w == 0 {
             return None;
         }
@@ -65,26 +68,26 @@ impl Patches {
             (1, 1) => (1, kh),
             _ => (kh, kw),
         };
+        let pitch = pitch * size;
         let run = |index: usize| (index / kh * rows + index % kh * dilation[0] as usize) * pitch;
-        let padded = |image: &&[i8]| {
+        let padded = |image: &&[u8]| {
             // A run is copied a little too far.
-            let mut padded = vec![spec.zero as u8; bytes + RUN];
-            for (index, values) in image.chunks_exact(w).enumerate() {
+            let mut padded = spec.zero.to_le_bytes()[..size].repeat(bytes / size);
+            padded.resize(bytes + RUN, 0);
+            for (index, values) in image.chunks_exact(w * size).enumerate() {
                 let (channel, y) = (index / h, index % h);
-                let first = (channel * rows + y + top) * pitch + left;
-                for (to, &value) in padded[first..first + w].iter_mut().zip(values) {
-                    *to = value as u8;
-                }
+                let first = (channel * rows + y + top) * pitch + left * size;
+                padded[first..first + values.len()].copy_from_slice(values);
             }
             padded
         };
         Some(Self {
             columns_out,
-            stride: stride.map(|s| s as usize),
-            kernel_width: kw,
+            stride: [stride[0] as usize, stride[1] as usize * size],
+            kernel_width: kw * size,
             runs: (0..c * kh).map(run).collect(),
-            block: config.block(),
-            lanes: config.lanes(),
+            block: config.block() * size,
+            lanes: config.lanes() * size,
             row: pitch,
             padded: images.iter().map(padded).collect(),
         })

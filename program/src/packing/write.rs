@@ -1,21 +1,25 @@
 //! Writes the tiles of images.
 
-use vta_isa::Config;
+use std::ops::Range;
+
+use vta_isa::{Config, MemType};
 
 use super::bands::{Band, Packers};
 use super::patches::Patches;
+use super::value_bytes;
 use crate::{Packing, TensorSpec};
 
 /// The most bytes of a packed tensor: what a device's 32-bit addresses reach.
 pub const MAX_PACKED_BYTES: u64 = 1 << 32;
 
 /// Bytes of the packed images, if they can be packed.
-pub(super) fn packed_len(spec: &TensorSpec, config: &Config, images: &[&[i8]]) -> Option<usize> {
+pub(super) fn packed_len(spec: &TensorSpec, config: &Config, images: &[&[i16]]) -> Option<usize> {
     if images.len() > config.batch() || images.iter().any(|x| x.len() != spec.image_len()) {
         return None;
     }
     let bytes = spec.packed_bytes(config);
-    usize::try_from(bytes.filter(|&n| n <= MAX_PACKED_BYTES)?).ok()
+    let bytes = bytes.filter(|&n| n <= MAX_PACKED_BYTES && value_bytes(config) <= 2);
+    usize::try_from(bytes?).ok()
 }
 
 /// Packs images, whose number and lengths [`packed_len`] has found right, into as many bytes as it
@@ -23,7 +27,7 @@ pub(super) fn packed_len(spec: &TensorSpec, config: &Config, images: &[&[i8]]) -
 pub(super) fn pack_all(
     spec: &TensorSpec,
     config: &Config,
-    images: &[&[i8]],
+    images: &[&[u8]],
     out: &mut [u8],
     packers: &Packers,
 ) {
@@ -36,7 +40,8 @@ pub(super) fn pack_all(
         Packing::Tiles => (spec.chw[0] as usize).is_multiple_of(config.block()),
         Packing::Im2col { .. } => patches.is_some(),
     };
-    packers.each_band(out, [rows, width * config.lanes()], |mut band| {
+    let row_bytes = width * config.elem_bytes(MemType::Inp);
+    packers.each_band(out, [rows, row_bytes], |mut band| {
         if !whole || images.len() < config.batch() {
             band.blocks.iter_mut().for_each(|block| block.fill(0));
         }
@@ -44,20 +49,46 @@ pub(super) fn pack_all(
             return patches.pack(&mut band);
         }
         for image in images.iter().enumerate() {
-            match &spec.packing {
-                Packing::Tiles => pack_tiles(spec, config, image, &mut band),
-                Packing::Im2col { .. } => pack_im2col(spec, config, image, &mut band),
+            match value_bytes(config) {
+                1 => pack_image::<1>(spec, config, image, &mut band),
+                _ => pack_image::<2>(spec, config, image, &mut band),
             }
         }
     });
 }
 
-/// Writes the tiles of an image and its batch row.
-fn pack_tiles(
+/// Writes an image of values of so many bytes.
+fn pack_image<const BYTES: usize>(
     spec: &TensorSpec,
     config: &Config,
-    (row, image): (usize, &&[i8]),
+    (row, image): (usize, &&[u8]),
     band: &mut Band<'_>,
+) {
+    let image = image.as_chunks::<BYTES>().0;
+    let blocks = band.blocks.iter_mut();
+    let blocks = blocks.map(|block| block.as_chunks_mut::<BYTES>().0);
+    let mut band = Values {
+        rows: band.rows.clone(),
+        blocks: blocks.collect(),
+    };
+    match &spec.packing {
+        Packing::Tiles => pack_tiles(spec, config, (row, image), &mut band),
+        Packing::Im2col { .. } => pack_im2col(spec, config, (row, image), &mut band),
+    }
+}
+
+/// A [`Band`], by values.
+struct Values<'a, const BYTES: usize> {
+    rows: Range<usize>,
+    blocks: Vec<&'a mut [[u8; BYTES]]>,
+}
+
+/// Writes the tiles of an image and its batch row.
+fn pack_tiles<const BYTES: usize>(
+    spec: &TensorSpec,
+    config: &Config,
+    (row, image): (usize, &[[u8; BYTES]]),
+    band: &mut Values<'_, BYTES>,
 ) {
     let (block, lanes) = (config.block(), config.lanes());
     let [height, width] = [spec.chw[1] as usize, spec.chw[2] as usize];
@@ -71,17 +102,17 @@ fn pack_tiles(
         let out = &mut band.blocks[channel / block];
         let values = &values[inside.clone()];
         for (to, &value) in out[first..].iter_mut().step_by(lanes).zip(values) {
-            *to = value as u8;
+            *to = value;
         }
     }
 }
 
 /// Writes the patches of an image and its batch row.
-fn pack_im2col(
+fn pack_im2col<const BYTES: usize>(
     spec: &TensorSpec,
     config: &Config,
-    (row, image): (usize, &&[i8]),
-    band: &mut Band<'_>,
+    (row, image): (usize, &[[u8; BYTES]]),
+    band: &mut Values<'_, BYTES>,
 ) {
     let (
         Packing::Im2col {
@@ -96,6 +127,7 @@ fn pack_im2col(
         return;
     };
     let (block, lanes) = (config.block(), config.lanes());
+    let zero: [u8; BYTES] = std::array::from_fn(|at| spec.zero.to_le_bytes()[at]);
     let [c, h, w] = spec.chw.map(|d| d as usize);
     let [kh, kw] = kernel.map(|k| k as usize);
     let [sy, sx] = stride.map(|s| s as usize);
@@ -117,7 +149,7 @@ fn pack_im2col(
             let first = own * ow * lanes + row * block + col % block;
             if spec.zero != 0 {
                 let to = out[first..].iter_mut().step_by(lanes);
-                to.take(ow).for_each(|to| *to = spec.zero as u8);
+                to.take(ow).for_each(|to| *to = zero);
             }
             let source = (i * sy + y * dilation[0] as usize).checked_sub(pads[0] as usize);
             let Some(source_row) = source.filter(|&r| r < h) else {
@@ -131,7 +163,7 @@ fn pack_im2col(
             let values = &image[(channel * h + source_row) * w..][skip..w];
             let to = out[first + range.start * lanes..].iter_mut().step_by(lanes);
             for (to, &value) in to.zip(values.iter().step_by(sx)).take(range.len()) {
-                *to = value as u8;
+                *to = value;
             }
         }
     }

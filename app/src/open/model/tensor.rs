@@ -6,8 +6,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 use vta_compiler::graph::{Element, Graph, ValueId};
 use vta_compiler::onnx;
+use vta_compiler::qgraph::Numbers;
 use vta_driver::Program;
 use vta_files::printable;
+use vta_isa::{Config, MemType};
 
 use crate::error::{Context, Result};
 
@@ -21,12 +23,14 @@ pub struct Tensor {
     /// Of one image: `chw`, or the model's dimensions (but for a batch of 1) of what the host takes or
     /// gives in another form than int8.
     pub shape: Vec<usize>,
-    /// int8, or what the host takes or gives; of a run's outputs what the model says.
+    /// int8 of steps, or what the host takes or gives; of a run's outputs what the model says.
     pub element: Element,
-    /// The real value of one int8 step; `None` for what isn't int8.
+    /// The real value of one step; `None` for what has none.
     pub scale: Option<f32>,
     /// The zero point: the step that stands for 0.
-    pub zero: i8,
+    pub zero: i16,
+    /// What devices hold steps as.
+    pub numbers: Numbers,
     /// As its model says it. A bundle of an older version has the dimensions above.
     pub port: Port,
 }
@@ -57,9 +61,10 @@ impl Tensor {
             element: Element::I8,
             scale: Some(spec.scale),
             zero: spec.zero,
+            numbers: numbers(&program.config),
             port: Port {
                 name: spec.name.clone(),
-                // Callers give and take the real values of int8 steps.
+                // Callers give and take the real values of steps.
                 element: Element::F32,
                 shape: [1].into_iter().chain(own).collect(),
             },
@@ -86,6 +91,7 @@ impl Tensor {
             element: port.element,
             scale: None,
             zero: 0,
+            numbers: Numbers::Int8,
             port,
         }
     }
@@ -95,6 +101,14 @@ impl Tensor {
         (self.shape, self.element) = (self.port.image().to_vec(), self.port.element);
         self.name.clone_from(&self.port.name);
         self
+    }
+}
+
+/// What a machine's networks have.
+fn numbers(config: &Config) -> Numbers {
+    match config.width(MemType::Inp) {
+        8 => Numbers::Int8,
+        _ => Numbers::Int16,
     }
 }
 

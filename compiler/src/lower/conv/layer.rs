@@ -259,7 +259,7 @@ impl Lowering<'_> {
 
     /// The constants of a bias that the matrix unit adds, at the ends of their scratchpads.
     fn bias(&mut self, name: &str, digits: Digits, shape: &ConvShape) -> Bias {
-        let input = pack::bias_input(self.config.batch(), self.config.block());
+        let input = pack::bias_input(self.config);
         let depth = |mem: MemType| self.config.depth(mem);
         let (inp, wgt) = (depth(MemType::Inp) - 1, depth(MemType::Wgt));
         Bias {

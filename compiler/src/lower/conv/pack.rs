@@ -1,6 +1,7 @@
 //! Constants of a convolution as the device reads them.
 
 use rayon::prelude::*;
+use vta_isa::{Config, MemType};
 
 use super::super::tile::ConvShape;
 use crate::qgraph::QStore;
@@ -154,9 +155,11 @@ pub(super) fn roundings(store: &QStore, co: usize, batch: usize, block: usize) -
 }
 
 /// The input tile that turns digits into a bias: 1, then 127 in every other lane, in each row.
-pub(super) fn bias_input(batch: usize, block: usize) -> Vec<u8> {
-    let lane = |i: usize| if i == 0 { 1 } else { DIGIT as u8 };
-    (0..batch).flat_map(|_| (0..block).map(lane)).collect()
+pub(super) fn bias_input(config: &Config) -> Vec<u8> {
+    let lane = |i: usize| if i % config.block() == 0 { 1 } else { DIGIT };
+    let bytes = config.width(MemType::Inp) / 8;
+    let lanes = (0..config.lanes()).map(|i| lane(i).to_le_bytes());
+    lanes.flat_map(|lane| lane.into_iter().take(bytes)).collect()
 }
 
 /// A bias in digits.

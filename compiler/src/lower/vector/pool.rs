@@ -133,7 +133,7 @@ impl Pool<'_> {
         let whole = Rect::run(base, count);
         // LOAD writes upwards from the tile's input, which lies behind its output.
         match &self.op {
-            PoolOp::Max(_) => e.fill(i8::MIN, whole)?,
+            PoolOp::Max(_) => e.fill(e.lowering.graph.numbers.bounds().0, whole)?,
             PoolOp::Average { .. } => e.clear(whole)?,
         }
         let kernel_rows = self.window.kernel[0];

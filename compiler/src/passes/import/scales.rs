@@ -8,35 +8,105 @@ use super::constant::Constant;
 use super::islands::Island;
 use super::layout::Order;
 use super::values::{Reading, Real, UNQUANTIZED, Val, error, ordered};
-use crate::graph::{Data, Element, Node};
-use crate::qgraph::TensorId;
+use crate::graph::{Element, Graph, Node, Op, ValueId};
+use crate::qgraph::{Numbers, TensorId};
 
-/// What uint8 values are read less of: int8 holds the differences.
-const UINT8_OFFSET: i32 = 128;
-
-/// The integers of a file.
+/// The integers of a file. Unsigned ones are read less the half of their range, so that signed ones hold them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Storage {
     Int8,
     Uint8,
+    Int16,
+    Uint16,
     Int32,
+}
+
+impl Storage {
+    /// That of a constant's type; `None` for types that hold no steps.
+    const fn of(element: Element) -> Option<Self> {
+        match element {
+            Element::I8 => Some(Self::Int8),
+            Element::U8 => Some(Self::Uint8),
+            Element::I16 => Some(Self::Int16),
+            Element::U16 => Some(Self::Uint16),
+            Element::I32 => Some(Self::Int32),
+            Element::F32 | Element::I64 | Element::Bool => None,
+        }
+    }
+
+    /// The numbers of an activation; `None` for those that none has.
+    const fn numbers(self) -> Option<Numbers> {
+        match self {
+            Self::Int8 | Self::Uint8 => Some(Numbers::Int8),
+            Self::Int16 | Self::Uint16 => Some(Numbers::Int16),
+            Self::Int32 => None,
+        }
+    }
+
+    /// What signed values are less.
+    const fn offset(self) -> i32 {
+        match self {
+            Self::Int8 | Self::Int16 | Self::Int32 => 0,
+            Self::Uint8 => 1 << 7,
+            Self::Uint16 => 1 << 15,
+        }
+    }
+
+    /// The smallest and the largest.
+    fn bounds(self) -> (f64, f64) {
+        let (low, high) = match self.numbers() {
+            Some(numbers) => {
+                let (low, high) = numbers.bounds();
+                (i32::from(low), i32::from(high))
+            }
+            None => (i32::MIN, i32::MAX),
+        };
+        let offset = f64::from(self.offset());
+        (f64::from(low) + offset, f64::from(high) + offset)
+    }
+}
+
+/// The numbers of a graph's tensors: int16 where any activation is rounded to 16 bits.
+pub(super) fn numbers(graph: &Graph) -> Numbers {
+    let data = |id: &ValueId| graph.values[id.0].data.as_ref();
+    let rounds = |node: &&Node| {
+        let linear = matches!(
+            node.op,
+            Op::QuantizeLinear { .. } | Op::DequantizeLinear { .. }
+        );
+        linear && node.inputs.first().is_some_and(|id| data(id).is_none())
+    };
+    let mut zeros = graph.nodes.iter().filter(rounds);
+    let wide = zeros.any(|node| {
+        let zero = node.inputs.get(2).and_then(data);
+        let storage = zero.and_then(|zero| Storage::of(zero.element()));
+        storage.and_then(Storage::numbers) == Some(Numbers::Int16)
+    });
+    if wide { Numbers::Int16 } else { Numbers::Int8 }
 }
 
 /// What the integers of an activation mean.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Steps {
     scale: f64,
-    /// In int8, whatever the storage.
+    /// As that of signed values, whatever the storage.
     zero: i32,
     storage: Storage,
 }
 
 impl Steps {
-    /// Whether what is bounded by them has no value between two steps, of values that int8 holds.
+    /// What a tensor of them holds.
+    fn numbers(self) -> Numbers {
+        self.storage.numbers().unwrap_or_default()
+    }
+
+    /// Whether what is bounded by them has no value between two steps, of values that they hold.
     fn have(self, (low, high): (f64, f64)) -> bool {
+        let (least, most) = self.numbers().bounds();
+        let [least, most] = [least, most].map(f64::from);
         let [low, high] = [low, high].map(|bound| bound / self.scale + f64::from(self.zero));
-        let within = |step: f64| (-128.0..=127.0).contains(&step) && step == step.round();
-        (low <= -128.0 || within(low)) && (high >= 127.0 || within(high))
+        let within = |step: f64| (least..=most).contains(&step) && step == step.round();
+        (low <= least || within(low)) && (high >= most || within(high))
     }
 }
 
@@ -55,44 +125,37 @@ impl<'g> Reading<'g> {
         let Some(id) = node.inputs.get(2) else {
             return Ok(None);
         };
-        let (zeros, storage): (Vec<i32>, _) = match &self.graph.values[id.0].data {
-            Some(Data::I8(v)) => (v.iter().map(|&z| z.into()).collect(), Storage::Int8),
-            Some(Data::U8(v)) => (v.iter().map(|&z| z.into()).collect(), Storage::Uint8),
-            Some(Data::I32(v)) => (v.clone(), Storage::Int32),
-            _ => {
-                let text = "the zero point is not an int8, uint8 or int32 constant";
-                return Err(error(node, text));
-            }
+        let data = self.graph.values[id.0].data.as_ref();
+        let known = data.and_then(|data| Some((data.integers()?, Storage::of(data.element())?)));
+        let Some((zeros, storage)) = known else {
+            let text = "the zero point is not a constant of 8 or 16 bits, or int32";
+            return Err(error(node, text));
         };
+        // Those of int32 at most.
+        let zeros: Vec<i32> = zeros.iter().map(|&zero| zero as i32).collect();
         if zeros.is_empty() {
             return Err(error(node, "its zero point has no value"));
         }
         Ok(Some((zeros, storage)))
     }
 
-    /// The steps of an activation: its scale, and its zero point as that of int8. Without one it is 0 in
+    /// The steps of an activation: its scale, and its zero point as that of signed values. Without one it is 0 in
     /// storage `without`.
     fn steps(&self, node: &Node, without: Storage) -> Result<Steps, PassError> {
         let &[scale] = &self.scale(node)?[..] else {
             return Err(error(node, "activations need one scale per tensor"));
         };
         let (zeros, storage) = self.zero_points(node)?.unwrap_or((vec![0], without));
-        let offset = match storage {
-            Storage::Int8 => 0,
-            Storage::Uint8 => UINT8_OFFSET,
-            Storage::Int32 => {
-                return Err(error(
-                    node,
-                    "it makes more than 8 bits, which activations have",
-                ));
-            }
-        };
+        if storage.numbers().is_none() {
+            let text = "it makes more than 16 bits, which activations have at most";
+            return Err(error(node, text));
+        }
         let &[zero] = &zeros[..] else {
             return Err(error(node, "activations need one zero point per tensor"));
         };
         Ok(Steps {
             scale,
-            zero: zero - offset,
+            zero: zero - storage.offset(),
             storage,
         })
     }
@@ -132,6 +195,10 @@ impl<'g> Reading<'g> {
         name: String,
         steps: Steps,
     ) -> Result<Val<'g>, PassError> {
+        if steps.numbers() != self.net.numbers {
+            let text = "it rounds an input to 8 bits, and others are rounded to 16";
+            return Err(error(node, text));
+        }
         let shape = &self.graph.values[node.inputs[0].0].shape;
         // Rows of any other batch than 1 are dimensions like others.
         let image = shape.strip_prefix(&[1]).unwrap_or(shape);
@@ -174,20 +241,18 @@ impl<'g> Reading<'g> {
             scale: steps.scale,
             zero: steps.zero,
         });
-        if steps.storage == Storage::Uint8 {
-            self.unsigned.insert(id);
-        }
+        self.stored.insert(id, steps.storage);
         id
     }
 
     /// What a tensor's integers mean.
     fn steps_of(&self, id: TensorId) -> Steps {
         let NetTensor { scale, zero, .. } = self.net.tensors[id.0];
-        let storage = if self.unsigned.contains(&id) {
-            Storage::Uint8
-        } else {
-            Storage::Int8
+        let signed = match self.net.numbers {
+            Numbers::Int8 => Storage::Int8,
+            Numbers::Int16 => Storage::Int16,
         };
+        let storage = self.stored.get(&id).copied().unwrap_or(signed);
         Steps {
             scale,
             zero,
@@ -195,16 +260,16 @@ impl<'g> Reading<'g> {
         }
     }
 
-    /// Ends a real value in an int8 tensor; rounding a tensor to its own steps changes nothing.
+    /// Ends a real value in a tensor; rounding a tensor to its own steps changes nothing.
     fn round(&mut self, real: Real, name: String, steps: Steps) -> TensorId {
         let step = |bound: f64| {
-            let steps = (bound / steps.scale).round() + f64::from(steps.zero);
-            steps.clamp(-128.0, 127.0) as i8
+            let whole = (bound / steps.scale).round() + f64::from(steps.zero);
+            steps.numbers().nearest(whole)
         };
         let clamp = (step(real.bounds.0), step(real.bounds.1));
         if let NetOp::Eltwise { input } = real.op
             && self.steps_of(input) == steps
-            && clamp == (-128, 127)
+            && clamp == steps.numbers().bounds()
         {
             return input;
         }
@@ -218,7 +283,7 @@ impl<'g> Reading<'g> {
         self.write(op, name_of, (name, moved.chw, steps), clamp)
     }
 
-    /// The int8 tensor of a real value that only moves or compares values of tensors with equal steps,
+    /// The tensor of a real value that only moves or compares values of tensors with equal steps,
     /// and bounds that are steps: rounding it to these changes nothing. `None` for any other.
     pub(crate) fn unrounded(&mut self, real: &Real, name: &str) -> Option<TensorId> {
         let inputs = match &real.op {
@@ -239,12 +304,12 @@ impl<'g> Reading<'g> {
         op: NetOp,
         name: String,
         (tensor, chw, steps): (String, [usize; 3], Steps),
-        clamp: (i8, i8),
+        clamp: (i16, i16),
     ) -> TensorId {
         let output = self.push(tensor, chw, steps);
         self.net.nodes.push(NetNode {
             clamp,
-            ..NetNode::new(name, op, output)
+            ..NetNode::new(name, op, output, self.net.numbers)
         });
         output
     }
@@ -259,11 +324,7 @@ impl<'g> Reading<'g> {
         let scale = self.scale(node)?;
         let zeros = self.zero_points(node)?;
         let (zeros, storage) = zeros.unwrap_or((vec![0], Storage::Uint8));
-        let (low, high) = match storage {
-            Storage::Int8 => (-128.0, 127.0),
-            Storage::Uint8 => (0.0, 255.0),
-            Storage::Int32 => (f64::from(i32::MIN), f64::from(i32::MAX)),
-        };
+        let (low, high) = storage.bounds();
         let shape = self.graph.values[node.inputs[0].0].shape.clone();
         let slice = slice(node, &shape, axis, &[scale.len(), zeros.len()])?;
         let round = |(i, &x): (usize, &f32)| {
@@ -279,13 +340,8 @@ impl<'g> Reading<'g> {
     pub(crate) fn dequantize(&mut self, node: &Node, axis: usize) -> Result<Val<'g>, PassError> {
         let from = &self.graph.values[node.inputs[0].0];
         let mut value = self.value(node, 0)?;
-        if let (Val::Input, Element::I8 | Element::U8) = (&value, from.element) {
-            let is_int8 = from.element == Element::I8;
-            let without = if is_int8 {
-                Storage::Int8
-            } else {
-                Storage::Uint8
-            };
+        let given = Storage::of(from.element).filter(|storage| storage.numbers().is_some());
+        if let (Val::Input, Some(without)) = (&value, given) {
             let steps = self.steps(node, without)?;
             value = self.network_input(node, from.name.clone(), steps)?;
         }

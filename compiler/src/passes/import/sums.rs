@@ -1,8 +1,8 @@
-//! Values that nothing rounds: the device gives their sums, which are exact, in int8 digits.
+//! Values that nothing rounds: the device gives their sums, which are exact, in digits.
 
 use super::super::net::{NetConv, NetNode, NetOp, NetSum, NetTensor};
 use super::values::{Reading, Real};
-use crate::qgraph::TensorId;
+use crate::qgraph::{Numbers, TensorId};
 use crate::qgraph::window::{Pads, Window};
 use crate::semantics::{Digits, Interval};
 
@@ -39,10 +39,10 @@ impl Reading<'_> {
                 count_include_pad,
             } => {
                 let (step, bounds) = self.averaged(*input, window, *count_include_pad)?;
-                (vec![step], Vec::new(), Digits::of(&[bounds])?)
+                (vec![step], Vec::new(), Digits::of(&[bounds], self.net.numbers)?)
             }
             NetOp::Conv(conv @ NetConv { residual: None, .. }) => {
-                convolved(&self.net.tensors[conv.input.0], conv)?
+                convolved(&self.net.tensors[conv.input.0], conv, self.net.numbers)?
             }
             _ => return None,
         };
@@ -69,8 +69,9 @@ impl Reading<'_> {
         }
         let (area, zero) = (window.area() as i64, i64::from(zero));
         // Fewer values where some are on padding: 0 is among the bounds.
-        let bound = |q: i64| area.checked_mul(q - zero);
-        let bounds = (bound(-128)?.min(0), bound(127)?.max(0));
+        let bound = |q: i16| area.checked_mul(i64::from(q) - zero);
+        let (least, most) = self.net.numbers.bounds();
+        let bounds = (bound(least)?.min(0), bound(most)?.max(0));
         Some((scale / area as f64, bounds))
     }
 
@@ -80,6 +81,7 @@ impl Reading<'_> {
         if let Some(known) = known {
             return known;
         }
+        let base = 2f64.powi(self.net.numbers.bits() as i32);
         let digit = |place: usize| {
             let zero = if place + 1 == sum.digits.count {
                 sum.digits.zero
@@ -89,7 +91,7 @@ impl Reading<'_> {
             NetTensor {
                 name: format!("{name}.digit{place}"),
                 chw: sum.model.chw,
-                scale: 256f64.powi(place as i32),
+                scale: base.powi(place as i32),
                 zero,
             }
         };
@@ -99,7 +101,7 @@ impl Reading<'_> {
             let output = self.push_tensor(tensor);
             self.net.nodes.push(NetNode {
                 digit: Some(place),
-                ..NetNode::new(name, sum.op.clone(), output)
+                ..NetNode::new(name, sum.op.clone(), output, self.net.numbers)
             });
             output
         };
@@ -115,7 +117,11 @@ impl Reading<'_> {
 }
 
 /// The steps of a convolution's sums, what their reals lack, and their digits; its biases become whole steps.
-fn convolved(input: &NetTensor, conv: &mut NetConv) -> Option<(Vec<f64>, Vec<f64>, Digits)> {
+fn convolved(
+    input: &NetTensor,
+    conv: &mut NetConv,
+    numbers: Numbers,
+) -> Option<(Vec<f64>, Vec<f64>, Digits)> {
     let step = conv.weight_scale.iter().map(|w| input.scale * w);
     let step: Vec<f64> = step.collect();
     let whole = conv.bias.iter().zip(&step).map(|(b, s)| (b / s).round());
@@ -124,14 +130,15 @@ fn convolved(input: &NetTensor, conv: &mut NetConv) -> Option<(Vec<f64>, Vec<f64
         return None;
     }
     let (weights, zeros) = conv.sums(input).ok()?;
-    let sums = weights.iter().map(|sums| sums.bounds((-128, 127)));
+    let sums = weights.iter().map(|sums| sums.bounds(numbers.bounds()));
     let within = |bound: i64| i32::try_from(bound).is_ok();
     let bounds = sums.zip(whole.iter().zip(zeros));
     let bounds = bounds.map(|((low, high), (&whole, zero))| {
         let bias = whole as i64 - zero;
         (within(low) && within(high)).then_some((low + bias, high + bias))
     });
-    let digits = Digits::of(&bounds.collect::<Option<Vec<Interval>>>()?)?;
+    let bounds: Vec<Interval> = bounds.collect::<Option<_>>()?;
+    let digits = Digits::of(&bounds, numbers)?;
     let exact: Vec<f64> = whole.iter().zip(&step).map(|(b, s)| b * s).collect();
     let rest: Vec<f64> = conv.bias.iter().zip(&exact).map(|(b, e)| b - e).collect();
     conv.bias = exact;

@@ -1,11 +1,12 @@
 //! What stands between the nodes of a QDQ graph: tensors, real values, constants.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::super::error::PassError;
 use super::super::net::{Entry, Net, NetOp, NetTensor};
 use super::constant::Constant;
 use super::layout::{Layouts, Order};
+use super::scales::Storage;
 use crate::graph::{Data, Graph, Node, ValueId};
 use crate::qgraph::{Spread, TensorId};
 use crate::reflect::Reflect;
@@ -94,8 +95,8 @@ pub(crate) struct Reading<'a> {
     pub values: HashMap<ValueId, Val<'a>>,
     /// What orders values should have.
     pub layouts: Layouts,
-    /// Tensors that are uint8 in the file; read as int8, everything is 128 less.
-    pub unsigned: HashSet<TensorId>,
+    /// What tensors are in the file, but for those that the net alone has.
+    pub stored: HashMap<TensorId, Storage>,
     /// The node that makes each value.
     pub makers: HashMap<ValueId, usize>,
     /// Why nodes that no device computes aren't read, by their index.

@@ -22,12 +22,12 @@ pub(super) fn host_report(marks: &HostMarks) -> Option<RunReport> {
 /// The outputs of a kernel for one image, as many as its step has.
 pub(super) fn run_kernel(
     kernel: &dyn HostKernel,
-    inputs: &[Vec<Vec<i8>>],
+    inputs: &[Vec<Vec<i16>>],
     image: usize,
     count: usize,
-) -> Result<Vec<Vec<i8>>, String> {
+) -> Result<Vec<Vec<i16>>, String> {
     let rows = inputs.iter().map(|x| x.get(image).map(Vec::as_slice));
-    let rows: Option<Vec<&[i8]>> = rows.collect();
+    let rows: Option<Vec<&[i16]>> = rows.collect();
     let rows = rows.ok_or("an image is missing")?;
     // A panic would take the stream's thread along, and with it every later ticket.
     let run = AssertUnwindSafe(|| kernel.run(&rows));

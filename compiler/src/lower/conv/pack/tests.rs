@@ -56,7 +56,7 @@ const REACH: [i32; 2] = [63 + 127 * 127 * 15, 63 + 2 * 127 * 127 * 15];
 
 #[test]
 fn digits_give_the_bias_back() {
-    let input = bias_input(1, 16);
+    let input = bias_input(&Config::default());
     for (value, steps) in [
         (0, 1),
         (1, 1),
