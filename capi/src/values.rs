@@ -31,6 +31,8 @@ pub fn copied(kind: Element, bytes: &[u8], input: &Tensor) -> Result<Values<'sta
         (Element::U8, Element::U8) | (Element::Bool, Element::Bool) => {
             whole(bytes, u8::from_ne_bytes)?
         }
+        (Element::I16, Element::I16) => whole(bytes, i16::from_ne_bytes)?,
+        (Element::U16, Element::U16) => whole(bytes, u16::from_ne_bytes)?,
         (Element::I32, Element::I32) => whole(bytes, i32::from_ne_bytes)?,
         (Element::I64, Element::I64) => whole(bytes, i64::from_ne_bytes)?,
         (_, takes) => {
@@ -101,6 +103,10 @@ pub fn fill(
         (Element::U8, Values::Int8(values), Element::U8) => put(room, values, |v| [v as u8 ^ 0x80]),
         (Element::I8, Values::Whole(values), Element::I8)
         | (Element::U8, Values::Whole(values), Element::U8) => put(room, values, |v| [v as u8]),
+        (Element::I16, Values::Whole(values), Element::I16)
+        | (Element::U16, Values::Whole(values), Element::U16) => {
+            put(room, values, |v| (v as u16).to_ne_bytes());
+        }
         (Element::I32, Values::Whole(values), Element::I32) => {
             put(room, values, |v| (v as i32).to_ne_bytes());
         }

@@ -73,6 +73,18 @@ fn array(
         Element::F32 => write(out, "<f4", shape, values.map(f32::to_le_bytes)),
         Element::I8 => write(out, "|i1", shape, values.map(|v| [whole(v) as i8 as u8])),
         Element::U8 => write(out, "|u1", shape, values.map(|v| [whole(v) as u8])),
+        Element::I16 => write(
+            out,
+            "<i2",
+            shape,
+            values.map(|v| (whole(v) as i16).to_le_bytes()),
+        ),
+        Element::U16 => write(
+            out,
+            "<u2",
+            shape,
+            values.map(|v| (whole(v) as u16).to_le_bytes()),
+        ),
         Element::I32 => write(out, "<i4", shape, values.map(|v| (v as i32).to_le_bytes())),
         Element::I64 => write(out, "<i8", shape, values.map(|v| (v as i64).to_le_bytes())),
         Element::Bool => write(out, "|b1", shape, values.map(|v| [u8::from(v != 0.0)])),
