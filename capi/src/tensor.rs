@@ -24,17 +24,23 @@ pub enum Type {
     I64 = 4,
     /// Bytes of 0 for false, and of 1 for true.
     Bool = 5,
+    /// 16-bit integers with a sign.
+    I16 = 6,
+    /// 16-bit integers without a sign.
+    U16 = 7,
 }
 
 impl Type {
     /// What each is in a model, in the order of their numbers.
-    const ELEMENTS: [Element; 6] = [
+    const ELEMENTS: [Element; 8] = [
         Element::F32,
         Element::I8,
         Element::U8,
         Element::I32,
         Element::I64,
         Element::Bool,
+        Element::I16,
+        Element::U16,
     ];
 
     /// What the type of a number is in a model.
@@ -57,6 +63,8 @@ impl From<Element> for Type {
             Element::I32 => Self::I32,
             Element::I64 => Self::I64,
             Element::Bool => Self::Bool,
+            Element::I16 => Self::I16,
+            Element::U16 => Self::U16,
         }
     }
 }

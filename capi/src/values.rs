@@ -21,9 +21,13 @@ pub fn copied(kind: Element, bytes: &[u8], input: &Tensor) -> Result<Values<'sta
         let text = format!("input '{name}': {found} values; an image has {len}");
         return Err(Failure::input(text));
     }
-    let steps = input.is_scaled() && input.of_device.numbers == Numbers::Int8;
+    let numbers = input.of_device.numbers;
+    let steps = input.is_scaled();
     Ok(match (kind, input.port().element) {
-        (Element::I8, _) if steps => {
+        (Element::I16, _) if steps && numbers == Numbers::Int16 => {
+            Values::Steps(copy(bytes, i16::from_ne_bytes)?.into())
+        }
+        (Element::I8, _) if steps && numbers == Numbers::Int8 => {
             Values::Steps(copy(bytes, |v| i8::from_ne_bytes(v).into())?.into())
         }
         (Element::U8, Element::U8) if steps => {
@@ -34,10 +38,16 @@ pub fn copied(kind: Element, bytes: &[u8], input: &Tensor) -> Result<Values<'sta
         (Element::U8, Element::U8) | (Element::Bool, Element::Bool) => {
             whole(bytes, u8::from_ne_bytes)?
         }
+        (Element::I16, Element::I16) => whole(bytes, i16::from_ne_bytes)?,
+        (Element::U16, Element::U16) => whole(bytes, u16::from_ne_bytes)?,
         (Element::I32, Element::I32) => whole(bytes, i32::from_ne_bytes)?,
         (Element::I64, Element::I64) => whole(bytes, i64::from_ne_bytes)?,
         (_, takes) => {
-            let or = if steps { ", or int8 as devices do" } else { "" };
+            let or = match numbers {
+                Numbers::Int8 if steps => ", or int8 as devices do",
+                Numbers::Int16 if steps => ", or int16 as devices do",
+                _ => "",
+            };
             let (takes, kind) = (takes.name(), kind.name());
             let text = format!("input '{name}' takes {takes}{or}, not {kind}");
             return Err(Failure::input(text));
@@ -96,15 +106,24 @@ pub fn fill(
     }
     let scale = output.tensor.scale.unwrap_or(1.0);
     let zero = f32::from(output.tensor.zero);
-    let bytes = output.tensor.numbers == Numbers::Int8;
+    let numbers = output.tensor.numbers;
     let real = |v: i16| ((f32::from(v) - zero) * scale).to_ne_bytes();
     match (kind, &output.values, tensor.port().element) {
         (Element::F32, Values::Steps(values), _) => put(room, values, real),
         (Element::F32, Values::Real(values), _) => put(room, values, f32::to_ne_bytes),
-        (Element::I8, Values::Steps(values), _) if bytes => put(room, values, |v| [v as u8]),
+        (Element::I8, Values::Steps(values), _) if numbers == Numbers::Int8 => {
+            put(room, values, |v| [v as u8]);
+        }
+        (Element::I16, Values::Steps(values), _) if numbers == Numbers::Int16 => {
+            put(room, values, i16::to_ne_bytes);
+        }
         (Element::U8, Values::Steps(values), Element::U8) => put(room, values, |v| [v as u8 ^ 0x80]),
         (Element::I8, Values::Whole(values), Element::I8)
         | (Element::U8, Values::Whole(values), Element::U8) => put(room, values, |v| [v as u8]),
+        (Element::I16, Values::Whole(values), Element::I16)
+        | (Element::U16, Values::Whole(values), Element::U16) => {
+            put(room, values, |v| (v as u16).to_ne_bytes());
+        }
         (Element::I32, Values::Whole(values), Element::I32) => {
             put(room, values, |v| (v as i32).to_ne_bytes());
         }
@@ -114,8 +133,10 @@ pub fn fill(
         }
         (_, values, gives) => {
             let or = match values {
-                Values::Steps(_) if bytes => ", float32 or int8 as devices do",
-                Values::Steps(_) => " or float32",
+                Values::Steps(_) => match numbers {
+                    Numbers::Int8 => ", float32 or int8 as devices do",
+                    Numbers::Int16 => ", float32 or int16 as devices do",
+                },
                 Values::Real(_) => "",
                 Values::Whole(_) => " or int64",
             };

@@ -103,7 +103,7 @@ struct LayerRun {
     name: String,
     macs: u64,
     session: Session,
-    image: Vec<i8>,
+    image: Vec<i16>,
     samples: Samples,
 }
 
@@ -171,7 +171,7 @@ fn threaded_session(program: &Arc<Program>, kernel: GemmKernel, threads: usize) 
 }
 
 /// Seconds of a run, everything from the packed image to the unpacked output included.
-fn timed(session: &mut Session, image: &[i8]) -> Result<f64> {
+fn timed(session: &mut Session, image: &[i16]) -> Result<f64> {
     let started = Instant::now();
     session.run(&[image])?;
     Ok(started.elapsed().as_secs_f64())

@@ -95,7 +95,7 @@ pub fn bench(args: &BenchArgs, devices: &str) -> Result<bool> {
 fn one(args: &BenchArgs, device: &str, network: &str, config: &Config) -> Result<Figures> {
     let program = subject::program(network, config)?;
     let images = subject::images(&program)?;
-    let images: Vec<&[i8]> = images.iter().map(Vec::as_slice).collect();
+    let images: Vec<&[i16]> = images.iter().map(Vec::as_slice).collect();
     let rounds = Rounds {
         least: MIN_SAMPLES,
         most: args.samples.div_ceil(4).max(MIN_SAMPLES),
@@ -172,7 +172,7 @@ impl Ways {
     fn measure(
         opened: &Arc<OpenClDevice>,
         program: &Arc<Program>,
-        images: &[&[i8]],
+        images: &[&[i16]],
         rounds: Rounds,
         instructions: usize,
     ) -> Result<Self> {
@@ -240,7 +240,7 @@ fn first_layers(program: &Program, commands: usize) -> usize {
 fn kernel_share(
     opened: &Arc<OpenClDevice>,
     program: &Arc<Program>,
-    images: &[&[i8]],
+    images: &[&[i16]],
     samples: usize,
 ) -> Result<f64> {
     let device: Arc<dyn Device> = opened.clone();

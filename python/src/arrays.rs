@@ -192,7 +192,9 @@ fn array<'py>(
             Ok(Array::Steps(steps.collect()))
         }
         Element::U8 if is_uint8 => Ok(Array::Whole(borrow(value)?)),
-        Element::I32 | Element::I64 | Element::Bool if matches!(kind, b'i' | b'u' | b'b') => {
+        Element::I16 | Element::U16 | Element::I32 | Element::I64 | Element::Bool
+            if matches!(kind, b'i' | b'u' | b'b') =>
+        {
             Ok(Array::Whole(borrow(value)?))
         }
         takes => Err(input(format!(
@@ -245,6 +247,8 @@ pub fn made(output: Output, unit: Unit) -> Made {
         (Element::U8, Values::Steps(values)) => of(&values, |v| v as u8 ^ 0x80),
         (Element::I8, Values::Whole(values)) => of(&values, |v| v as i8),
         (Element::U8, Values::Whole(values)) => of(&values, |v| v as u8),
+        (Element::I16, Values::Whole(values)) => of(&values, |v| v as i16),
+        (Element::U16, Values::Whole(values)) => of(&values, |v| v as u16),
         (Element::I32, Values::Whole(values)) => of(&values, |v| v as i32),
         (Element::Bool, Values::Whole(values)) => of(&values, |v| v != 0),
         (_, Values::Whole(values)) => of_values(values.into_owned()),

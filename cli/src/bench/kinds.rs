@@ -143,7 +143,7 @@ impl Loaded {
         })
     }
 
-    fn run(&mut self, images: &[&[i8]]) -> Result<RunOutput> {
+    fn run(&mut self, images: &[&[i16]]) -> Result<RunOutput> {
         Ok(match self {
             Self::One(session) => session.run(images)?,
             Self::Several(session) => session.run(images)?,
@@ -159,7 +159,7 @@ fn measure(
 ) -> Result<Kinds> {
     let program = &compiled.program;
     let images = subject::images(program)?;
-    let images: Vec<&[i8]> = images.iter().map(Vec::as_slice).collect();
+    let images: Vec<&[i16]> = images.iter().map(Vec::as_slice).collect();
     let mut loaded = Loaded::new(compiled, kernel)?;
     let mut timed = || {
         let started = Instant::now();

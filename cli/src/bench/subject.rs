@@ -37,17 +37,17 @@ pub fn compiled(network: &str, config: &Config) -> Result<Compiled> {
 }
 
 /// As many images as a run takes, all different.
-pub fn images(program: &Program) -> Result<Vec<Vec<i8>>> {
+pub fn images(program: &Program) -> Result<Vec<Vec<i16>>> {
     let images = (0..program.config.batch()).map(|seed| image(program, seed as u64));
     images.collect()
 }
 
 /// An image for the network's input.
-pub fn image(program: &Program, seed: u64) -> Result<Vec<i8>> {
+pub fn image(program: &Program, seed: u64) -> Result<Vec<i16>> {
     let input = program.inputs.first().context("the program has no input")?;
     let [c, h, w] = program.tensor(*input)?.chw.map(|d| d as usize);
     let values = zoo::sample_image(h.max(w), seed).into_iter();
-    let values = values.map(|v| (i16::from(v) - 128) as i8).cycle();
+    let values = values.map(|v| i16::from(v) - 128).cycle();
     Ok(values.take(c * h * w).collect())
 }
 

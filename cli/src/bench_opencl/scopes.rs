@@ -87,7 +87,7 @@ fn one(
         "{network} was compiled for another configuration: give it with --config"
     );
     let images = subject::images(&program)?;
-    let images: Vec<&[i8]> = images.iter().map(Vec::as_slice).collect();
+    let images: Vec<&[i16]> = images.iter().map(Vec::as_slice).collect();
     let selector: Selector = name.parse()?;
     let (mut rows, mut sessions, mut devices) = (Vec::new(), Vec::new(), Vec::new());
     for scopes in Scopes::all() {

@@ -86,7 +86,7 @@ impl Steps {
 
     /// Writes the images, runs the steps with a wait after each but the last, reads a layer's
     /// output.
-    pub fn run(&self, images: &[&[i8]], steps: &mut Recorded, last: usize) -> Result<Vec<u8>> {
+    pub fn run(&self, images: &[&[i16]], steps: &mut Recorded, last: usize) -> Result<Vec<u8>> {
         let mut tickets = vec![self.write(images)?];
         let count = steps.queues.len();
         for (index, (queue, recording)) in steps.queues.iter_mut().enumerate() {
@@ -100,7 +100,7 @@ impl Steps {
     }
 
     /// As [`Self::run`], for batches of one instruction each.
-    pub fn run_each(&self, images: &[&[i8]], each: &[Arc<Batch>], last: usize) -> Result<Vec<u8>> {
+    pub fn run_each(&self, images: &[&[i16]], each: &[Arc<Batch>], last: usize) -> Result<Vec<u8>> {
         let mut tickets = vec![self.write(images)?];
         for batch in each {
             tickets.push(self.device.submit(Work::Run(Arc::clone(batch)))?);
@@ -109,7 +109,7 @@ impl Steps {
         self.read(last, tickets)
     }
 
-    fn write(&self, images: &[&[i8]]) -> Result<Box<dyn Ticket>> {
+    fn write(&self, images: &[&[i16]]) -> Result<Box<dyn Ticket>> {
         let input = self.program.inputs.first();
         let spec = self
             .program

@@ -1,4 +1,5 @@
-//! Writing: a graph as standard ONNX (IR version 8, opset 13, or 14 where an operator needs it).
+//! Writing: a graph as standard ONNX (IR version 8, opset 13, or 14 where an operator needs it; IR version 10, opset 21
+//! with integers of 16 bits).
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -6,7 +7,7 @@ use std::collections::HashSet;
 use prost::Message;
 
 use super::elements::data_type;
-use super::{batch, proto};
+use super::{batch, newer, proto};
 use crate::graph::{Data, Graph, Node, OnnxAttribute, OnnxOp, Op, ValueId};
 use crate::operators::fields::Written;
 use crate::reflect::AttributeValue;
@@ -29,7 +30,11 @@ fn save_batched(graph: &Graph, outputs: &[ValueId], batch: Option<&str>) -> Vec<
         .iter()
         .filter_map(|v| Some(tensor(&v.name, &v.shape, v.data.as_ref()?)));
     let mut initializer: Vec<_> = initializer.collect();
-    let node = nodes(graph, &mut initializer);
+    let mut node = nodes(graph, &mut initializer);
+    let is_wide = newer::is_needed(graph);
+    if is_wide {
+        newer::renew(graph, &mut node, &mut initializer);
+    }
     let info = |ids: &[ValueId]| ids.iter().map(|id| value_info(graph, *id, batch)).collect();
     let proto = proto::Graph {
         node,
@@ -40,13 +45,18 @@ fn save_batched(graph: &Graph, outputs: &[ValueId], batch: Option<&str>) -> Vec<
         value_info: Vec::new(),
     };
     let needed = graph.nodes.iter().map(|node| node.op.facts().opset);
-    let opset = needed.fold(13, i64::max);
+    let (ir_version, least) = if is_wide {
+        (newer::IR_VERSION, newer::OPSET)
+    } else {
+        (8, 13)
+    };
+    let opset = needed.fold(least, i64::max);
     let entry = |(k, v): (&String, &String)| proto::StringEntry {
         key: format!("vta.{k}"),
         value: v.clone(),
     };
     let model = proto::Model {
-        ir_version: 8,
+        ir_version,
         producer_name: "vta".to_owned(),
         graph: Some(proto),
         opset_import: vec![proto::OperatorSet {

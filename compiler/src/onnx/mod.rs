@@ -10,6 +10,7 @@ mod export;
 mod external;
 pub(crate) mod import;
 mod interface;
+mod newer;
 mod pads;
 pub(crate) mod proto;
 mod prune;

@@ -25,6 +25,8 @@ fn node_arg<'py>(py: Python<'py>, tensor: &Tensor) -> PyResult<Bound<'py, PyAny>
         Element::F32 => "tensor(float)",
         Element::I8 => "tensor(int8)",
         Element::U8 => "tensor(uint8)",
+        Element::I16 => "tensor(int16)",
+        Element::U16 => "tensor(uint16)",
         Element::I32 => "tensor(int32)",
         Element::I64 => "tensor(int64)",
         Element::Bool => "tensor(bool)",

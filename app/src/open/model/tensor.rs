@@ -217,10 +217,12 @@ mod by_name {
     use serde::{Deserialize, Deserializer, Serializer, de};
     use vta_compiler::graph::Element;
 
-    const ALL: [Element; 6] = [
+    const ALL: [Element; 8] = [
         Element::F32,
         Element::I8,
         Element::U8,
+        Element::I16,
+        Element::U16,
         Element::I32,
         Element::I64,
         Element::Bool,
