@@ -117,7 +117,9 @@ pub fn fill(
         (Element::I16, Values::Steps(values), _) if numbers == Numbers::Int16 => {
             put(room, values, i16::to_ne_bytes);
         }
-        (Element::U8, Values::Steps(values), Element::U8) => put(room, values, |v| [v as u8 ^ 0x80]),
+        (Element::U8, Values::Steps(values), Element::U8) => {
+            put(room, values, |v| [v as u8 ^ 0x80])
+        }
         (Element::I8, Values::Whole(values), Element::I8)
         | (Element::U8, Values::Whole(values), Element::U8) => put(room, values, |v| [v as u8]),
         (Element::I16, Values::Whole(values), Element::I16)

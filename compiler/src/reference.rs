@@ -269,7 +269,9 @@ impl<'a> Eval<'a> {
         };
         let view = self.same_shape(*id, out)?;
         let both = rounded.zip(view.channel(c));
-        Ok(both.map(|(x, y)| sum.add(x, *y as i8, *factor).into()).collect())
+        Ok(both
+            .map(|(x, y)| sum.add(x, *y as i8, *factor).into())
+            .collect())
     }
 
     /// The input channels of the group that an output channel is in.

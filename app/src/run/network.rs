@@ -64,7 +64,10 @@ pub fn run(args: &RunOptions, watch: &dyn Watch) -> Result<Outcome> {
     let found = if timing_only {
         let zeros = vec![dump::zeros(&program)?];
         let images: &dyn Images = if blank { &zeros } else { &feeds };
-        session.pool.run_steps(images, watch).map(|(_, found)| found)
+        session
+            .pool
+            .run_steps(images, watch)
+            .map(|(_, found)| found)
     } else {
         session.pool.run_inputs(&feeds, &session.outputs, watch)
     };

@@ -34,7 +34,7 @@ use vta_isa::{Config, Extension};
 use vta_program::Program;
 use vta_program::listing::Geometry;
 
-use crate::qgraph::{Numbers, HostNeeds, NodeId, QGraph, QOp};
+use crate::qgraph::{HostNeeds, NodeId, Numbers, QGraph, QOp};
 use crate::semantics;
 
 pub use error::{Fault, LowerError};

@@ -97,7 +97,11 @@ pub(super) fn part(net: &Net, nodes: &[usize]) -> Result<Option<HostPart>, PassE
         .filter_map(|(id, _)| model.quantized.get(id).copied());
     model.graph.outputs = ids.collect();
     let each: Vec<usize> = (0..inputs.len()).collect();
-    let tables = views(&model.graph, &each);
+    // Only an int8 has few enough values.
+    let tables = match net.numbers {
+        Numbers::Int8 => views(&model.graph, &each),
+        Numbers::Int16 => vec![None; model.graph.outputs.len()],
+    };
     let segment = Segment::with_tables(model.graph, &model.listed, &tables);
     let segment = segment.map_err(|e| error(&net.nodes[*first].name, &e.to_string()))?;
     Ok(Some(HostPart {

@@ -38,7 +38,9 @@ impl Digits {
         (1..=BITS / bits).find_map(|count| {
             let place = count - 1;
             let last = |bound: i64| {
-                let all = bound.checked_add(carried(place, bits)).filter(|&x| fits(x))?;
+                let all = bound
+                    .checked_add(carried(place, bits))
+                    .filter(|&x| fits(x))?;
                 Some(all >> (bits * place))
             };
             let (first, last) = (last(low)?, last(high)?);

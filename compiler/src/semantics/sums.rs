@@ -245,7 +245,8 @@ fn scale_fast(ratio: f64, range: Interval, to: &Output) -> Option<Vec<LaneOp>> {
     let shift = (0..=top).rev().find(fits)?;
     let factor = (ratio * 2f64.powi(shift)).round();
     let off = factor / 2f64.powi(shift) - ratio;
-    if precise::error(off, ratio, largest, f64::from(to.reach() + 1)) > FAST_FARTHEST * to.numbers.finer()
+    if precise::error(off, ratio, largest, f64::from(to.reach() + 1))
+        > FAST_FARTHEST * to.numbers.finer()
     {
         return None;
     }

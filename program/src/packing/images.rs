@@ -94,7 +94,9 @@ impl TensorImages {
         for image in images {
             match value_bytes(config) {
                 1 => self.values.extend(image.iter().map(|&x| x as u8)),
-                _ => self.values.extend(image.iter().flat_map(|x| x.to_le_bytes())),
+                _ => self
+                    .values
+                    .extend(image.iter().flat_map(|x| x.to_le_bytes())),
             }
         }
         Ok(())

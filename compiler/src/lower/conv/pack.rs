@@ -159,7 +159,9 @@ pub(super) fn bias_input(config: &Config) -> Vec<u8> {
     let lane = |i: usize| if i % config.block() == 0 { 1 } else { DIGIT };
     let bytes = config.width(MemType::Inp) / 8;
     let lanes = (0..config.lanes()).map(|i| lane(i).to_le_bytes());
-    lanes.flat_map(|lane| lane.into_iter().take(bytes)).collect()
+    lanes
+        .flat_map(|lane| lane.into_iter().take(bytes))
+        .collect()
 }
 
 /// A bias in digits.

@@ -36,7 +36,9 @@ impl<'g> Reading<'g> {
         };
         let output = self.push_tensor(tensor);
         let name = format!("{}.repeat", node.name);
-        self.net.nodes.push(NetNode::new(name, op, output, self.net.numbers));
+        self.net
+            .nodes
+            .push(NetNode::new(name, op, output, self.net.numbers));
         output
     }
 

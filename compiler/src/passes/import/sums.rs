@@ -2,8 +2,8 @@
 
 use super::super::net::{NetConv, NetNode, NetOp, NetSum, NetTensor};
 use super::values::{Reading, Real};
-use crate::qgraph::{Numbers, TensorId};
 use crate::qgraph::window::{Pads, Window};
+use crate::qgraph::{Numbers, TensorId};
 use crate::semantics::{Digits, Interval};
 
 /// The largest bias, in a sum's steps, that the device adds.
@@ -39,7 +39,11 @@ impl Reading<'_> {
                 count_include_pad,
             } => {
                 let (step, bounds) = self.averaged(*input, window, *count_include_pad)?;
-                (vec![step], Vec::new(), Digits::of(&[bounds], self.net.numbers)?)
+                (
+                    vec![step],
+                    Vec::new(),
+                    Digits::of(&[bounds], self.net.numbers)?,
+                )
             }
             NetOp::Conv(conv @ NetConv { residual: None, .. }) => {
                 convolved(&self.net.tensors[conv.input.0], conv, self.net.numbers)?

@@ -39,7 +39,9 @@ impl Plan<'_> {
             };
             let zero = zero * count as i64;
             let ops = match node.digit {
-                Some(place) => semantics::plan_digit(place, to.zero, &[-zero], &[start], to.numbers),
+                Some(place) => {
+                    semantics::plan_digit(place, to.zero, &[-zero], &[start], to.numbers)
+                }
                 None => semantics::plan_scale(ratio / divisor as f64, start, zero, &to),
             };
             Ok((count, ops.map_err(of(node))?))
