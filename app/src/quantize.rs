@@ -1,10 +1,10 @@
-//! From a float model to an int8 one that other runtimes load, too, which knows how near it is to the float one.
+//! From a float model to an int8 or int16 one that other runtimes load, too, which knows how near it is to the float one.
 
 use std::borrow::Cow;
 
 use serde_json::{Value, json};
 use vta_compiler::graph::Graph;
-use vta_compiler::quantize::{self, Calibrated, LayerError};
+use vta_compiler::quantize::{self, Activations, Calibrated, LayerError};
 use vta_compiler::{onnx, passes};
 
 use crate::error::{Context, Error, Result, bail, ensure};
@@ -50,6 +50,8 @@ pub struct Quantized {
 pub struct Report {
     /// Signal to noise, layer by layer.
     pub errors: quantize::Report,
+    /// Bits of activations.
+    pub activations: Activations,
     /// Images that were measured.
     pub images: usize,
     /// What to keep in mind of it all.
@@ -102,6 +104,7 @@ impl Quantized {
         }
         Ok(Report {
             errors,
+            activations: self.fidelity.options.activations,
             images: self.measured.len(),
             remarks,
         })
@@ -125,7 +128,7 @@ impl Report {
             })
         });
         json!({
-            "output_db": self.errors.output_db, "images": self.images, "remarks": self.remarks,
+            "output_db": self.errors.output_db, "activations": self.activations.to_string(), "images": self.images, "remarks": self.remarks,
             "layers": layers.collect::<Vec<_>>(),
         })
     }
@@ -212,6 +215,9 @@ pub(crate) fn calibrated(
     } else {
         &options.keep_float
     };
+    if let Err(error) = options.options.check() {
+        bail!("{error}");
+    }
     check_names(&graph, keep)?;
     let target = options.target;
     ensure!(target > 0.0 && target <= 1.0, "{} is {}, above 0 and up to 1 it must be"; TARGET, target);
@@ -259,7 +265,8 @@ pub(crate) fn calibrated(
     let found = search.best(looks * split.calibrate.len());
     let (network, fidelity) = found.context(name)?;
     // What is written is known to compile: what the simulator computed was.
-    if !fidelity.simulated {
+    let is_wide = options.options.activations == Activations::Int16;
+    if !fidelity.simulated && !is_wide {
         passes::quantized(&network.graph)?;
     }
     let measured = split.compare[..MEASURED.min(split.compare.len())].to_vec();

@@ -73,6 +73,10 @@ typedef enum {
   VTA_TYPE_I64 = 4,
   // Bytes of 0 for false, and of 1 for true.
   VTA_TYPE_BOOL = 5,
+  // 16-bit integers with a sign.
+  VTA_TYPE_I16 = 6,
+  // 16-bit integers without a sign.
+  VTA_TYPE_U16 = 7,
 } vta_type;
 
 // How a network is opened, compiled and run: see `vta_options_set`. The device is an argument of its own.

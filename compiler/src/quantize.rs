@@ -10,7 +10,8 @@
 //! two, those of weights chosen by squared error, so that requantising is one shift. Biases are int32 at
 //! `s_x * s_w`, less what the rounded weights add to the mean of their channel. QuantizeLinear and
 //! DequantizeLinear stand after the activation function of every operator, where other runtimes expect
-//! them too. A [`report`] says what all that costs, layer by layer.
+//! them too. Activations of 16 bits ([`Activations::Int16`]) have no zero points, and reach no further than sums of
+//! their products with weights fit int32. A [`report`] says what all that costs, layer by layer.
 
 mod adaptive;
 mod calibration;
@@ -21,6 +22,7 @@ mod error;
 mod fold;
 mod histogram;
 mod insert;
+mod limits;
 mod method;
 mod mode;
 mod options;
@@ -28,6 +30,7 @@ mod report;
 mod rounded;
 mod scales;
 mod slices;
+mod weights;
 
 use std::borrow::Cow;
 use std::sync::{Arc, OnceLock};
@@ -41,8 +44,9 @@ pub use fold::fold;
 use insert::Given;
 pub use insert::apply;
 pub(crate) use insert::apply_with;
+use limits::Limits;
 pub use method::Method;
-pub use mode::{Mode, Scale, WeightScales, ZeroPoints};
+pub use mode::{Activations, Mode, Scale, WeightScales, ZeroPoints};
 pub use options::Options;
 pub use report::compare::{Comparison, LEAST_AGREEMENT, LEAST_COSINE, LEAST_DB, Part};
 pub use report::{LayerError, Report, report};
@@ -88,6 +92,7 @@ impl Calibrated {
         options: &Options,
         keep: &[String],
     ) -> Result<Self, QuantizeError> {
+        options.check()?;
         let graph = graph.into();
         let named = rounded::keep::named(&graph, keep)?;
         let source = if fold::is_possible(&graph) {
@@ -183,6 +188,7 @@ impl Calibrated {
     /// # Errors
     /// [`QuantizeError`] for what can't be quantised.
     pub fn quantize(&self, options: &Options, kept: &Kept) -> Result<Quantized, QuantizeError> {
+        options.check()?;
         let equal = self.equal.get().filter(|_| options.equalize);
         let stage = Arc::clone(equal.unwrap_or(&self.plain));
         let mut kept: Kept = self.kept.union(kept).copied().collect();
@@ -194,14 +200,18 @@ impl Calibrated {
         for (scale, rounded) in scales.iter_mut().zip(rounded::rounded(source, &kept)) {
             *scale = scale.filter(|_| rounded);
         }
-        let given = Given {
-            scales: &scales,
+        let (none, unlimited) = (Scales::new(), Limits::new());
+        let mut given = Given {
+            scales: &none,
+            limits: &unlimited,
             options,
             kept: &kept,
             int4: &self.int4,
             observed: Some(observed),
             constants: &|_| None,
         };
+        let limits = limits::limit(source, &mut scales, &given)?;
+        (given.scales, given.limits) = (&scales, &limits);
         let (graph, rounded) = insert::apply_as(source, &given)?;
         Ok(Quantized {
             graph,

@@ -102,6 +102,7 @@ def quantize(
     *,
     method: str | None = None,
     mode: Literal["multiply", "shift"] = "multiply",
+    activations: Literal["int8", "int16"] = "int8",
     weights: Literal["per-channel", "per-tensor"] = "per-channel",
     zero_points: Literal["auto", "symmetric", "asymmetric"] = "auto",
     bias_correction: bool = True,

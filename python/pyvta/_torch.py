@@ -10,6 +10,7 @@ from pyvta._extras import need
 from pyvta._pyvta import InferenceSession, quantize
 
 _QUANTIZE = (
+    "activations",
     "method",
     "mode",
     "weights",

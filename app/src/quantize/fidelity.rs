@@ -1,4 +1,4 @@
-//! How near an int8 model is to the float one, and what to do where it isn't.
+//! How near a quantised model is to the float one, and what to do where it isn't.
 
 use serde_json::{Value, json};
 use vta_compiler::quantize::{
@@ -13,7 +13,7 @@ pub const FEW: usize = 32;
 /// Nodes in float that are shown, the slowest.
 const SHOWN: usize = 12;
 
-/// How near an int8 model is to the float one: its outputs on images, as devices compute them.
+/// How near a quantised model is to the float one: its outputs on images, as devices compute them.
 pub struct Fidelity {
     /// Output by output.
     pub(super) comparison: Comparison,
@@ -80,7 +80,8 @@ impl Fidelity {
             ""
         };
         lines.push(format!(
-            "int8 against float, {images} images {of}{by}{alone}"
+            "{} against float, {images} images {of}{by}{alone}",
+            self.options.activations
         ));
         let equalized = if self.options.equalize {
             ", equalised channels"
@@ -177,7 +178,7 @@ impl Fidelity {
     }
 
     fn zero_points(&self) -> &'static str {
-        match self.options.zero_points {
+        match self.options.zero_points() {
             ZeroPoints::Symmetric => "symmetric",
             ZeroPoints::Asymmetric => "asymmetric",
             ZeroPoints::Auto => "auto",
@@ -202,7 +203,7 @@ impl Fidelity {
             .map(|node| json!({"name": node.name, "macs": node.macs, "us": node.us}));
         json!({
             "images": images, "held_out": self.held_out, "chosen_too": self.chosen_too, "simulated": self.simulated,
-            "outputs": parts.collect::<Vec<_>>(), "method": self.options.method.to_string(),
+            "outputs": parts.collect::<Vec<_>>(), "activations": self.options.activations.to_string(), "method": self.options.method.to_string(),
             "equalize": self.options.equalize, "zero_points": self.zero_points(), "keep_float": kept.collect::<Vec<_>>(),
         })
     }

@@ -1,7 +1,9 @@
 //! Which of several quantised networks is kept: that which loses least, and with as few nodes in float as reach a target.
 
 use vta_compiler::passes;
-use vta_compiler::quantize::{self, Calibrated, Comparison, Kept, Method, Quantized, ZeroPoints};
+use vta_compiler::quantize::{
+    self, Activations, Calibrated, Comparison, Kept, Method, Quantized, ZeroPoints,
+};
 
 use super::calibrate::{CHOOSING, Calibration, Split};
 use super::fidelity::{FEW, Fidelity};
@@ -17,6 +19,8 @@ const WORTH: f64 = 0.85;
 const LITTLE: f64 = 5e-3;
 /// Methods that are tried.
 const METHODS: [Method; 3] = [Method::Mse, Method::MinMax, Method::Percentile(99.999)];
+/// Those that are tried for int16, which has steps for all values.
+const WIDE_METHODS: [Method; 1] = [Method::MinMax];
 /// Zero points, the method, and whether to equalise.
 const CHOICES: usize = 3;
 /// Images on which layers are measured.
@@ -156,14 +160,19 @@ impl Search<'_> {
     fn others(&self, choice: usize, options: quantize::Options) -> Vec<quantize::Options> {
         let given = self.quantizing;
         let may_equalize = given.choose_equalize && given.options.equalize;
+        let methods = match options.activations {
+            Activations::Int8 => &METHODS[..],
+            Activations::Int16 => &WIDE_METHODS,
+        };
         match choice {
-            0 if options.zero_points == ZeroPoints::Auto => vec![quantize::Options {
+            0 if options.zero_points() == ZeroPoints::Auto => vec![quantize::Options {
                 zero_points: ZeroPoints::Asymmetric,
                 ..options
             }],
-            1 if given.choose_method => METHODS
-                .map(|method| quantize::Options { method, ..options })
-                .to_vec(),
+            1 if given.choose_method => methods
+                .iter()
+                .map(|&method| quantize::Options { method, ..options })
+                .collect(),
             2 if may_equalize && self.calibrated.equalizes() => vec![quantize::Options {
                 equalize: true,
                 ..options

@@ -8,7 +8,7 @@ use clap::{Args, ValueEnum};
 use vta_app::Target;
 use vta_app::open::Preprocess;
 use vta_app::options::{QuantizeOptions, Quantizing, RunOptions, input_shape};
-use vta_compiler::quantize::{Method, Mode, Options, WeightScales, ZeroPoints};
+use vta_compiler::quantize::{Activations, Method, Mode, Options, WeightScales, ZeroPoints};
 use vta_compiler::semantics::Requant;
 use vta_driver::FlatCut;
 
@@ -269,6 +269,16 @@ pub struct KeepArgs {
     /// outputs', with commas between; or all, or last:2 for the last two
     #[arg(long, value_name = "LAYERS", value_delimiter = ',')]
     pub int4: Vec<String>,
+    /// Bits of activations
+    #[arg(long, default_value = "int8", value_parser = one_of([
+        ("int8", Activations::Int8, "8, as every machine has them"),
+        (
+            "int16",
+            Activations::Int16,
+            "16, for machines whose LOG_INP_WIDTH and LOG_OUT_WIDTH are 4; weights stay int8",
+        ),
+    ]))]
+    pub activations: Activations,
     /// What `--keep-float AUTO` brings each output to: 0.99 is a relative error of 0.01, or where it has scores of
     /// classes, that 99 % of images are expected to keep the largest; sequences of probabilities need both, in every row
     #[arg(
@@ -319,7 +329,7 @@ pub struct QuantizeArgs {
     pub mode: Mode,
     /// How scales of activations are chosen: `min-max` cuts nothing off, `percentile:99.9` keeps that
     /// many percent (99.99 without a number), `mse` has the smallest squared error, `entropy` keeps the
-    /// distribution, as TensorRT does (default: `mse`, or `min-max` or `percentile` where it loses less on images
+    /// distribution, as TensorRT does (default: `min-max` for int16; `mse`, or `min-max` or `percentile` where it loses less on images
     /// kept out)
     #[arg(long)]
     pub method: Option<Method>,
@@ -439,11 +449,13 @@ impl LayerArgs {
 
 impl KeepArgs {
     fn quantizing(&self, mode: Mode) -> Quantizing {
+        let given = Quantizing::new(mode);
         Quantizing {
+            options: given.options.with_activations(self.activations),
             keep_float: self.keep_float.clone(),
             int4: self.int4.clone(),
             target: self.target,
-            ..Quantizing::new(mode)
+            ..given
         }
     }
 }
@@ -456,7 +468,8 @@ impl QuantizeArgs {
             _ => None,
         };
         let files = self.held_out.iter().filter(|_| count.is_none());
-        let given = Options::new(self.mode);
+        let quantizing = self.keep.quantizing(self.mode);
+        let given = quantizing.options;
         QuantizeOptions {
             model: self.model.clone(),
             input_shape: self.shape.all(),
@@ -475,7 +488,7 @@ impl QuantizeArgs {
                 choose_method: self.method.is_none(),
                 choose_equalize: !self.equalize,
                 held_out: count,
-                ..self.keep.quantizing(self.mode)
+                ..quantizing
             },
             limit: self.limit,
             preprocess: self.preprocess.options(),

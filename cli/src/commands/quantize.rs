@@ -95,8 +95,9 @@ fn table(report: &Report) -> String {
         text.push('\n');
     };
     say(&format!(
-        "signal to noise of int8 against float, {} images: a layer alone, with all before it, and of the \
+        "signal to noise of {} against float, {} images: a layer alone, with all before it, and of the \
          outputs if it alone is quantised; the worst {} of {}",
+        report.activations,
         report.images,
         worst.len().min(SHOWN),
         worst.len()

@@ -5,7 +5,9 @@ use std::borrow::Cow;
 use super::composed;
 use super::gaps::{self, Taken};
 use super::parts::{Parts, onnx};
-use crate::graph::{Data, Element, Entries, Graph, Node, OnnxAttribute, Op, Value, ValueId};
+use crate::graph::{
+    Data, Element, Entries, Graph, Node, OnnxAttribute, OnnxOp, Op, Value, ValueId,
+};
 use crate::onnx::save_with_outputs;
 
 /// The ONNX model of a graph, or of the part of one that gives some of its values, in operators that
@@ -34,7 +36,7 @@ fn without_16_bits(graph: Cow<'_, Graph>) -> Cow<'_, Graph> {
 fn without_missing(graph: &Graph) -> Cow<'_, Graph> {
     let missing = |node: &Node| match &node.op {
         Op::SpaceToDepth { .. } | Op::QuantizeLinear { .. } => true,
-        Op::Onnx(op) => composed::is_composed(graph, node, op),
+        Op::Onnx(op) => quantizes(graph, node, op) || composed::is_composed(graph, node, op),
         // The library's windows have no gaps.
         Op::MaxPool { window } | Op::AveragePool { window, .. } => window.dilation != [1, 1],
         _ => false,
@@ -60,6 +62,9 @@ fn without_missing(graph: &Graph) -> Cow<'_, Graph> {
                 let count_include_pad = *counted;
                 gaps::plane(&mut made, node, window, Taken::Mean { count_include_pad })
             }
+            Op::Onnx(op) if quantizes(graph, node, op) => {
+                divided(&mut made, node, op.int("axis", 1).max(0) as usize)
+            }
             Op::Onnx(op) if composed::is_composed(graph, node, op) => {
                 composed::compose(&mut made, node, op)
             }
@@ -71,6 +76,11 @@ fn without_missing(graph: &Graph) -> Cow<'_, Graph> {
         }
     }
     Cow::Owned(made)
+}
+
+/// Whether an operator as its file has it makes integers of 16 bits, of which the library has none.
+fn quantizes(graph: &Graph, node: &Node, op: &OnnxOp) -> bool {
+    op.kind == "QuantizeLinear" && graph.values[node.output.0].element.has_16_bits()
 }
 
 /// `clamp(round(x / scale) + zero)`, for constant scales and zero points of 8 or 16 bits.

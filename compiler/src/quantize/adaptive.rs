@@ -29,7 +29,7 @@ const MIRRORED: usize = 8;
 /// Walks over a row's weights at most.
 const WALKS: usize = 12;
 /// Steps that a weight is from its nearest at most.
-const AWAY: f32 = 1.5;
+pub(super) const AWAY: f32 = 1.5;
 
 /// What the weights of a layer meet: patches of its input, each as long as a row of weights.
 #[derive(Clone, Copy, Debug)]

@@ -17,6 +17,9 @@ pub enum QuantizeError {
         /// The first QuantizeLinear or DequantizeLinear.
         node: String,
     },
+    /// Options that don't go together.
+    #[error("{0}")]
+    Options(String),
     /// A node that can't be quantised.
     #[error("node {node}: {reason}")]
     Node {

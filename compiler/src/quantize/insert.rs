@@ -1,24 +1,19 @@
 //! QuantizeLinear and DequantizeLinear put into a graph, with chosen scales.
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
-
-use rayon::prelude::*;
 
 use super::adaptive::Rows;
 use super::calibration::Observed;
 use super::correct;
 use super::error::QuantizeError;
-use super::method::best_scale;
-use super::mode::{Mode, Scale, WeightScales};
+use super::limits::Limits;
+use super::mode::{Activations, Mode, Scale};
 use super::options::Options;
 use super::rounded::{Kept, refuse_quantized};
 use super::scales::Scales;
-use super::slices::{INT4, INT8, Slices, are_finite, largest};
+use super::slices::{INT4, INT8, Slices};
+use super::weights::{Constants, Floats, Weights, floats};
 use crate::graph::{Data, Element, Graph, Node, Op, Value, ValueId};
-
-/// The largest magnitude of a quantised bias; leaves the sum a bit more than the same again.
-const MAX_BIAS: f64 = (1 << 30) as f64;
 
 /// Inserts QuantizeLinear and DequantizeLinear with the given scales.
 ///
@@ -41,6 +36,7 @@ pub(crate) fn apply_with(
 ) -> Result<Graph, QuantizeError> {
     let given = Given {
         scales,
+        limits: &Limits::new(),
         options: &Options::new(mode),
         kept: &Kept::new(),
         int4: &Kept::new(),
@@ -50,12 +46,11 @@ pub(crate) fn apply_with(
     Ok(apply_as(graph, &given)?.0)
 }
 
-/// Float constants that a graph leaves out.
-pub(super) type Constants<'a> = dyn Fn(ValueId) -> Option<Vec<f32>> + 'a;
-
 /// What a graph is quantised with.
 pub(super) struct Given<'a> {
     pub scales: &'a Scales,
+    /// How far values are cut off.
+    pub limits: &'a Limits,
     pub options: &'a Options,
     /// Nodes that stay in float.
     pub kept: &'a Kept,
@@ -75,6 +70,7 @@ pub(super) fn apply_as(
     refuse_quantized(graph)?;
     let mut quantized = Quantized {
         source: graph,
+        limits: given.limits,
         options: *options,
         kept: given.kept,
         int4: given.int4,
@@ -94,7 +90,7 @@ pub(super) fn apply_as(
         quantized.out.inputs.push(new);
         let missing = || QuantizeError::of(&value.name, "the input has no scale");
         let real = match (value.element, scales[id.0]) {
-            (Element::F32, Some(scale)) => (quantized.round(new, scale), scale.step),
+            (Element::F32, Some(scale)) => (quantized.round(new, *id, scale), scale.step),
             (Element::F32, None) if given.kept.is_empty() => return Err(missing()),
             // Whole numbers are the host's, as they are, and so is what only kept nodes read.
             (_, _) => (new, 1.0),
@@ -114,11 +110,9 @@ pub(super) fn apply_as(
     Ok((quantized.out, rounded))
 }
 
-/// Float data of a graph, or made for it.
-type Floats<'a> = Cow<'a, [f32]>;
-
 struct Quantized<'a> {
     source: &'a Graph,
+    limits: &'a Limits,
     options: Options,
     kept: &'a Kept,
     int4: &'a Kept,
@@ -175,17 +169,34 @@ impl<'a> Quantized<'a> {
         ]
     }
 
-    /// QuantizeLinear and DequantizeLinear after a value; the real value again.
-    fn round(&mut self, id: ValueId, Scale { step, zero }: Scale) -> ValueId {
+    /// QuantizeLinear and DequantizeLinear after a value of the source, and a Clip before them where it has one; the
+    /// real value again.
+    fn round(&mut self, id: ValueId, of: ValueId, Scale { step, zero }: Scale) -> ValueId {
         let Value { name, shape, .. } = self.out.values[id.0].clone();
-        let [scale, zero] = self.steps(&name, vec![step], Data::I8(vec![zero]));
-        let int8 = self.out.value(format!("{name}.int8"), shape.clone(), None);
+        let mut given = id;
+        if let Some([min, max]) = self.limits.get(&of) {
+            let (min, max) = (*min, *max);
+            let within = self
+                .out
+                .value(format!("{name}.within"), shape.clone(), None);
+            let clip = format!("{name}.clip");
+            self.out.push(clip, Op::Clip { min, max }, vec![id], within);
+            given = within;
+        }
+        let (zero, element) = match self.options.activations {
+            Activations::Int8 => (Data::I8(vec![zero]), Element::F32),
+            Activations::Int16 => (Data::I16(vec![zero.into()]), Element::I16),
+        };
+        let [scale, zero] = self.steps(&name, vec![step], zero);
+        let int = format!("{name}.{}", self.options.activations);
+        let int = self.out.value(int, shape.clone(), None);
+        self.out.values[int.0].element = element;
         let real = self.out.value(format!("{name}.real"), shape, None);
         let [quantize, dequantize] = ["quantize", "dequantize"].map(|of| format!("{name}.{of}"));
         let op = Op::QuantizeLinear { axis: 1 };
-        self.out.push(quantize, op, vec![id, scale, zero], int8);
+        self.out.push(quantize, op, vec![given, scale, zero], int);
         let op = Op::DequantizeLinear { axis: 1 };
-        self.out.push(dequantize, op, vec![int8, scale, zero], real);
+        self.out.push(dequantize, op, vec![int, scale, zero], real);
         real
     }
 
@@ -224,7 +235,7 @@ impl<'a> Quantized<'a> {
         self.out.values[output.0].element = source.element;
         self.out.push(&node.name, op, inputs, output);
         let real = match scales[node.output.0] {
-            Some(scale) => (self.round(output, scale), scale.step),
+            Some(scale) => (self.round(output, node.output, scale), scale.step),
             None => (output, scale_x),
         };
         self.map.insert(node.output, real);
@@ -243,25 +254,6 @@ impl<'a> Quantized<'a> {
         }
     }
 
-    /// A float constant, by the index of an input, and its shape.
-    fn floats(&self, node: &Node, index: usize) -> Result<(Floats<'a>, Vec<usize>), QuantizeError> {
-        let refuse = |reason: &str| Err(QuantizeError::of(&node.name, reason));
-        let value = node
-            .inputs
-            .get(index)
-            .map(|id| (id, &self.source.values[id.0]));
-        let data = value.and_then(|(id, value)| match &value.data {
-            Some(Data::F32(data)) => Some((Cow::Borrowed(&data[..]), &value.shape)),
-            Some(_) => None,
-            None => Some((Cow::Owned((self.constants)(*id)?), &value.shape)),
-        });
-        match data {
-            Some((data, shape)) if are_finite(&data) => Ok((data, shape.clone())),
-            Some(_) => refuse("a weight or bias is not finite"),
-            None => refuse("its weights and bias must be float constants"),
-        }
-    }
-
     /// Weights and bias as DequantizeLinear of integer constants. Those of a dense layer have output channels first; a
     /// product with a matrix has a bias only if it had one.
     fn weights(
@@ -270,33 +262,13 @@ impl<'a> Quantized<'a> {
         node: &Node,
         scale_x: f32,
     ) -> Result<Vec<ValueId>, QuantizeError> {
-        let (mut weights, mut shape) = self.floats(node, 1)?;
-        if node.op == (Op::Gemm { trans_b: false }) {
-            let (k, n) = (shape[0], shape[1]);
-            let turned = (0..n * k).into_par_iter();
-            weights = turned.map(|i| weights[i % k * n + i / k]).collect();
-            shape = vec![n, k];
-        }
-        let (axis, group) = match node.op {
-            Op::MatMul { form } => (form.output_axis(), 1),
-            Op::ConvTranspose { group, .. } => (1, group),
-            _ => (0, 1),
-        };
-        let (channels, inner) = (shape[axis], shape[axis + 1..].iter().product::<usize>());
+        let weights = Weights::of(self.source, self.constants, node)?;
+        let channels = weights.channels;
         let has_bias = node.inputs.len() > 2;
         let bias = if has_bias {
-            self.floats(node, 2)?.0
+            floats(self.source, self.constants, node, 2)?.0
         } else {
-            vec![0.0; channels * group].into()
-        };
-        // All weights of a channel, of each group, have one scale.
-        let of = |c: usize| {
-            let slices = weights.chunks(inner.max(1)).skip(c);
-            slices.step_by(channels.max(1)).flatten().copied()
-        };
-        let rows: Floats<'_> = match axis {
-            0 => Cow::Borrowed(&weights),
-            _ => (0..channels).flat_map(of).collect(),
+            vec![0.0; channels * weights.group].into()
         };
         let largest = |c: usize| {
             let all = bias.iter().skip(c).step_by(channels.max(1));
@@ -308,14 +280,14 @@ impl<'a> Quantized<'a> {
             false => INT8,
         };
         let slices = Slices {
-            scale: self.weight_scales(&rows, channels, &biases, scale_x, range),
-            inner,
-            axis,
+            scale: weights.scales(&self.options, &biases, scale_x, range),
+            inner: weights.inner,
+            axis: weights.axis,
             channels,
             range,
         };
-        drop(rows);
-        let mut made = self.parameters((index, node), (weights, shape), bias, slices, scale_x);
+        let Weights { values, shape, .. } = weights;
+        let mut made = self.parameters((index, node), (values, shape), bias, slices, scale_x);
         if matches!(node.op, Op::MatMul { .. }) && !has_bias {
             made.truncate(1);
         }
@@ -381,44 +353,6 @@ impl<'a> Quantized<'a> {
         let shape = vec![bias.len()];
         let bias = self.constant(&name, shape, Data::I32(int32), (bias_scale, 0));
         vec![weight, bias]
-    }
-
-    /// One scale for each output channel, or one for all.
-    fn weight_scales(
-        &self,
-        weights: &[f32],
-        channels: usize,
-        bias: &[f32],
-        scale_x: f32,
-        range: [f32; 2],
-    ) -> Vec<f32> {
-        // A scale so small that the bias exceeds int32 is raised.
-        let least = |b: &f32| (f64::from(b.abs()) / f64::from(scale_x) / MAX_BIAS) as f32;
-        let channel = |(row, b): (&[f32], &f32)| {
-            let scale = match largest(row) {
-                0.0 => 1.0 / 128.0,
-                // Of few steps some are better spent on many small weights than on a large one.
-                _ if range == INT4 => best_scale(row, Mode::Multiply, range),
-                largest => largest / 127.0,
-            };
-            scale.max(least(b)).max(f32::MIN_POSITIVE)
-        };
-        match (self.options.mode, self.options.weights) {
-            (Mode::Multiply, WeightScales::PerChannel) => {
-                let rows = weights.par_chunks((weights.len() / channels.max(1)).max(1));
-                rows.zip(bias).map(channel).collect()
-            }
-            (Mode::Multiply, WeightScales::PerTensor) => {
-                vec![channel((weights, &largest(bias)))]
-            }
-            (Mode::Shift, _) => {
-                let mut scale = best_scale(weights, Mode::Shift, range);
-                while bias.iter().any(|b| scale < least(b)) {
-                    scale *= 2.0;
-                }
-                vec![scale]
-            }
-        }
     }
 
     fn constant(

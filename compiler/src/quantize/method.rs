@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use super::histogram::Histogram;
-use super::mode::{Mode, Scale};
+use super::mode::{Activations, Mode, Scale};
 
 /// The scale of values that are all zero.
 const NO_SCALE: f32 = 1.0 / 128.0;
@@ -71,6 +71,8 @@ impl FromStr for Method {
 pub(super) enum Zero {
     /// At 0.
     Middle,
+    /// At 0, of int16.
+    Wide,
     /// Where the values on both sides of it have the steps that they need.
     Anywhere,
 }
@@ -90,7 +92,14 @@ impl Method {
                 let candidates = candidates(full(bounds, zero), mode).into_iter();
                 let scales = candidates.map(|step| of_step(step, bounds, zero));
                 let errors = Errors::new(values);
-                return best_of(scales, |scale| errors.mean(scale));
+                return best_of(scales, |scale| match zero {
+                    Zero::Wide => errors.within(
+                        scale.step,
+                        Activations::Int16.last(),
+                        Activations::Int16.last(),
+                    ),
+                    Zero::Middle | Zero::Anywhere => errors.mean(scale),
+                });
             }
         };
         within(bounds.map(|bound| bound.min(threshold)), mode, zero)
@@ -107,10 +116,11 @@ pub(super) fn within(bounds: [f64; 2], mode: Mode, zero: Zero) -> Scale {
     of_step(step, bounds, zero)
 }
 
-/// The least step with which int8 reaches as far as values do below zero and above.
+/// The least step with which int8, or int16, reaches as far as values do below zero and above.
 fn full([low, high]: [f64; 2], zero: Zero) -> f64 {
     match zero {
         Zero::Middle => low.max(high) / STEPS as f64,
+        Zero::Wide => low.max(high) / Activations::Int16.last(),
         Zero::Anywhere => (low + high) / ALL_STEPS,
     }
 }
@@ -120,7 +130,7 @@ fn of_step(step: f64, bounds: [f64; 2], zero: Zero) -> Scale {
     let step = (step as f32).max(f32::MIN_POSITIVE);
     let [low, high] = bounds.map(|bound| (bound / f64::from(step)).round());
     let zero = match zero {
-        Zero::Middle => 0.0,
+        Zero::Middle | Zero::Wide => 0.0,
         Zero::Anywhere if low + high <= ALL_STEPS => -128.0 + low,
         Zero::Anywhere if low <= high => -128.0 + low.min(128.0),
         Zero::Anywhere => 127.0 - high.min(127.0),
@@ -206,11 +216,16 @@ impl Errors {
 
     /// The mean of all values.
     pub fn mean(&self, scale: Scale) -> f64 {
-        let step = f64::from(scale.step);
         let zero = f64::from(scale.zero);
+        self.within(scale.step, 128.0 + zero, 127.0 - zero)
+    }
+
+    /// The mean with so many steps below zero and above.
+    fn within(&self, step: f32, below: f64, above: f64) -> f64 {
+        let step = f64::from(step);
         let [negative, positive] = &self.sides;
         let bin = self.width / step;
-        let error = side(negative, bin, 128.0 + zero) + side(positive, bin, 127.0 - zero);
+        let error = side(negative, bin, below) + side(positive, bin, above);
         // From twelfths to whole ones and from steps to values, and from sums over a bin to means.
         error / 12.0 * step.powi(3) / self.width / self.count
     }

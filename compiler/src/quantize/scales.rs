@@ -9,7 +9,7 @@ use super::error::QuantizeError;
 use super::fold::scaled_by_one;
 use super::histogram::Histogram;
 use super::method::{Zero, within};
-use super::mode::{Mode, Scale, ZeroPoints};
+use super::mode::{Activations, Mode, Scale, ZeroPoints};
 use super::options::Options;
 use super::rounded::{Kept, rounded};
 use crate::graph::{Graph, Node, Op, ValueId};
@@ -36,14 +36,18 @@ pub fn calibrate(graph: &Graph, images: &[Vec<f32>], mode: Mode) -> Result<Scale
 pub fn choose(graph: &Graph, observed: &Observed, options: &Options) -> Scales {
     let costly = costs::costly(graph);
     let bounds = bounds(graph);
+    let middle = match options.activations {
+        Activations::Int8 => Zero::Middle,
+        Activations::Int16 => Zero::Wide,
+    };
     let scale = |index: usize| {
         let seen = observed.histogram(ValueId(index))?;
         let of = |zero: Zero| {
             let bounded = bounded(bounds[index], seen, options.mode, zero);
             bounded.unwrap_or_else(|| options.method.scale(seen, options.mode, zero))
         };
-        let symmetric = of(Zero::Middle);
-        Some(match options.zero_points {
+        let symmetric = of(middle);
+        Some(match options.zero_points() {
             ZeroPoints::Symmetric => symmetric,
             ZeroPoints::Asymmetric => of(Zero::Anywhere),
             ZeroPoints::Auto => {
@@ -55,7 +59,9 @@ pub fn choose(graph: &Graph, observed: &Observed, options: &Options) -> Scales {
     };
     let all = (0..graph.values.len()).into_par_iter();
     let mut scales: Scales = all.map(scale).collect();
-    leave_far_ends(graph, &mut scales);
+    // Where steps are finer, what is far apart leaves the others as many.
+    let far = FAR * (options.activations.last() / Activations::Int8.last()) as f32;
+    leave_far_ends(graph, &mut scales, far);
     if options.mode == Mode::Multiply {
         whole_bounds(graph, &mut scales);
     }
@@ -66,19 +72,35 @@ pub fn choose(graph: &Graph, observed: &Observed, options: &Options) -> Scales {
 /// HardSwish clamps at 3. Where that is a whole number of steps of its input it takes one operation of the device less, and
 /// clamps that CLIP joins: steps become as much larger as that needs, a few percent at most.
 fn whole_bounds(graph: &Graph, scales: &mut Scales) {
-    for node in graph.nodes.iter().filter(|node| node.op == Op::HardSwish) {
-        if let Some(scale) = &mut scales[node.inputs[0].0] {
-            let steps = (3.0 / scale.step).floor();
-            if steps >= LEAST_STEPS {
-                scale.step = 3.0 / steps;
-            }
+    for (scale, whole) in scales.iter_mut().zip(wholes(graph)) {
+        if let Some(scale) = scale.as_mut().filter(|_| whole) {
+            scale.step = whole_bound(scale.step);
         }
+    }
+}
+
+/// Which values HardSwish reads.
+pub(super) fn wholes(graph: &Graph) -> Vec<bool> {
+    let mut wholes = vec![false; graph.values.len()];
+    for node in graph.nodes.iter().filter(|node| node.op == Op::HardSwish) {
+        wholes[node.inputs[0].0] = true;
+    }
+    wholes
+}
+
+/// A step no smaller than one, of which a whole number is HardSwish's bound.
+pub(super) fn whole_bound(step: f32) -> f32 {
+    let steps = (3.0 / step).floor();
+    if steps >= LEAST_STEPS {
+        3.0 / steps
+    } else {
+        step
     }
 }
 
 /// Takes the scale of what a network ends with where it joins values that are far apart: the steps of the
 /// largest would leave the others nothing. The host joins them in floats.
-fn leave_far_ends(graph: &Graph, scales: &mut Scales) {
+fn leave_far_ends(graph: &Graph, scales: &mut Scales, far: f32) {
     let ends = ends(graph);
     let mut left = vec![false; graph.values.len()];
     for node in graph.nodes.iter().filter(|node| ends[node.output.0]) {
@@ -87,7 +109,7 @@ fn leave_far_ends(graph: &Graph, scales: &mut Scales) {
         let [least, most] = steps.fold([f32::INFINITY, 0.0], |[least, most], step| {
             [step.min(least), step.max(most)]
         });
-        let far = matches!(node.op, Op::Concat { .. }) && most >= FAR * least;
+        let far = matches!(node.op, Op::Concat { .. }) && most >= far * least;
         if far || moves(node) && node.inputs.iter().any(|id| left[id.0]) {
             scales[node.output.0] = None;
             left[node.output.0] = true;
@@ -127,28 +149,34 @@ fn bounds(graph: &Graph) -> Vec<Option<[f32; 2]>> {
 
 /// What only moves or compares values has the steps of its input, and what scales them all has those steps scaled: it
 /// rounds nothing.
-fn keep_steps(graph: &Graph, scales: &mut Scales) {
+pub(super) fn keep_steps(graph: &Graph, scales: &mut Scales) {
     for node in &graph.nodes {
-        if let Some((input, by)) = scaled_by_one(graph, node)
-            && let (Some(kept), Some(_)) = (scales[input.0], scales[node.output.0])
-            && by > 0.0
-            && (kept.step * by).is_normal()
-        {
-            scales[node.output.0] = Some(Scale {
+        if let Some((input, by)) = shared(graph, node, scales) {
+            let step = |kept: Scale| Scale {
                 step: kept.step * by,
                 ..kept
-            });
-        }
-        if node.op.facts().steps != Steps::Input {
-            continue;
-        }
-        let kept = scales[node.inputs[0].0];
-        // What the host reads or gives in floats has none.
-        let both = kept.is_some() && scales[node.output.0].is_some();
-        if both || !matches!(node.op, Op::Onnx(_)) {
-            scales[node.output.0] = kept;
+            };
+            scales[node.output.0] = scales[input.0].map(step);
         }
     }
+}
+
+/// The value whose steps a node's output has, and what they are multiplied by.
+pub(super) fn shared(graph: &Graph, node: &Node, scales: &Scales) -> Option<(ValueId, f32)> {
+    if let Some((input, by)) = scaled_by_one(graph, node)
+        && let (Some(kept), Some(_)) = (scales[input.0], scales[node.output.0])
+        && by > 0.0
+        && (kept.step * by).is_normal()
+    {
+        return Some((input, by));
+    }
+    if node.op.facts().steps != Steps::Input {
+        return None;
+    }
+    let input = node.inputs[0];
+    // What the host reads or gives in floats has none.
+    let both = scales[input.0].is_some() && scales[node.output.0].is_some();
+    (both || !matches!(node.op, Op::Onnx(_))).then_some((input, 1.0))
 }
 
 /// The same scale for every rounded value: for what depends on a graph's structure alone.

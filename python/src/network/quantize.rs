@@ -8,7 +8,7 @@ use pyo3::types::{PyBytes, PyDict, PyInt, PyString};
 use vta_app::options::{Quantizing, did_you_mean};
 use vta_app::quantize::{Quantized, quantize_arrays};
 use vta_app::{Target, Watch};
-use vta_compiler::quantize::{Method, Mode, WeightScales, ZeroPoints};
+use vta_compiler::quantize::{Activations, Method, Mode, WeightScales, ZeroPoints};
 
 use crate::arrays::{Unit, feeds, take};
 use crate::error::{raise, usage};
@@ -29,7 +29,7 @@ impl Measured {
     }
 }
 
-/// Quantises a float model to int8 with calibration images.
+/// Quantises a float model to int8, or to int16 beside weights of int8, with calibration images.
 ///
 /// `model` is an ONNX file, ONNX as bytes or an `onnx.ModelProto`. `calibration` is an iterable of batches,
 /// each an array of the only input, images first, or a dict of arrays for several; or one such array. A batch
@@ -43,7 +43,8 @@ impl Measured {
 ///
 /// `method` chooses the scales of activations: `"mse"`, `"min-max"`, `"percentile"`, `"percentile:99.9"` or
 /// `"entropy"`; None is `"mse"`, or what loses less on images kept out. `mode` is `"multiply"` for any scales, or
-/// `"shift"` for powers of two. `weights` share scales `"per-channel"` or `"per-tensor"`. `zero_points` are
+/// `"shift"` for powers of two. `activations` are `"int8"`, or `"int16"` for machines whose inputs and outputs have 16 bits:
+/// then the method is `"min-max"`, and no zero points are. `weights` share scales `"per-channel"` or `"per-tensor"`. `zero_points` are
 /// `"auto"`, where a range that isn't the same on both sides of 0 gains more by one than it costs cycles, or
 /// `"symmetric"` for none, or `"asymmetric"`. `bias_correction` takes off what rounded weights add to the mean of a
 /// channel, `adaptive_rounding` rounds weights so that their errors cancel on what a layer sees of the images,
@@ -57,7 +58,7 @@ impl Measured {
 #[pyfunction]
 #[pyo3(
     signature = (model, calibration, *, limit = None, progress = None, **options),
-    text_signature = "(model, calibration, *, method=None, mode='multiply', weights='per-channel', \
+    text_signature = "(model, calibration, *, method=None, mode='multiply', activations='int8', weights='per-channel', \
                       zero_points='auto', bias_correction=True, adaptive_rounding=True, equalize=None, held_out=None, keep_float=None, int4=None, target=0.99, \
                       input_shapes=None, limit=None, progress=None)"
 )]
@@ -120,7 +121,8 @@ pub fn quantize<'py>(
 }
 
 /// The options of [`quantize`].
-const NAMES: [&str; 14] = [
+const NAMES: [&str; 15] = [
+    "activations",
     "method",
     "mode",
     "weights",
@@ -153,7 +155,7 @@ fn how<'py>(
     given: Option<&Bound<'py, PyDict>>,
 ) -> PyResult<(Quantizing, Option<Bound<'py, PyAny>>, Target)> {
     let (mut all, mut options) = (Quantizing::default(), Target::default());
-    let mut held = None;
+    let (mut held, mut activations) = (None, Activations::Int8);
     for (name, value) in given.into_iter().flatten() {
         let name: String = name.extract()?;
         let wrong = |error: String| usage(format!("`{name}`: {error}"));
@@ -168,6 +170,10 @@ fn how<'py>(
             "mode" => {
                 let all = [("multiply", Mode::Multiply), ("shift", Mode::Shift)];
                 how.mode = one_of(&text(&name, &value)?, all).map_err(wrong)?;
+            }
+            "activations" => {
+                let all = [("int8", Activations::Int8), ("int16", Activations::Int16)];
+                activations = one_of(&text(&name, &value)?, all).map_err(wrong)?;
             }
             "weights" => {
                 let (channel, tensor) = (WeightScales::PerChannel, WeightScales::PerTensor);
@@ -207,6 +213,11 @@ fn how<'py>(
                 return Err(PyTypeError::new_err(text));
             }
         }
+    }
+    let given = all.options;
+    all.options = given.with_activations(activations);
+    if !all.choose_method {
+        all.options.method = given.method;
     }
     Ok((all, held, options))
 }

@@ -13,6 +13,7 @@ mod mutated;
 mod narrow;
 mod qoperator;
 mod sequences;
+mod wide;
 
 use super::*;
 use crate::graph::Node;

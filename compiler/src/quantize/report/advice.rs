@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::super::method::percentile;
-use super::super::{Quantized, WeightScales};
+use super::super::{Activations, Quantized, WeightScales};
 use crate::graph::{Data, Node, Op, ValueId};
 
 /// Ranges so many times apart are worth a word.
@@ -37,7 +37,7 @@ pub fn advice(all: &Quantized, value: ValueId, pairs: &BTreeSet<usize>) -> Optio
     let (seen, scale) = (all.stage.observed.histogram(value)?, all.scales[value.0]?);
     let (largest, kept) = (
         f64::from(seen.largest()),
-        f64::from(scale.step) * f64::from(127 - i32::from(scale.zero)),
+        f64::from(scale.step) * (all.options.activations.last() - f64::from(scale.zero)),
     );
     if largest > 2.0 * kept {
         return Some(format!(
@@ -50,7 +50,8 @@ pub fn advice(all: &Quantized, value: ValueId, pairs: &BTreeSet<usize>) -> Optio
         ));
     }
     let most = percentile(seen, 99.9);
-    (most > 0.0 && kept > FAR * most).then(|| {
+    let far = FAR * all.options.activations.last() / Activations::Int8.last();
+    (most > 0.0 && kept > far * most).then(|| {
         format!(
             "one value in 1000 is up to {:.0} times the others: try the method percentile",
             kept / most
