@@ -196,26 +196,27 @@ fn work(graph: &Graph, tables: &[Option<View>]) -> [u64; 2] {
     [graph.macs(), values.fold(given, u64::saturating_add)]
 }
 
-/// Whether a port is a tensor of a device.
+/// Whether a port may be a tensor of a device: int8, or int16, as which the library has int32.
 pub(super) fn is_tensor(port: &Port) -> bool {
-    matches!(port.element, Element::I8 | Element::I16)
+    matches!(port.element, Element::I8 | Element::I32)
 }
 
 /// A device's tensor as data of a port.
 pub(super) fn given(port: &Port, values: &[i16]) -> Data {
     match port.element {
-        Element::I16 => Data::I16(values.to_vec()),
+        Element::I32 => Data::I32(values.iter().map(|&x| x.into()).collect()),
         _ => Data::I8(values.iter().map(|&x| x as i8).collect()),
     }
 }
 
 /// Data of a port as a device's tensor.
 pub(super) fn taken(port: &Port, data: Data) -> Result<Vec<i16>, HostError> {
-    match data {
-        Data::I8(data) => Ok(data.into_iter().map(i16::from).collect()),
-        Data::I16(data) => Ok(data),
-        _ => Err(HostError::Output(port.name.clone())),
-    }
+    let values = match data {
+        Data::I8(data) => Some(data.into_iter().map(i16::from).collect()),
+        Data::I32(data) => data.into_iter().map(|x| x.try_into().ok()).collect(),
+        _ => None,
+    };
+    values.ok_or_else(|| HostError::Output(port.name.clone()))
 }
 
 /// How many values a tensor has; `None` beyond the largest number.

@@ -17,7 +17,7 @@ mod verdict;
 mod views;
 
 use crate::graph::Graph;
-use crate::qgraph::QGraph;
+use crate::qgraph::{Numbers, QGraph};
 
 pub use error::PassError;
 pub use net::{Entry, Net, NetConv, NetEnds, NetNode, NetOp, NetOutput, NetRead, NetTensor};
@@ -93,7 +93,11 @@ pub fn unfused(graph: &Graph) -> Result<Unfused, PassError> {
     }
     Ok(Unfused {
         graph: plan::plan(&net)?,
-        most: 1,
+        most: match net.numbers {
+            Numbers::Int8 => 1,
+            // Both are within a step before they are rounded.
+            Numbers::Int16 => 3,
+        },
     })
 }
 

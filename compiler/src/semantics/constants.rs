@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use super::lanes::{Join, Operand, Output, Scaled, SemanticsError, log2_exact, push_clamp};
+use super::lanes::{Join, Operand, Output, Scaled, SemanticsError, added, log2_exact, push_clamp};
 use super::precise;
 use super::sums::{negated, round};
 use crate::qgraph::lane::LaneOp;
@@ -123,7 +123,7 @@ fn multiply(factors: &[f64], x: &Operand, to: &Output) -> Result<Vec<LaneOp>, Se
     let value = |factor: &f64| (kept(factor) * unit).round() as i32;
     let values: Arc<[i32]> = factors.iter().map(value).collect();
     let mut ops = Vec::new();
-    ops.extend((x.zero != 0).then(|| LaneOp::add(-x.zero as i16)));
+    ops.extend(added(-i64::from(x.zero)).unwrap_or_default());
     ops.push(LaneOp::mul(values));
     let rounding = round(shift, i64::from(to.zero) << shift);
     ops.extend(rounding.ok_or_else(|| SemanticsError::ratio(largest))?);

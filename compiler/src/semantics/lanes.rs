@@ -440,6 +440,15 @@ pub(super) fn push_shift(ops: &mut Vec<LaneOp>, amount: i32) {
     }
 }
 
+/// Adds a value by immediates: none, one, or two, as the zero point of an int16 may need; `None` beyond that.
+pub(super) fn added(value: i64) -> Option<Vec<LaneOp>> {
+    let first = value.clamp(i16::MIN.into(), i16::MAX.into());
+    let rest = i16::try_from(value - first).ok()?;
+    let parts = [first as i16, rest];
+    let ops = parts.into_iter().filter(|&part| part != 0);
+    Some(ops.map(LaneOp::add).collect())
+}
+
 /// Adds a zero point to what is rounded.
 pub(super) fn push_zero(ops: &mut Vec<LaneOp>, zero: i32) {
     if zero != 0 {

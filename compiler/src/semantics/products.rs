@@ -1,8 +1,8 @@
 //! Products of two tensors, and functions of one that are products or have two slopes.
 
 use super::lanes::{
-    Interval, Join, Operand, Output, PairPlan, Requant, SemanticsError, is_usable, log2_exact,
-    product, push_clamp, range,
+    Interval, Join, Operand, Output, PairPlan, Requant, SemanticsError, added, is_usable,
+    log2_exact, product, push_clamp, range,
 };
 use super::precise;
 use super::sums::{add, multiplied, plan_scale, round, scaled};
@@ -13,6 +13,10 @@ use crate::reflect::{Attribute, AttributeValue};
 const WIDEST: f64 = 32767.0;
 /// More steps than so many below 3 are far beyond what an int8 has.
 const MOST_STEPS: f64 = 4096.0;
+/// Bits of a product that int32 holds.
+const WIDEST_PRODUCT: u32 = 31;
+/// Bits of a product that leave room for multipliers.
+const SCALED_PRODUCT: u32 = 26;
 /// What 3 is off a whole number of steps where a file's scale, a 32-bit float, means one.
 const WHOLE: f64 = 1e-6;
 
@@ -63,8 +67,8 @@ impl Curve {
 
 /// Values counted from their zero point.
 fn centred(zero: i32) -> Vec<LaneOp> {
-    let minus = (zero != 0).then(|| LaneOp::add(-zero as i16));
-    minus.into_iter().collect()
+    // Two immediates hold any zero point's negative.
+    added(-i64::from(zero)).unwrap_or_default()
 }
 
 /// The operations of the sum, the difference or the product of two tensors, rounded and clamped.
@@ -90,14 +94,22 @@ pub fn plan_pair(
     }
 }
 
-/// `round(a * b * scale / s_y) + z` of operands after their own operations.
+/// `round(a * b * scale / s_y) + z` of operands after their own operations. The second has as many bits less as their
+/// product has more than int32: at most two, of int16 whose zero points lie at their ends.
 fn multiply(
-    [a, b]: [Vec<LaneOp>; 2],
+    [a, mut b]: [Vec<LaneOp>; 2],
     [x, y]: [Operand; 2],
-    scale: f64,
+    mut scale: f64,
     to: &Output,
 ) -> Result<PairPlan, SemanticsError> {
-    let lanes = product(x.after(&a, 0)?, y.after(&b, 0)?);
+    let first = x.after(&a, 0)?;
+    let mut lanes = product(first, y.after(&b, 0)?);
+    let dropped = bits(lanes).saturating_sub(WIDEST_PRODUCT);
+    if dropped > 0 {
+        b.extend(round(dropped as i32, 0).ok_or_else(|| SemanticsError::ratio(scale))?);
+        lanes = product(first, y.after(&b, 0)?);
+        scale *= 2f64.powi(dropped as i32);
+    }
     Ok(PairPlan {
         is_product: true,
         a,
@@ -106,8 +118,20 @@ fn multiply(
     })
 }
 
+/// Bits of the value of lanes that is farthest from 0.
+fn bits((low, high): Interval) -> u32 {
+    i64::BITS - low.unsigned_abs().max(high.unsigned_abs()).leading_zeros()
+}
+
 /// `round(x * ratio) + z` of products, clamped.
 fn requantized(ratio: f64, lanes: Interval, to: &Output) -> Result<Vec<LaneOp>, SemanticsError> {
+    // Products of int16 leave a multiplier no bits. What they lose here is far below a step.
+    let dropped = bits(lanes).saturating_sub(SCALED_PRODUCT) as i32;
+    if dropped > 0 {
+        let ops = round(dropped, 0).ok_or_else(|| SemanticsError::ratio(ratio))?;
+        let rest = requantized(ratio * 2f64.powi(dropped), range(&ops, 0, lanes)?, to)?;
+        return Ok([ops, rest].concat());
+    }
     // One shift is exact, and fewer operations.
     let shift = log2_exact(ratio).is_some_and(|n| (-15..=0).contains(&n));
     if is_usable(ratio)
@@ -144,21 +168,22 @@ fn hard_swish(x: &Operand, to: &Output) -> Result<PairPlan, SemanticsError> {
     let usable = units.filter(|&n| three(n) >= 1.0);
     let n = usable.min_by(|a, b| off(a).total_cmp(&off(b)));
     let n = n.ok_or_else(bad)?;
-    let three = three(n).round() as i16;
+    let three = three(n).round() as i32;
     let a = centred(x.zero);
     let (mut b, zero) = if is_whole {
-        (Vec::new(), x.zero as i16)
+        (Vec::new(), x.zero)
     } else {
         ([centred(x.zero), vec![LaneOp::mul(n)]].concat(), 0)
     };
     let (low, high) = x.after(&b, 0)?;
+    let imm = |bound: i32| i16::try_from(bound).map_err(|_| bad());
     if low < (zero - three).into() {
-        b.push(LaneOp::max(zero - three));
+        b.push(LaneOp::max(imm(zero - three)?));
     }
     if high > (zero + three).into() {
-        b.push(LaneOp::min(zero + three));
+        b.push(LaneOp::min(imm(zero + three)?));
     }
-    b.push(LaneOp::add(three - zero));
+    b.extend(added((three - zero).into()).ok_or_else(bad)?);
     let ratio = scale / (2.0 * f64::from(three));
     multiply([a, b], [*x; 2], ratio, to)
 }

@@ -1,7 +1,7 @@
 //! Residuals, sums of two tensors, and changes of scale.
 
 use super::lanes::{
-    Interval, Join, Operand, Output, PairPlan, Requant, Scaled, SemanticsError, is_usable,
+    Interval, Join, Operand, Output, PairPlan, Requant, Scaled, SemanticsError, added, is_usable,
     log2_exact, push_clamp, push_shift, range,
 };
 use super::precise;
@@ -133,7 +133,7 @@ fn add_multiplied(ratios: [f64; 2]) -> Option<([Scaled; 2], i32)> {
 }
 
 /// Operations for `round((x + offset) >> shift)`, half up; `None` for an offset that moves the
-/// result by more than an immediate holds. An immediate can't hold half of a large step either, so
+/// result by more than two immediates hold. An immediate can't hold half of a large step either, so
 /// that the value is first brought to 15 bits after the binary point. A zero offset loses nothing
 /// by it, another half of the last of these bits.
 ///
@@ -147,11 +147,8 @@ pub(super) fn round(shift: i32, offset: i64) -> Option<Vec<LaneOp>> {
     };
     let half = if bits > 0 { 1 << (bits - 1) } else { 0 };
     let (whole, part) = ((offset + half) >> bits, (offset + half) & ((1 << bits) - 1));
-    let add = |value: i64| (value != 0).then_some(LaneOp::add(value as i16));
-    let shr = |bits: i32| (bits > 0).then_some(LaneOp::shr(bits as i16));
-    let ops = [shr(dropped), add(part), shr(bits), add(whole)];
-    i16::try_from(whole).ok()?;
-    Some(ops.into_iter().flatten().collect())
+    let shr = |bits: i32| Vec::from_iter((bits > 0).then_some(LaneOp::shr(bits as i16)));
+    Some([shr(dropped), added(part)?, shr(bits), added(whole)?].concat())
 }
 
 /// `round((x - from) * ratio) + z` of lanes within a range, of which `from` stands for 0, clamped: pooling
