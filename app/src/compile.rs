@@ -208,6 +208,11 @@ impl Compiled {
 /// Names or rules that mean no device, a cache of tiles that can't be read, a node that a device
 /// can't run.
 pub(crate) fn for_target(target: &Target, graph: QGraph, config: &Config) -> Result<Compiled> {
+    let config = match target.config {
+        // Nobody said what its numbers are.
+        None => &config.clone().with_tensors_of(graph.numbers.bits()),
+        Some(_) => config,
+    };
     let graph = lower::for_machine(&graph, config).into_owned();
     let split = split(target, &graph, config)?;
     if !target.allow_host && needs_host(&graph) {

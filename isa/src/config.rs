@@ -339,6 +339,14 @@ impl Config {
         Self { extensions, ..self }
     }
 
+    /// The same machine with inputs and outputs of so many bits, in scratchpads of as many bytes.
+    #[must_use]
+    pub const fn with_tensors_of(mut self, bits: u32) -> Self {
+        let [inp, _, out] = &mut self.log_widths;
+        (*inp, *out) = (bits.ilog2(), bits.ilog2());
+        self
+    }
+
     /// The first thing that this configuration has and `machine` hasn't; `None` when what was
     /// made for this one runs on the other. The text of the target may differ.
     pub fn excess(&self, machine: &Self) -> Option<Excess> {

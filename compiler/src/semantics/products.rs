@@ -9,7 +9,7 @@ use super::sums::{add, multiplied, plan_scale, round, scaled};
 use crate::qgraph::lane::LaneOp;
 use crate::reflect::{Attribute, AttributeValue};
 
-/// The most that half of HardSwish's second factor is: an immediate.
+/// The most that 3 is in units of HardSwish's second factor, for values that it clamps: an immediate.
 const WIDEST: f64 = 32767.0;
 /// More steps than so many below 3 are far beyond what an int8 has.
 const MOST_STEPS: f64 = 4096.0;
@@ -160,7 +160,8 @@ fn hard_swish(x: &Operand, to: &Output) -> Result<PairPlan, SemanticsError> {
     let most = (WIDEST * scale / 3.0).min(WIDEST) as i16;
     let off = |n: &i16| (three(*n).round() / three(*n) - 1.0).abs();
     let is_whole = three(1) < MOST_STEPS && off(&1) < WHOLE;
-    let units = if is_whole {
+    // Of steps so small that 3 is no immediate, no value is as far: nothing is clamped.
+    let units = if is_whole || most == 0 {
         1..=1
     } else {
         (most / 2).max(1)..=most
@@ -173,7 +174,8 @@ fn hard_swish(x: &Operand, to: &Output) -> Result<PairPlan, SemanticsError> {
     let (mut b, zero) = if is_whole {
         (Vec::new(), x.zero)
     } else {
-        ([centred(x.zero), vec![LaneOp::mul(n)]].concat(), 0)
+        let scaled = (n != 1).then(|| LaneOp::mul(n));
+        (centred(x.zero).into_iter().chain(scaled).collect(), 0)
     };
     let (low, high) = x.after(&b, 0)?;
     let imm = |bound: i32| i16::try_from(bound).map_err(|_| bad());
