@@ -95,7 +95,7 @@ fn an_output_that_is_not_rounded_is_the_hosts() {
     let found = found(&graph, &[real("x", &values)], 2);
     assert_eq!(found.outputs[0].tensor.shape, [3, 2, 2]);
     assert_eq!(found.outputs[0].tensor.element, Element::F32);
-    assert!(found.outputs[1].int8().is_some());
+    assert!(found.outputs[1].steps().is_some());
     assert_eq!(found.outputs[2].tensor.shape, [2, 2]);
     for (image, values) in values.chunks(12).enumerate() {
         let x = Tensor {
@@ -183,9 +183,9 @@ fn two_inputs_lie_one_behind_the_other_whatever_their_order() {
     let expected = left
         .iter()
         .zip(&right)
-        .map(|(a, c)| step(a + c.max(0.0)) as i8);
+        .map(|(a, c)| step(a + c.max(0.0)) as i16);
     assert_eq!(
-        found.outputs[0].int8().unwrap(),
+        found.outputs[0].steps().unwrap(),
         expected.collect::<Vec<_>>()
     );
 
@@ -231,8 +231,8 @@ fn whole_numbers_enter_through_the_host() {
         let Data::F32(expected) = expected(&graph, &[("tokens", tokens)]).remove(0) else {
             panic!("floats are expected");
         };
-        let steps: Vec<i8> = expected.iter().map(|v| (v * 4.0) as i8).collect();
-        assert_eq!(found.outputs[0].int8().unwrap()[image * 16..][..16], steps);
+        let steps: Vec<i16> = expected.iter().map(|v| (v * 4.0) as i16).collect();
+        assert_eq!(found.outputs[0].steps().unwrap()[image * 16..][..16], steps);
     }
     let bytes = onnx::save(&graph);
     let model = Model::from_onnx("net.onnx", &bytes).unwrap();
@@ -261,9 +261,9 @@ fn inputs_of_8_bits_are_tensors_as_they_are() {
     let graph = b.finish(&[y]);
     let values = reals(12, 4);
     let found = found(&graph, &[real("x", &values)], 1);
-    let expected = values.iter().map(|v| (v * 4.0).clamp(0.0, 127.0) as i8);
+    let expected = values.iter().map(|v| (v * 4.0).clamp(0.0, 127.0) as i16);
     assert_eq!(
-        found.outputs[0].int8().unwrap(),
+        found.outputs[0].steps().unwrap(),
         expected.collect::<Vec<_>>()
     );
 }
@@ -412,7 +412,7 @@ fn a_float_network_of_several_inputs_is_quantized() {
     let words: Vec<i64> = (0..12).map(|i| i * 7 % 10).collect();
     write_npy(&path("maps.npy"), "3, 4, 1, 4", &maps);
     let bytes: Vec<u8> = words.iter().flat_map(|v| v.to_le_bytes()).collect();
-    write_array(&path("tokens.npy"), "<i8", "3, 4", &bytes);
+    write_array(&path("tokens.npy"), "<i16", "3, 4", &bytes);
     let given = |name: &str, file: &str| format!("{name}={}", path(file).display()).into();
     let files = [given("tokens", "tokens.npy"), given("map", "maps.npy")];
     let mut options = QuantizeOptions::new(path("net.onnx"), "");

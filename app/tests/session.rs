@@ -18,8 +18,8 @@ use vta_app::{Error, Feed, Model, Session, Target, Values, Watch, compile, quant
 use vta_compiler::tune::Cache;
 
 /// Values for some images of a network, different for each.
-fn values(images: usize, len: usize) -> Vec<i8> {
-    let value = |i: usize| (i * 37 + i / len * 11) as i8;
+fn values(images: usize, len: usize) -> Vec<i16> {
+    let value = |i: usize| (i * 37 + i / len * 11) as i16;
     (0..images * len).map(value).collect()
 }
 
@@ -27,10 +27,10 @@ fn session(target: &Target) -> Session {
     Session::open(Model::open("demo").unwrap(), target, &()).unwrap()
 }
 
-fn feed<'a>(name: &'a str, values: &'a [i8]) -> Feed<'a> {
+fn feed<'a>(name: &'a str, values: &'a [i16]) -> Feed<'a> {
     Feed {
         name,
-        values: Values::Int8(Cow::Borrowed(values)),
+        values: Values::Steps(Cow::Borrowed(values)),
     }
 }
 
@@ -52,7 +52,7 @@ fn any_number_of_images_on_any_number_of_threads_is_the_same() {
     let expected = one.run(&[feed(&input.name, &all)], &()).unwrap();
     let output = &expected.outputs[0];
     assert_eq!((output.images, output.tensor.len()), (5, 10));
-    assert_eq!(output.int8().unwrap().len(), 50);
+    assert_eq!(output.steps().unwrap().len(), 50);
     for (threads, batch) in [(3, 1), (1, 2), (2, 3)] {
         let mut several = session(&Target {
             threads: Some(threads),
@@ -63,10 +63,10 @@ fn any_number_of_images_on_any_number_of_threads_is_the_same() {
         for images in [5, 1, 5] {
             let some = &all[..images * input.len()];
             let found = several.run(&[feed(&input.name, some)], &()).unwrap();
-            let values = found.get(&output.tensor.name).unwrap().int8().unwrap();
+            let values = found.get(&output.tensor.name).unwrap().steps().unwrap();
             assert_eq!(
                 *values,
-                output.int8().unwrap()[..images * 10],
+                output.steps().unwrap()[..images * 10],
                 "{threads} {batch}"
             );
         }
@@ -99,13 +99,13 @@ fn a_session_gives_what_a_run_of_its_images_gives() {
     let input = session.inputs()[0].clone();
     let steps = |picture| {
         let real = recipe.apply(picture, [3, 32, 32]).unwrap();
-        vta_app::open::to_int8(&real, input.scale.unwrap(), 0)
+        vta_app::open::to_steps(&real, input.scale.unwrap(), 0, input.numbers)
     };
     let pictures = vta_app::images::default_images("demo", [3, 32, 32]).unwrap();
-    let steps: Vec<i8> = pictures.into_iter().flat_map(steps).collect();
+    let steps: Vec<i16> = pictures.into_iter().flat_map(steps).collect();
     let feed = Feed {
         name: &input.name,
-        values: Values::Int8(steps.into()),
+        values: Values::Steps(steps.into()),
     };
     let found = session.run(&[feed], &()).unwrap();
     let logits = outcome
@@ -176,9 +176,9 @@ fn errors_are_split_by_cause_and_leave_a_session_usable() {
         assert!(matches!(error, Error::Input { .. }), "{error:?}");
         error.to_string()
     };
-    let text = fails("other", Values::Int8(all[..].into()));
+    let text = fails("other", Values::Steps(all[..].into()));
     assert_eq!(text, format!("no input 'other' (there is {})", input.name));
-    let text = fails(&input.name, Values::Int8(all[1..].into()));
+    let text = fails(&input.name, Values::Steps(all[1..].into()));
     assert!(text.ends_with("3071 values; an image has 3072"), "{text}");
     let text = fails(&input.name, Values::Real(vec![f32::NAN; 3072].into()));
     assert!(text.ends_with("value 0: NaN"), "{text}");

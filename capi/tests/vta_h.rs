@@ -89,7 +89,7 @@ impl Expected {
         let mut bytes = Vec::new();
         for output in &found.outputs {
             bytes.extend(output.real().iter().flat_map(|v| v.to_le_bytes()));
-            bytes.extend(output.int8().unwrap().iter().map(|v| *v as u8));
+            bytes.extend(output.steps().unwrap().iter().map(|v| *v as u8));
         }
         let passes = found.outputs[0].images as u64;
         Self {

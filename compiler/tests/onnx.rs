@@ -199,9 +199,9 @@ fn quantized_networks_compute_what_the_float_one_does() {
         let input = &network.tensors[network.inputs[0].0];
         let output = &network.tensors[network.outputs[0].0];
         for image in &images {
-            let int8: Vec<i8> = image
+            let int8: Vec<i16> = image
                 .iter()
-                .map(|v| ((v / input.scale).round() + input.zero as f32).clamp(-128.0, 127.0) as i8)
+                .map(|v| ((v / input.scale).round() + input.zero as f32).clamp(-128.0, 127.0) as i16)
                 .collect();
             let got = vta_compiler::reference::run(&network, &int8).unwrap();
             let expected = &float::run(&graph, image).unwrap()[0];
@@ -334,12 +334,12 @@ fn mobilenet_neither_vanishes_nor_saturates() {
         let int8 = pixels.iter().enumerate().map(|(i, &x)| {
             let c = i / (zoo::SIZE * zoo::SIZE);
             let real = (f32::from(x) / 255.0 - mean[c]) / std[c];
-            (real / input.scale).round().clamp(-128.0, 127.0) as i8
+            (real / input.scale).round().clamp(-128.0, 127.0) as i16
         });
         let values = vta_compiler::reference::run(&graph, &int8.collect::<Vec<_>>()).unwrap();
         for node in &graph.nodes {
             let (tensor, values) = (&graph.tensors[node.output.0], &values[node.output.0]);
-            let share = |wanted: &dyn Fn(i8) -> bool| {
+            let share = |wanted: &dyn Fn(i16) -> bool| {
                 values.iter().filter(|v| wanted(**v)).count() as f64 / values.len() as f64
             };
             let (zero, top) = (share(&|v| v == 0), share(&|v| v >= tensor.range.1));
@@ -425,9 +425,9 @@ fn grouped_convolutions_are_quantized_like_others() {
         let network = passes::quantized(&onnx::load(&onnx::save(&quantized)).unwrap()).unwrap();
         let [input, output] =
             [network.inputs[0], network.outputs[0]].map(|id| &network.tensors[id.0]);
-        let int8: Vec<i8> = image
+        let int8: Vec<i16> = image
             .iter()
-            .map(|v| ((v / input.scale).round() as i32 + input.zero) as i8)
+            .map(|v| ((v / input.scale).round() as i32 + input.zero) as i16)
             .collect();
         let got = vta_compiler::reference::run(&network, &int8).unwrap();
         let expected = &float::run(&graph, &image).unwrap()[0];

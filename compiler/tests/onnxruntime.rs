@@ -27,11 +27,11 @@ fn rows(name: &str, length: usize) -> Vec<Vec<f32>> {
     values.chunks_exact(length).map(<[f32]>::to_vec).collect()
 }
 
-fn quantized(tensor: &QTensor, values: &[f32]) -> Vec<i8> {
+fn quantized(tensor: &QTensor, values: &[f32]) -> Vec<i16> {
     let step = |x: &f32| (x / tensor.scale).round_ties_even() + tensor.zero as f32;
     values
         .iter()
-        .map(|x| step(x).clamp(-128.0, 127.0) as i8)
+        .map(|x| step(x).clamp(-128.0, 127.0) as i16)
         .collect()
 }
 

@@ -59,8 +59,8 @@ impl Net {
         let host = |op: &QOp| matches!(op, QOp::Host { .. });
         assert!(!network.nodes.iter().any(|n| host(&n.op)), "{network}");
         let scale = network.tensors[network.inputs[0].0].scale;
-        let round = |v: &f32| (v / scale).round_ties_even().clamp(-128.0, 127.0) as i8;
-        let int8: Vec<i8> = image.iter().map(round).collect();
+        let round = |v: &f32| (v / scale).round_ties_even().clamp(-128.0, 127.0) as i16;
+        let int8: Vec<i16> = image.iter().map(round).collect();
         let ours = reference::run(&network, &int8).unwrap();
         let real = Given::new(quantized, &network, &ours).run();
         let (mut farthest, mut compared) = (0f64, 0);
@@ -91,7 +91,7 @@ struct Given {
 }
 
 impl Given {
-    fn new(mut graph: Graph, network: &QGraph, ours: &[Vec<i8>]) -> Self {
+    fn new(mut graph: Graph, network: &QGraph, ours: &[Vec<i16>]) -> Self {
         let (mut real, mut quantized) = (Vec::new(), HashMap::new());
         let outputs: Vec<ValueId> = graph.outputs.clone();
         let nodes = std::mem::take(&mut graph.nodes);
@@ -118,7 +118,7 @@ impl Given {
                     let QTensor {
                         name, scale, zero, ..
                     } = &network.tensors[tensor];
-                    let value = |&q: &i8| (i32::from(q) - zero) as f32 * scale;
+                    let value = |&q: &i16| (i32::from(q) - zero) as f32 * scale;
                     let values = ours[tensor].iter().map(value).collect();
                     graph.values[node.output.0].data = Some(Data::F32(values));
                     real.push((name.clone(), from));

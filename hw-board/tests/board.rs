@@ -245,8 +245,8 @@ impl Drop for Board {
 /// A layer with an image, and what comes out.
 struct Network {
     graph: QGraph,
-    image: Vec<i8>,
-    expected: Vec<i8>,
+    image: Vec<i16>,
+    expected: Vec<i16>,
 }
 
 impl Network {

@@ -49,7 +49,7 @@ fn session(program: &Arc<Program>, device: impl Device + 'static) -> Session {
 
 fn cycle(c: &mut Criterion) {
     let program = program();
-    let image = vec![1i8; program.tensor(program.inputs[0]).unwrap().image_len()];
+    let image = vec![1i16; program.tensor(program.inputs[0]).unwrap().image_len()];
     let kept = Arc::new(Mutex::new(Vec::new()));
     let keep = SimDevice::with_executor("keep", Config::default(), Keep(Arc::clone(&kept)));
     session(&program, keep).run(&[&image]).unwrap();

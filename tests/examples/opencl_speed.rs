@@ -36,9 +36,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let program = lower::compile(&graph, &config, &LowerOptions::default());
     let program = Arc::new(program?);
     let image = zoo::sample_image(224, 1);
-    let image: Vec<i8> = image
+    let image: Vec<i16> = image
         .iter()
-        .map(|&x| ((i32::from(x) - 118) * 2 / 3) as i8)
+        .map(|&x| (i16::from(x) - 118) * 2 / 3)
         .collect();
     let macs: u64 = program.layers.iter().map(|l| l.macs).sum();
     let ways = [

@@ -72,8 +72,8 @@ impl Recipe {
 }
 
 /// Values in steps of a scale, as QuantizeLinear rounds them.
-pub fn to_int8(values: &[f32], scale: f32) -> Vec<i8> {
-    let round = |v: &f32| (v / scale).round_ties_even().clamp(-128.0, 127.0) as i8;
+pub fn to_int8(values: &[f32], scale: f32) -> Vec<i16> {
+    let round = |v: &f32| (v / scale).round_ties_even().clamp(-128.0, 127.0) as i16;
     values.iter().map(round).collect()
 }
 

@@ -141,9 +141,9 @@ fn compile(graph: &QGraph, config: &Config) -> Arc<Program> {
     Arc::new(lower::compile(graph, config, &lower::LowerOptions::default()).unwrap())
 }
 
-fn image(seed: usize) -> Vec<i8> {
+fn image(seed: usize) -> Vec<i16> {
     (0..3072)
-        .map(|i| ((i * 37 + seed * 101) % 255) as i8)
+        .map(|i| i16::from(((i * 37 + seed * 101) % 255) as i8))
         .collect()
 }
 
@@ -166,7 +166,7 @@ fn runs_in_flight_are_the_reference_and_are_counted() {
         .iter()
         .map(|x| reference::run(&graph, x).unwrap()[graph.outputs[0].0].clone())
         .collect();
-    let groups: Vec<Vec<&[i8]>> = images.iter().map(|x| vec![&x[..]]).collect();
+    let groups: Vec<Vec<&[i16]>> = images.iter().map(|x| vec![&x[..]]).collect();
     for backend in backends("runs in flight") {
         for (pinned, pack) in [(false, false), (true, false), (true, true)] {
             let options = Options {
@@ -215,7 +215,7 @@ fn images_of_one_run_are_the_reference() {
     let keys = r#"{"LOG_BATCH": 2, "LOG_INP_BUFF_SIZE": 17, "LOG_ACC_BUFF_SIZE": 19}"#;
     let program = compile(&graph, &Config::from_json(keys).unwrap());
     let images: Vec<_> = (0..4).map(image).collect();
-    let refs: Vec<&[i8]> = images.iter().map(Vec::as_slice).collect();
+    let refs: Vec<&[i16]> = images.iter().map(Vec::as_slice).collect();
     for backend in backends("images of one run") {
         let mut session = session(&backend, &program, Options::from_env());
         let out = session.run(&refs).unwrap();

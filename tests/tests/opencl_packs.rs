@@ -117,10 +117,10 @@ fn tiles_are_those_of_the_host() {
             while tried < 60 {
                 let tree = (specs(), 1..=config.batch(), any::<u64>());
                 let (spec, count, seed) = tree.new_tree(&mut runner).unwrap().current();
-                let value = |i: usize| (seed.wrapping_mul(2 * i as u64 + 1) >> 40) as i8;
+                let value = |i: usize| i16::from((seed.wrapping_mul(2 * i as u64 + 1) >> 40) as i8);
                 let len = spec.image_len();
-                let values: Vec<i8> = (0..count * len).map(value).collect();
-                let images: Vec<&[i8]> = values.chunks_exact(len).collect();
+                let values: Vec<i16> = (0..count * len).map(value).collect();
+                let images: Vec<&[i16]> = values.chunks_exact(len).collect();
                 // A window that fits nowhere makes no tensor.
                 let Ok(images) = TensorImages::new(&spec, &config, &images) else {
                     continue;
@@ -169,7 +169,7 @@ fn micro_ops_that_were_packed_are_those_that_run() {
             dst,
             ..Uop::default()
         };
-        let values = uop.encode().unwrap().to_le_bytes().map(|b| b as i8);
+        let values = uop.encode().unwrap().to_le_bytes().map(|b| i16::from(b as i8));
         let images = TensorImages::new(&spec, &config, &[&values]).unwrap();
         Work::Pack {
             addr: PhysAddr(0x3000),
@@ -216,7 +216,7 @@ fn images_go_to_a_device_that_packs_as_they_are() {
         zero: 0,
         packing,
     };
-    let image = vec![1i8; spec.image_len()];
+    let image = vec![1i16; spec.image_len()];
     let images = TensorImages::new(&spec, &config, &[&image, &image]).unwrap();
     for backend in backends("bytes of images") {
         for pack in [true, false] {

@@ -11,7 +11,7 @@ use vta_isa::Config;
 use vta_sim::{GemmKernel, PlanLog, Planner, SimDevice};
 
 /// The plans of all batches.
-fn plans(graph: &QGraph, input: &[i8], kernel: GemmKernel) -> String {
+fn plans(graph: &QGraph, input: &[i16], kernel: GemmKernel) -> String {
     let config = Config::default();
     let options = lower::LowerOptions::default();
     let program = Arc::new(lower::compile(graph, &config, &options).unwrap());
@@ -58,6 +58,6 @@ fn plans_of_other_networks_layers() {
 fn plans_of_a_network() {
     let graph = passes::quantized(&zoo::graph("resnet18").unwrap()).unwrap();
     let image = zoo::sample_image(224, 0).into_iter();
-    let image: Vec<i8> = image.map(|v| (i16::from(v) - 128) as i8).collect();
+    let image: Vec<i16> = image.map(|v| i16::from((i16::from(v) - 128) as i8)).collect();
     insta::assert_snapshot!("resnet18", plans(&graph, &image, GemmKernel::Avx512Vnni));
 }

@@ -42,7 +42,7 @@ fn run_if_sound(program: Program) {
         return;
     };
     if len < 1 << 20 {
-        let _ = session.run(&[&vec![1i8; len]]);
+        let _ = session.run(&[&vec![1i16; len]]);
     }
 }
 

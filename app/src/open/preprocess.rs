@@ -1,6 +1,7 @@
 //! From 8-bit pixels to the network's real input, and on to int8.
 
 use serde::{Deserialize, Serialize};
+use vta_compiler::qgraph::Numbers;
 use vta_compiler::quantize::nearest;
 
 use crate::error::{Context, Error, Result, bail, bail_input, ensure};
@@ -163,13 +164,13 @@ impl Preprocess {
 }
 
 /// Rounds to steps of an input's scale, half to even, counted from its zero point.
-pub fn to_steps(values: &[f32], input: &Tensor) -> Vec<i16> {
+pub fn to_steps(values: &[f32], scale: f32, zero: i16, numbers: Numbers) -> Vec<i16> {
     // Beyond these, what a zero point adds doesn't come back to int16.
     const MOST: f32 = (1 << 17) as f32;
     /// Numbers near it are one apart, and its last bits are zero.
     const WHOLE: f32 = 1.5 * (1 << 23) as f32;
-    let (scale, zero) = (input.scale.unwrap_or(1.0), f32::from(input.zero));
-    let (low, high) = input.numbers.bounds();
+    let zero = f32::from(zero);
+    let (low, high) = numbers.bounds();
     let (low, high) = (f32::from(low), f32::from(high));
     let step = |v: &f32| {
         let steps = (nearest((v / scale).clamp(-MOST, MOST)) + zero).clamp(low, high);
@@ -186,18 +187,30 @@ mod tests {
 
     #[test]
     fn values_are_rounded_half_to_even() {
-        let definition = |v: f32, scale: f32, zero: i8| {
+        let definition = |v: f32, scale: f32, zero: i16, bounds: [f32; 2]| {
             let steps = (v / scale).round_ties_even() + f32::from(zero);
-            steps.clamp(-128.0, 127.0) as i8
+            steps.clamp(bounds[0], bounds[1]) as i16
         };
         let mut values = vec![f32::INFINITY, f32::NEG_INFINITY, f32::NAN, f32::MAX, -0.0];
         for eighth in -4200..4200 {
             let value = eighth as f32 / 8.0;
             values.extend([value, value.next_up(), value.next_down()]);
         }
-        for (scale, zero) in [(1.0, 0), (0.25, -128), (0.013, 127), (3.7, 5)] {
-            let expected: Vec<i8> = values.iter().map(|&v| definition(v, scale, zero)).collect();
-            assert_eq!(to_int8(&values, scale, zero), expected, "{scale} {zero}");
+        let int8 = (Numbers::Int8, [-128.0, 127.0]);
+        let int16 = (Numbers::Int16, [-32768.0, 32767.0]);
+        for (scale, zero, (numbers, bounds)) in [
+            (1.0, 0, int8),
+            (0.25, -128, int8),
+            (0.013, 127, int8),
+            (3.7, 5, int8),
+            (0.013, 0, int16),
+            (0.008, -32768, int16),
+            (0.004, 32767, int16),
+        ] {
+            let expected = values.iter().map(|&v| definition(v, scale, zero, bounds));
+            let expected: Vec<i16> = expected.collect();
+            let found = to_steps(&values, scale, zero, numbers);
+            assert_eq!(found, expected, "{scale} {zero}");
         }
     }
 }

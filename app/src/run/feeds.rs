@@ -220,7 +220,8 @@ impl<'a> Feeds<'a> {
         let mut all = Vec::new();
         for (item, input) in items.into_iter().zip(self.inputs) {
             let values = self.preprocess.apply(item.decode()?, input.chw)?;
-            all.extend(to_steps(&values, input));
+            let scale = input.scale.unwrap_or(1.0);
+            all.extend(to_steps(&values, scale, input.zero, input.numbers));
         }
         Ok(all)
     }

@@ -245,7 +245,10 @@ impl Images for Arrays<'_> {
             let range = index * input.len()..(index + 1) * input.len();
             match values {
                 Values::Steps(v) => v[range].to_vec(),
-                other => to_steps(&other.real(range), input),
+                other => {
+                    let scale = input.scale.unwrap_or(1.0);
+                    to_steps(&other.real(range), scale, input.zero, input.numbers)
+                }
             }
         };
         Ok(self.values.iter().flat_map(one).collect::<Vec<_>>().into())

@@ -13,6 +13,7 @@ use vta_app::Target;
 use vta_app::open::{self, Preprocess};
 use vta_app::options::{ConfigSource, QuantizeOptions};
 use vta_app::{compile, images, quantize};
+use vta_compiler::qgraph::Numbers;
 use vta_driver::{FlatCut, Program, QueueLimits, Session, flat_image};
 use vta_isa::{Extension, Extensions};
 use vta_rt::{BatchStats, Fault, Image, Runtime, Status, Visibility};
@@ -29,7 +30,7 @@ struct Sample {
     layers: Vec<u8>,
     network: Vec<u8>,
     /// int8 values, outputs, and which class it is.
-    pictures: Vec<(Vec<i8>, Vec<i8>, Option<usize>)>,
+    pictures: Vec<(Vec<i16>, Vec<i16>, Option<usize>)>,
 }
 
 impl Sample {
@@ -56,7 +57,7 @@ impl Sample {
         let pictures = images::default_images(of, chw).unwrap();
         let pictures = pictures.iter().map(|picture| {
             let real = recipe.apply(picture.clone(), chw).unwrap();
-            let values = open::to_int8(&real, input.scale, input.zero);
+            let values = open::to_steps(&real, input.scale, input.zero, Numbers::Int8);
             let output = session.run(&[&values]).unwrap().outputs.remove(0).remove(0);
             (values, output, picture.label)
         });
@@ -85,7 +86,7 @@ fn open<'i>(sample: &Sample, image: &'i [u8]) -> Runtime<'i, Model> {
     Runtime::open(image, board, Visibility::Copied).unwrap()
 }
 
-fn classify(runtime: &mut Runtime<'_, Model>, values: &[i8], len: usize) -> Vec<i8> {
+fn classify(runtime: &mut Runtime<'_, Model>, values: &[i16], len: usize) -> Vec<i16> {
     let mut found = vec![0; len];
     runtime.write_input(0, 0, values).unwrap();
     runtime.run(&mut []).unwrap();

@@ -48,19 +48,19 @@ fn inputs_are_of_the_models_type_or_the_devices() {
             given::<i8>(Element::I8, &[5, -6]),
             Element::F32,
             steps,
-            Values::Int8(vec![5, -6].into()),
+            Values::Steps(vec![5, -6].into()),
         ),
         (
             given::<u8>(Element::U8, &[0, 255]),
             Element::U8,
             steps,
-            Values::Int8(vec![-128, 127].into()),
+            Values::Steps(vec![-128, 127].into()),
         ),
         (
             given::<i8>(Element::I8, &[5, -6]),
             Element::U8,
             steps,
-            Values::Int8(vec![5, -6].into()),
+            Values::Steps(vec![5, -6].into()),
         ),
         (
             given::<u8>(Element::U8, &[0, 255]),
@@ -148,7 +148,7 @@ fn output(tensor: &Tensor, values: Values<'static>) -> Output {
 #[test]
 fn outputs_are_of_the_models_type_or_the_devices() {
     let scaled = tensor(Element::U8, Some(0.5));
-    let of_device = output(&scaled, Values::Int8(vec![-128, 5].into()));
+    let of_device = output(&scaled, Values::Steps(vec![-128, 5].into()));
     let (mut real, mut steps, mut bytes) = ([0f32; 2], [0i8; 2], [0u8; 2]);
     assert_eq!(read(Element::F32, &mut real, &of_device, &scaled), Ok(()));
     assert_eq!(read(Element::I8, &mut steps, &of_device, &scaled), Ok(()));

@@ -506,7 +506,7 @@ mod tests {
             let parts = weight_parts(weights.len(), |i| weights[i]);
             let sums = WeightSums::of(&parts, rows.len(), weights.len());
             prop_assert_eq!(sums.len(), rows.len());
-            let input = (low.min(high), low.max(high));
+            let input = (i16::from(low.min(high)), i16::from(low.max(high)));
             for (row, sums) in rows.iter().zip(&sums) {
                 let with_padding = [i64::from(input.0.min(0)), i64::from(input.1.max(0))];
                 let products = row.iter().map(|&w| with_padding.map(|x| x * i64::from(w)));

@@ -97,6 +97,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::qgraph::Numbers;
     use crate::semantics::{Output, Requant};
 
     /// The pair of all that fit with the least error, the first of several.
@@ -136,6 +137,7 @@ mod tests {
                     zero: 0,
                     clamp: (-128, 127),
                     requant: Requant::Precise,
+                    numbers: Numbers::Int8,
                 },
             };
             prop_assume!(!is_zero(&given, 0, false));

@@ -1,6 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::qgraph::Numbers;
 
 fn run(ops: &[LaneOp], channel: usize, x: i32) -> i64 {
     let mut lane = [x];
@@ -11,12 +12,13 @@ fn run(ops: &[LaneOp], channel: usize, x: i32) -> i64 {
 }
 
 /// An output whose steps are 1.
-fn to(zero: i32, clamp: (i8, i8), requant: Requant) -> Output {
+fn to(zero: i32, clamp: (i16, i16), requant: Requant) -> Output {
     Output {
         scale: 1.0,
         zero,
         clamp,
         requant,
+        numbers: Numbers::Int8,
     }
 }
 
@@ -24,7 +26,7 @@ fn modes() -> impl Strategy<Value = Requant> {
     prop_oneof![Just(Requant::Fast), Just(Requant::Precise)]
 }
 
-fn ideal(value: f64, zero: i32, (low, high): (i8, i8)) -> f64 {
+fn ideal(value: f64, zero: i32, (low, high): (i16, i16)) -> f64 {
     let rounded = (value + 0.5).floor() + f64::from(zero);
     rounded.clamp(low.into(), high.into())
 }
@@ -168,7 +170,7 @@ proptest! {
         channels in prop::collection::vec((1e-5f64..0.3, -200_000f64..200_000.0, 1i64..30_000_000), 1..6),
         relu in any::<bool>(), at in 0.0f64..1.0, requant in modes(), zero in zeros(),
     ) {
-        let clamp = if relu { (zero as i8, 127) } else { (-128, 127) };
+        let clamp = if relu { (zero as i16, 127) } else { (-128, 127) };
         let ratio: Vec<_> = channels.iter().map(|c| c.0).collect();
         let bias: Vec<_> = channels.iter().map(|c| c.1).collect();
         let sum: Vec<_> = channels.iter().map(|c| (-c.2, c.2)).collect();

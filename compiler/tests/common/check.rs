@@ -24,8 +24,9 @@ impl Rng {
         z ^ (z >> 31)
     }
 
-    pub fn int8(&mut self, n: usize) -> Vec<i8> {
-        (0..n).map(|_| self.next() as i8).collect()
+    /// int8, as weights or as values of a tensor.
+    pub fn int8<T: From<i8>>(&mut self, n: usize) -> Vec<T> {
+        (0..n).map(|_| (self.next() as i8).into()).collect()
     }
 }
 
@@ -83,7 +84,7 @@ pub fn check(graph: &QGraph, config: &Config, seed: u64) -> Result<(), TestCaseE
     let mut rng = Rng(seed);
     let len = graph.tensors[graph.inputs[0].0].chw.iter().product();
     let images: Vec<_> = (0..config.batch()).map(|_| rng.int8(len)).collect();
-    let refs: Vec<&[i8]> = images.iter().map(Vec::as_slice).collect();
+    let refs: Vec<&[i16]> = images.iter().map(Vec::as_slice).collect();
     let expected: Vec<_> = images
         .iter()
         .map(|x| reference::run(graph, x).unwrap())
@@ -137,7 +138,7 @@ pub fn check(graph: &QGraph, config: &Config, seed: u64) -> Result<(), TestCaseE
 fn check_coverage(
     program: &Program,
     geometries: &[Geometry],
-    expected: &[Vec<Vec<i8>>],
+    expected: &[Vec<Vec<i16>>],
 ) -> Result<(), TestCaseError> {
     let listing = Listing::of(program, geometries).unwrap();
     let mut text = Vec::new();
@@ -161,8 +162,8 @@ fn check_coverage(
 /// tensors that share device memory.
 fn check_seams(
     program: &Arc<Program>,
-    images: &[&[i8]],
-    expected: &[Vec<i8>],
+    images: &[&[i16]],
+    expected: &[Vec<i16>],
     config: &Config,
 ) -> Result<(), TestCaseError> {
     let parts = |layer: &Layer| {

@@ -14,7 +14,7 @@ pub fn parts() -> impl Strategy<Value = (usize, u64)> {
 
 /// Weights in parts: of those after the first one in `rare` isn't 0. A third of networks has weights of 4 bits.
 pub fn weights(rng: &mut Rng, n: usize, (parts, rare): (usize, u64)) -> Vec<i8> {
-    let mut weights = rng.int8(n);
+    let mut weights: Vec<i8> = rng.int8(n);
     if rng.next().is_multiple_of(3) {
         weights.iter_mut().for_each(|weight| *weight >>= 4);
     }

@@ -44,9 +44,9 @@ fn compared(float: &Graph) -> (QGraph, Vec<f32>) {
     let input = &network.tensors[network.inputs[0].0];
     let mut far = vec![0f32; network.outputs.len()];
     for image in images() {
-        let int8: Vec<i8> = image
+        let int8: Vec<i16> = image
             .iter()
-            .map(|v| ((v / input.scale).round_ties_even() as i32 + input.zero) as i8)
+            .map(|v| ((v / input.scale).round_ties_even() as i32 + input.zero) as i16)
             .collect();
         let all = reference::run(&network, &int8).unwrap();
         let expected = float::run(float, &image).unwrap();
@@ -172,7 +172,7 @@ fn an_output_that_only_moves_int8_values_needs_no_rounding() {
     };
     let mode = DepthMode::Dcr;
     let block = Op::DepthToSpace { block: 2, mode };
-    let int8: Vec<i8> = (0..16i32).map(|i| (i * 9 - 70) as i8).collect();
+    let int8: Vec<i16> = (0..16i32).map(|i| (i * 9 - 70) as i16).collect();
     for zero in [0, 5] {
         let network = output(block.clone(), &[1, 1, 4, 4], zero).unwrap();
         let y = network.outputs[0];

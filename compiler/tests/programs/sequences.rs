@@ -93,9 +93,9 @@ fn check(graph: &Graph, len: usize) -> Result<(), TestCaseError> {
     prop_assert_eq!((of_host.count(), network.ends.is_none()), (0, true));
     let input = &network.tensors[network.inputs[0].0];
     for image in &images {
-        let int8: Vec<i8> = image
+        let int8: Vec<i16> = image
             .iter()
-            .map(|v| ((v / input.scale).round_ties_even() as i32 + input.zero) as i8)
+            .map(|v| ((v / input.scale).round_ties_even() as i32 + input.zero) as i16)
             .collect();
         let all = reference::run(&network, &int8).unwrap();
         let expected = float::run(graph, image).unwrap().remove(0);

@@ -163,8 +163,8 @@ fn image(graph: &Graph, seed: u64) -> Vec<f32> {
 /// How far each output of a network is from what the engine makes of the file, at most.
 fn compared(graph: &Graph, network: &QGraph, seed: u64) -> Vec<f32> {
     let image = image(graph, seed);
-    let int8 = |v: &f32| (v / 0.03).round_ties_even().clamp(-128.0, 127.0) as i8;
-    let int8: Vec<i8> = image.iter().map(int8).collect();
+    let int8 = |v: &f32| (v / 0.03).round_ties_even().clamp(-128.0, 127.0) as i16;
+    let int8: Vec<i16> = image.iter().map(int8).collect();
     let values = reference::run(network, &int8).unwrap();
     let unfused = passes::unfused(graph).unwrap();
     let deviations = reference::compare(network, &values, &unfused).unwrap();
@@ -172,7 +172,7 @@ fn compared(graph: &Graph, network: &QGraph, seed: u64) -> Vec<f32> {
     let of_file = float::run(graph, &image).unwrap();
     let far = |(id, of_file): (&TensorId, &Vec<f32>)| {
         let tensor = &network.tensors[id.0];
-        let real = |q: &i8| (i32::from(*q) - tensor.zero) as f32 * tensor.scale;
+        let real = |q: &i16| (i32::from(*q) - tensor.zero) as f32 * tensor.scale;
         let both = values[id.0].iter().map(real).zip(of_file);
         both.map(|(a, b)| (a - b).abs()).fold(0.0, f32::max)
     };

@@ -91,8 +91,8 @@ fn compared(float: &Graph) -> (QGraph, f32) {
 fn outputs(network: &QGraph, image: &[f32]) -> Vec<Vec<f32>> {
     let ends = network.ends.as_deref();
     let input = &network.tensors[network.inputs[0].0];
-    let rounded = || -> Vec<i8> {
-        let step = |v: &f32| (v / input.scale).round_ties_even().clamp(-128.0, 127.0) as i8;
+    let rounded = || -> Vec<i16> {
+        let step = |v: &f32| (v / input.scale).round_ties_even().clamp(-128.0, 127.0) as i16;
         image.iter().map(step).collect()
     };
     let given = vec![Data::F32(image.to_vec())];
@@ -102,10 +102,10 @@ fn outputs(network: &QGraph, image: &[f32]) -> Vec<Vec<f32>> {
         None => rounded(),
     };
     let all = reference::run(network, &int8).unwrap();
-    let tensors: Vec<&[i8]> = network.outputs.iter().map(|id| &all[id.0][..]).collect();
+    let tensors: Vec<&[i16]> = network.outputs.iter().map(|id| &all[id.0][..]).collect();
     let real = |index: usize| -> Vec<f32> {
         let tensor = &network.tensors[network.outputs[index].0];
-        let real = |q: &i8| (i32::from(*q) - tensor.zero) as f32 * tensor.scale;
+        let real = |q: &i16| (i32::from(*q) - tensor.zero) as f32 * tensor.scale;
         tensors[index].iter().map(real).collect()
     };
     let Some(ends) = ends else {

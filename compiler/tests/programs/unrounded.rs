@@ -29,7 +29,7 @@ struct Given {
     /// Channels of a convolution's result.
     to: usize,
     window: Window,
-    zero: i8,
+    zero: i16,
     /// The magnitude of biases, in a sum's steps, and whether they lie between these.
     bias: Option<(f64, bool)>,
     /// Whether a Relu follows.
@@ -61,7 +61,7 @@ fn given() -> impl Strategy<Value = Given> {
             chw,
             to,
             window,
-            zero: zero as i8,
+            zero: zero as i16,
             bias,
             relu,
             seed,
@@ -125,7 +125,7 @@ fn network(given: &Given) -> Option<(Graph, Vec<f32>)> {
     let ([c, h, w], window) = (given.chw, given.window);
     let x = b.input(&[1, c, h, w]);
     let scale = b.value("step", &[], Some(Data::F32(vec![STEP])));
-    let zero = b.value("point", &[], Some(Data::I8(vec![given.zero])));
+    let zero = b.value("point", &[], Some(Data::I8(vec![given.zero as i8])));
     let shape = [1, c, h, w];
     let int8 = b.push(Op::QuantizeLinear { axis: 1 }, &[x, scale, zero], &shape);
     b.0.values[int8.0].element = Element::I8;
@@ -211,9 +211,9 @@ fn is_exact(given: &Given) -> bool {
 }
 
 /// The model's output of an image.
-fn left(network: &QGraph, int8: &[i8]) -> Vec<f32> {
+fn left(network: &QGraph, int8: &[i16]) -> Vec<f32> {
     let all = reference::run(network, int8).unwrap();
-    let tensors: Vec<&[i8]> = network.outputs.iter().map(|id| &all[id.0][..]).collect();
+    let tensors: Vec<&[i16]> = network.outputs.iter().map(|id| &all[id.0][..]).collect();
     let ends = network.ends.as_ref().unwrap();
     match &ends.leave(&tensors, &[]).unwrap()[..] {
         [Data::F32(values)] => values.clone(),
@@ -232,7 +232,7 @@ proptest! {
         let len = given.chw.iter().product();
         for seed in 0..2 {
             let int8 = Rng(given.seed ^ seed).int8(len);
-            let real = |&q: &i8| (f32::from(q) - f32::from(given.zero)) * STEP;
+            let real = |&q: &i16| (f32::from(q) - f32::from(given.zero)) * STEP;
             let image: Vec<f32> = int8.iter().map(real).collect();
             let expected = float::run(&graph, &image).unwrap().remove(0);
             let found = left(&network, &int8);
@@ -280,9 +280,9 @@ fn what_two_outputs_read_is_summed_once() {
     assert_eq!(network.nodes.len(), 2, "{network}");
     let needs = HostNeeds::of(&network);
     assert_eq!((needs.nodes, &needs.kinds[..]), (1, "1 Tanh"));
-    let int8: Vec<i8> = (0..16i32).map(|i| (i * 11 - 100) as i8).collect();
+    let int8: Vec<i16> = (0..16i32).map(|i| (i * 11 - 100) as i16).collect();
     let all = reference::run(&network, &int8).unwrap();
-    let tensors: Vec<&[i8]> = network.outputs.iter().map(|id| &all[id.0][..]).collect();
+    let tensors: Vec<&[i16]> = network.outputs.iter().map(|id| &all[id.0][..]).collect();
     let left = network.ends.unwrap().leave(&tensors, &[]).unwrap();
     let sums = int8
         .chunks(4)
@@ -349,7 +349,7 @@ fn bounds_that_are_steps_need_no_rounding() {
         };
         of(&op, zero)
     };
-    let int8: Vec<i8> = (0..16i32).map(|i| (i * 17 - 128) as i8).collect();
+    let int8: Vec<i16> = (0..16i32).map(|i| (i * 17 - 128) as i16).collect();
     for zero in [0, 7] {
         for (min, max, exact) in [
             (0.0, f32::INFINITY, true),
@@ -362,7 +362,7 @@ fn bounds_that_are_steps_need_no_rounding() {
             let network = clipped(min, max, zero);
             assert_eq!(HostNeeds::of(&network).nodes == 0, exact, "{min} {max}");
             let all = reference::run(&network, &int8).unwrap();
-            let real = |&q: &i8| (f32::from(q) - f32::from(zero)) * STEP;
+            let real = |&q: &i16| (f32::from(q) - f32::from(zero)) * STEP;
             let expected: Vec<f32> = int8.iter().map(|q| real(q).clamp(min, max)).collect();
             let found = match exact {
                 true => all[network.outputs[0].0].iter().map(real).collect(),
@@ -407,13 +407,13 @@ fn a_vector_becomes_a_plane_and_a_plane_stays_one() {
     };
     let network = of(&plane, 0);
     assert_eq!(HostNeeds::of(&network).nodes, 0, "{network}");
-    let int8: Vec<i8> = (0..16i32).map(|i| (i * 37 % 256 - 128) as i8).collect();
+    let int8: Vec<i16> = (0..16i32).map(|i| (i * 37 % 256 - 128) as i16).collect();
     let all = reference::run(&network, &int8).unwrap();
     // Of each channel's four rows of two the larger of two neighbours.
     let pairs = int8
         .chunks(4)
         .flat_map(|rows| [rows[0].max(rows[2]), rows[1].max(rows[3])]);
-    let expected: Vec<i8> = pairs.collect();
+    let expected: Vec<i16> = pairs.collect();
     assert_eq!(network.outputs.len(), 2);
     for output in &network.outputs {
         assert_eq!(all[output.0], expected, "{network}");

@@ -10,7 +10,7 @@ const SMALL: QueueLimits = QueueLimits {
     insns: 256,
     uops: 1024,
 };
-const IMAGE: [i8; 6] = [1, -2, 3, -4, 5, -6];
+const IMAGE: [i16; 6] = [1, -2, 3, -4, 5, -6];
 
 fn session(program: Program, device: &Arc<Recorder>) -> Result<Session, DriverError> {
     Session::new(Arc::new(program), Arc::clone(device) as _, SMALL)
@@ -59,7 +59,7 @@ fn later_runs_replay_the_first() {
     for _ in 0..3 {
         let output = session.run(&[&IMAGE]).unwrap();
         assert_eq!(output.reports.len(), 1);
-        assert_eq!(output.outputs, [[[0i8; 6]]]);
+        assert_eq!(output.outputs, [[[0i16; 6]]]);
     }
     let counters = session.counters();
     let counted = (counters.encoded_batches, counters.replayed_batches);

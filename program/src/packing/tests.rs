@@ -2,7 +2,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-fn pack(spec: &TensorSpec, config: &Config, images: &[&[i8]]) -> Option<Vec<u8>> {
+fn pack(spec: &TensorSpec, config: &Config, images: &[&[i16]]) -> Option<Vec<u8>> {
     let images = TensorImages::new(spec, config, images).ok()?;
     let mut tiles = vec![0; images.packed_bytes() as usize];
     images.pack_into(&mut tiles);
@@ -27,7 +27,7 @@ fn batch2() -> Config {
 }
 
 /// As [`pack`] on so many threads.
-fn in_bands(spec: &TensorSpec, config: &Config, images: &[&[i8]], threads: usize) -> Vec<u8> {
+fn in_bands(spec: &TensorSpec, config: &Config, images: &[&[i16]], threads: usize) -> Vec<u8> {
     let images = TensorImages::new(spec, config, images).unwrap();
     let mut tiles = vec![99; images.packed_bytes() as usize];
     images.pack_by(&Packers::for_any_size(threads), &mut tiles);
@@ -39,8 +39,8 @@ proptest! {
     fn unpack_inverts_pack(c in 1u32..40, h in 1u32..7, w in 1u32..7, two in any::<bool>(), seed in any::<u64>(), bands in 1usize..6) {
         let config = if two { batch2() } else { Config::default() };
         let spec = spec([c, h, w], Packing::Tiles);
-        let image = |k: u64| -> Vec<i8> {
-            (0..spec.image_len() as u64).map(|i| (seed.wrapping_mul(i * 2 + 1 + k) >> 33) as i8).collect()
+        let image = |k: u64| -> Vec<i16> {
+            (0..spec.image_len() as u64).map(|i| i16::from((seed.wrapping_mul(i * 2 + 1 + k) >> 33) as i8)).collect()
         };
         let images: Vec<_> = (0..config.batch() as u64).map(image).collect();
         let refs: Vec<_> = images.iter().map(Vec::as_slice).collect();
@@ -60,7 +60,7 @@ proptest! {
     fn im2col_gathers_the_patches(
         c in 1usize..4, h in 1usize..9, w in 1usize..14, k in (1usize..4, 1usize..12),
         s in (1usize..4, 1usize..4), d in (1usize..3, 1usize..3), pads in prop::array::uniform4(0u32..3), seed in any::<u64>(),
-        zero in prop_oneof![Just(0i8), any::<i8>()], bands in 1usize..6, column in any::<bool>(),
+        zero in prop_oneof![Just(0i16), any::<i8>()], bands in 1usize..6, column in any::<bool>(),
     ) {
         let config = Config::default();
         // Half of the images are one column, as those of a sound are.
@@ -72,7 +72,7 @@ proptest! {
             kernel: [k.0 as u32, k.1 as u32], stride: [s.0 as u32, s.1 as u32], dilation: [d.0 as u32, d.1 as u32], pads,
         };
         let spec = TensorSpec { zero, ..spec([c as u32, h as u32, w as u32], packing) };
-        let image: Vec<i8> = (0..c * h * w).map(|i| (seed.wrapping_mul(i as u64 * 2 + 1) >> 40) as i8).collect();
+        let image: Vec<i16> = (0..c * h * w).map(|i| i16::from((seed.wrapping_mul(i as u64 * 2 + 1) >> 40) as i8)).collect();
         let Some(packed) = pack(&spec, &config, &[&image]) else {
             prop_assert!(h + (pads[0] + pads[2]) as usize <= d.0 * (k.0 - 1) || w + (pads[1] + pads[3]) as usize <= d.1 * (k.1 - 1));
             return Ok(());
@@ -86,6 +86,7 @@ proptest! {
         for col in 0..(c * k.0 * k.1).next_multiple_of(16) {
             for i in 0..oh { for j in 0..ow {
                 let got = packed[(col / 16 * oh * ow + i * ow + j) * 16 + col % 16] as i8;
+                let got = i16::from(got);
                 let (ch, y, x) = (col / (k.0 * k.1), col / k.1 % k.0, col % k.1);
                 let r = (i * s.0 + y * d.0) as i64 - i64::from(pads[0]);
                 let q = (j * s.1 + x * d.1) as i64 - i64::from(pads[1]);
@@ -117,7 +118,7 @@ fn sizes_that_overflow_are_no_sizes() {
     // Empty, although a product of the other two overflows with the lanes.
     let empty = spec([u32::MAX, u32::MAX, 0], Packing::Tiles);
     assert_eq!(empty.image_len(), 0);
-    assert_eq!(unpack(&empty, &config, &[]).unwrap(), [vec![0i8; 0]]);
+    assert_eq!(unpack(&empty, &config, &[]).unwrap(), [vec![0i16; 0]]);
     let window = |kernel, stride, dilation, pads| Packing::Im2col {
         kernel,
         stride,

@@ -113,7 +113,7 @@ fn session(program: &Arc<Program>, executor: impl Executor + Send + 'static) -> 
     .unwrap()
 }
 
-fn image(program: &Program) -> Vec<i8> {
+fn image(program: &Program) -> Vec<i16> {
     let len = program.tensor(program.inputs[0]).unwrap().image_len();
     (0..len).map(|k| (k * 37 % 251) as u8 as i8).collect()
 }

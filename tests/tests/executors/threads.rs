@@ -36,7 +36,7 @@ fn said(reports: &[RunReport]) -> Vec<String> {
 }
 
 /// All tensors and reports of two images are those of one thread.
-fn compare(program: &Arc<Program>, images: [&[i8]; 2], kernel: GemmKernel) {
+fn compare(program: &Arc<Program>, images: [&[i16]; 2], kernel: GemmKernel) {
     let run = |mut session: Session| {
         let mut found = Vec::new();
         for image in images.into_iter().cycle().take(4) {
@@ -107,9 +107,9 @@ fn a_network_is_that_of_one_thread() {
     let graph = passes::quantized(&zoo::graph("resnet18").unwrap()).unwrap();
     let options = lower::LowerOptions::default();
     let program = Arc::new(lower::compile(&graph, &Config::default(), &options).unwrap());
-    let image = |seed| -> Vec<i8> {
+    let image = |seed| -> Vec<i16> {
         let values = zoo::sample_image(224, seed).into_iter();
-        values.map(|v| (i16::from(v) - 128) as i8).collect()
+        values.map(|v| i16::from((i16::from(v) - 128) as i8)).collect()
     };
     compare(&program, [&image(0), &image(1)], GemmKernel::detect());
 }

@@ -40,10 +40,10 @@ fn compile(graph: &QGraph, config: &Config) -> Arc<Program> {
     Arc::new(lower::compile_with(graph, config, &options, &tiles).unwrap())
 }
 
-fn image(graph: &QGraph) -> Vec<i8> {
+fn image(graph: &QGraph) -> Vec<i16> {
     let [c, h, w] = graph.tensors[graph.inputs[0].0].chw;
     let pixels = zoo::sample_image(h.max(w), 1);
-    let pixel = |i: usize| ((i32::from(pixels[i]) - 118) * 2 / 3) as i8;
+    let pixel = |i: usize| (i16::from(pixels[i]) - 118) * 2 / 3;
     (0..c * h * w).map(pixel).collect()
 }
 

@@ -21,9 +21,9 @@ fn demo() -> QGraph {
     passes::quantized(&onnx::load(&std::fs::read(path).unwrap()).unwrap()).unwrap()
 }
 
-fn image(n: usize) -> Vec<i8> {
+fn image(n: usize) -> Vec<i16> {
     (0..3072)
-        .map(|i| ((i * (37 + n) + n) % 255) as i8)
+        .map(|i| i16::from(((i * (37 + n) + n) % 255) as i8))
         .collect()
 }
 
@@ -259,7 +259,7 @@ fn runs_in_flight_give_the_bits_of_one_at_a_time() {
     let config = Config::default();
     let program = Arc::new(lower::compile(&graph, &config, &LowerOptions::default()).unwrap());
     let images: Vec<_> = (0..7).map(image).collect();
-    let groups: Vec<Vec<&[i8]>> = images.iter().map(|x| vec![&x[..]]).collect();
+    let groups: Vec<Vec<&[i16]>> = images.iter().map(|x| vec![&x[..]]).collect();
     for device in simulators([&config, &config]) {
         let limits = QueueLimits::default();
         let mut session = Session::new(Arc::clone(&program), device, limits).unwrap();

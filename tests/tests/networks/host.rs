@@ -190,11 +190,11 @@ fn check(graph: &QGraph, program: &Arc<MultiProgram>, devices: &[Arc<dyn Device>
     for run in 0..2 {
         let image = |n: usize| {
             (0..len)
-                .map(|i| ((i * (37 + n) + run) % 255) as u8 as i8)
+                .map(|i| i16::from(((i * (37 + n) + run) % 255) as u8 as i8))
                 .collect()
         };
-        let images: Vec<Vec<i8>> = (0..batch).map(image).collect();
-        let refs: Vec<&[i8]> = images.iter().map(Vec::as_slice).collect();
+        let images: Vec<Vec<i16>> = (0..batch).map(image).collect();
+        let refs: Vec<&[i16]> = images.iter().map(Vec::as_slice).collect();
         let RunOutput { outputs, .. } = session.run(&refs).unwrap();
         for (n, image) in images.iter().enumerate() {
             let expected = reference::run(graph, image).unwrap();

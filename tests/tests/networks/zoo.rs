@@ -21,7 +21,7 @@ fn session(program: &Arc<Program>, limits: QueueLimits) -> Session {
 }
 
 /// Every layer's output on the device is the reference's; the network's first output.
-fn check_layers(graph: &QGraph, session: &mut Session, image: &[i8]) -> Vec<i8> {
+fn check_layers(graph: &QGraph, session: &mut Session, image: &[i16]) -> Vec<i16> {
     let out = session.run(&[image]).unwrap();
     let expected = reference::run(graph, image).unwrap();
     let program = Arc::clone(session.program());
@@ -40,12 +40,12 @@ fn check_layers(graph: &QGraph, session: &mut Session, image: &[i8]) -> Vec<i8> 
     out.outputs[0][0].clone()
 }
 
-fn zoo_image(graph: &QGraph) -> Vec<i8> {
+fn zoo_image(graph: &QGraph) -> Vec<i16> {
     let [_, h, w] = graph.tensors[graph.inputs[0].0].chw;
     assert_eq!(h, w);
     zoo::sample_image(h, 1)
         .iter()
-        .map(|&x| ((i32::from(x) - 118) * 2 / 3) as i8)
+        .map(|&x| (i16::from(x) - 118) * 2 / 3)
         .collect()
 }
 
@@ -131,7 +131,7 @@ fn demo() -> QGraph {
 #[test]
 fn full_queues_submit_more_often_and_change_no_bit() {
     let graph = demo();
-    let image: Vec<i8> = (0..3072).map(|i| (i * 37 % 255) as i8).collect();
+    let image: Vec<i16> = (0..3072).map(|i| i16::from((i * 37 % 255) as i8)).collect();
     let program = compile(&graph, &Config::default());
     let mut whole = session(&program, QueueLimits::default());
     let expected = whole.run(&[&image]).unwrap().outputs;
@@ -197,7 +197,7 @@ fn full_queues_submit_more_often_and_change_no_bit() {
 #[test]
 fn the_demo_runs_on_every_configuration() {
     let graph = demo();
-    let image: Vec<i8> = (0..3072).map(|i| (i * 91 % 251) as i8).collect();
+    let image: Vec<i16> = (0..3072).map(|i| i16::from((i * 91 % 251) as i8)).collect();
     for text in [
         r#"{"LOG_BLOCK": 5}"#,
         r#"{"LOG_BLOCK": 6}"#,
@@ -223,7 +223,7 @@ fn a_bundle_computes_what_its_program_does() {
     let loaded = Arc::new(Program::load(&path).unwrap());
     assert_eq!(*loaded, *program);
     assert_eq!(loaded.to_bytes().unwrap(), std::fs::read(&path).unwrap());
-    let image = vec![17i8; 3072];
+    let image = vec![17i16; 3072];
     let both = [&program, &loaded].map(|p| {
         session(p, QueueLimits::default())
             .run(&[&image])
@@ -252,9 +252,9 @@ fn the_demo_keeps_its_accuracy_on_all_test_images() {
     let predict = |(image, label): (&[u8], &u8)| {
         let quantize = |(i, &x): (usize, &u8)| {
             let value = (f32::from(x) / 255.0 - mean[i / 1024]) / std[i / 1024] / scale;
-            value.round_ties_even().clamp(-128.0, 127.0) as i8
+            value.round_ties_even().clamp(-128.0, 127.0) as i16
         };
-        let image: Vec<i8> = image.iter().enumerate().map(quantize).collect();
+        let image: Vec<i16> = image.iter().enumerate().map(quantize).collect();
         let mut session = session(&program, QueueLimits::default());
         let logits = check_layers(&graph, &mut session, &image);
         let best = (0..10).fold(0, |b, i| if logits[i] > logits[b] { i } else { b });

@@ -11,7 +11,7 @@ use vta_tests::opencl::backends;
 
 use crate::kit::compile;
 
-fn check_layers(graph: &QGraph, image: &[i8]) {
+fn check_layers(graph: &QGraph, image: &[i16]) {
     let program = compile(graph, &Config::default());
     let expected = reference::run(graph, image).unwrap();
     for backend in backends("networks") {
@@ -43,7 +43,7 @@ fn check_layers(graph: &QGraph, image: &[i8]) {
 fn the_demo_is_the_reference_layer_by_layer() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../models/demo/resnet20.onnx");
     let graph = passes::quantized(&onnx::load(&std::fs::read(path).unwrap()).unwrap()).unwrap();
-    let image: Vec<i8> = (0..3072).map(|i| (i * 37 % 255) as i8).collect();
+    let image: Vec<i16> = (0..3072).map(|i| i16::from((i * 37 % 255) as i8)).collect();
     check_layers(&graph, &image);
 }
 
@@ -51,9 +51,9 @@ fn the_demo_is_the_reference_layer_by_layer() {
 fn zoo_resnet18_is_the_reference_layer_by_layer() {
     let graph = passes::quantized(&zoo::graph("resnet18").unwrap()).unwrap();
     let image = zoo::sample_image(224, 1);
-    let image: Vec<i8> = image
+    let image: Vec<i16> = image
         .iter()
-        .map(|&x| ((i32::from(x) - 118) * 2 / 3) as i8)
+        .map(|&x| (i16::from(x) - 118) * 2 / 3)
         .collect();
     check_layers(&graph, &image);
 }

@@ -27,15 +27,15 @@ impl Images for Numbers {
         self.count
     }
 
-    fn image(&self, index: usize) -> Result<Cow<'_, [i8]>> {
+    fn image(&self, index: usize) -> Result<Cow<'_, [i16]>> {
         assert_ne!(index, self.bad, "a decoder that panics");
         let ahead = index.saturating_sub(self.taken.load(Ordering::SeqCst));
         self.farthest.fetch_max(ahead, Ordering::SeqCst);
-        Ok(vec![index as i8].into())
+        Ok(vec![index as i16].into())
     }
 }
 
-fn all(numbers: &Numbers, batch: usize, loaders: usize) -> Result<Vec<Vec<i8>>> {
+fn all(numbers: &Numbers, batch: usize, loaders: usize) -> Result<Vec<Vec<i16>>> {
     let supply = Supply::new(numbers, AHEAD_BYTES, batch, loaders);
     scope(|scope| {
         let _stop = supply.stop();
@@ -56,8 +56,8 @@ fn all(numbers: &Numbers, batch: usize, loaders: usize) -> Result<Vec<Vec<i8>>> 
 fn runs_get_their_images_in_order_however_many_decode() {
     for (count, batch, loaders) in [(7, 1, 0), (7, 3, 0), (7, 3, 1), (40, 4, 5), (0, 2, 2)] {
         let numbers = Numbers::new(count, usize::MAX);
-        let expected: Vec<i8> = (0..count as i8).collect();
-        let expected: Vec<_> = expected.chunks(batch).map(<[i8]>::to_vec).collect();
+        let expected: Vec<i16> = (0..count as i16).collect();
+        let expected: Vec<_> = expected.chunks(batch).map(<[i16]>::to_vec).collect();
         assert_eq!(all(&numbers, batch, loaders).unwrap(), expected);
         // What waits, the run that is taken meanwhile and the one before it.
         let most = 4 * batch + loaders;

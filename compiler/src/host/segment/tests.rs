@@ -1,5 +1,5 @@
 use super::*;
-use crate::graph::{Node, Op, Value, ValueId};
+use crate::graph::{Element, Node, Op, Value, ValueId};
 
 /// `x` of int8, a node in floats, and `y` of int8, all `[1, 1, 1, n]`.
 fn segment(op: Op, n: usize, [scale, to]: [(f32, i8); 2]) -> Result<Segment, HostError> {
@@ -68,12 +68,12 @@ fn a_scale_divides() {
     let mut differ = 0;
     for k in 1..200u32 {
         let (from, to) = (0.001 * k as f32, 0.0017 * (k % 13 + 1) as f32);
-        let x: Vec<i8> = (-128..=127).collect();
+        let x: Vec<i16> = (-128..=127).collect();
         let call = segment(Op::Identity, 256, [(from, 0), (to, 0)]).unwrap();
         let found = call.run(&[&x]).unwrap().remove(0);
         for (&x, found) in x.iter().zip(found) {
             let real = f32::from(x) * from;
-            let round = |y: f32| y.round_ties_even().clamp(-128.0, 127.0) as i8;
+            let round = |y: f32| y.round_ties_even().clamp(-128.0, 127.0) as i16;
             assert_eq!(found, round(real / to), "{x} * {from} / {to}");
             let other = round(real * (1.0 / to)) != found;
             differ += usize::from(other);
@@ -118,14 +118,14 @@ fn segments_are_read_from_their_bytes_or_refused() {
                 .chain(&changed.model.outputs)
                 .all(small)
         {
-            let x: Vec<Vec<i8>> = changed
+            let x: Vec<Vec<i16>> = changed
                 .model
                 .inputs
                 .iter()
                 .filter_map(values)
                 .map(|n| vec![1; n])
                 .collect();
-            let x: Vec<&[i8]> = x.iter().map(Vec::as_slice).collect();
+            let x: Vec<&[i16]> = x.iter().map(Vec::as_slice).collect();
             // It gives what it says or an error.
             if let Ok(made) = changed.run(&x) {
                 let sizes: Vec<usize> = made.iter().map(Vec::len).collect();

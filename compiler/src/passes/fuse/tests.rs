@@ -1,6 +1,7 @@
 //! Random nets with fusions against the same nets without.
 
 use super::*;
+use crate::qgraph::Numbers;
 use crate::passes::{NetTensor, PASSES, Unfused, plan};
 use crate::qgraph::QGraph;
 use crate::qgraph::window::{Pads, Window};
@@ -42,10 +43,10 @@ impl Rng {
         }
     }
 
-    fn clamp(&mut self) -> (i8, i8) {
+    fn clamp(&mut self) -> (i16, i16) {
         match self.below(6) {
             0 => {
-                let (a, b) = (self.int8(), self.int8());
+                let (a, b): (i16, i16) = (self.int8().into(), self.int8().into());
                 (a.min(b), a.max(b))
             }
             1 | 2 => (0, 127),
@@ -76,7 +77,7 @@ impl Growth {
         TensorId(id)
     }
 
-    fn node(&mut self, op: NetOp, clamp: (i8, i8), (channels, scale): (usize, f64)) -> TensorId {
+    fn node(&mut self, op: NetOp, clamp: (i16, i16), (channels, scale): (usize, f64)) -> TensorId {
         let zero = if self.rng.one_in(3) {
             self.rng.below(200) as i32 - 100
         } else {
@@ -85,7 +86,7 @@ impl Growth {
         let output = self.tensor(channels, scale, zero);
         self.net.nodes.push(NetNode {
             clamp,
-            ..NetNode::new(format!("n{}", output.0), op, output)
+            ..NetNode::new(format!("n{}", output.0), op, output, Numbers::Int8)
         });
         output
     }
@@ -224,7 +225,7 @@ fn fused(net: &Net) -> (QGraph, usize) {
 
 /// Compares random nets: how many were compared, how many of them had nodes merged and sums fused, and how many tensors
 /// were farther than `most`, by one step.
-fn compared(requant: Requant, most: u8) -> [usize; 4] {
+fn compared(requant: Requant, most: u16) -> [usize; 4] {
     let mut counts = [0; 4];
     for seed in 0..NETS {
         let net = random_net(seed, requant);
@@ -241,7 +242,7 @@ fn compared(requant: Requant, most: u8) -> [usize; 4] {
         let size = |id: &TensorId| net.tensors[id.0].chw.iter().product::<usize>();
         let values: usize = net.inputs.iter().map(size).sum();
         for _ in 0..4 {
-            let input: Vec<i8> = (0..values).map(|_| rng.int8()).collect();
+            let input: Vec<i16> = (0..values).map(|_| rng.int8().into()).collect();
             let found = reference::run(&fused, &input).unwrap();
             for off in reference::compare(&fused, &found, &unfused).unwrap() {
                 let steps = off.found.abs_diff(off.expected);
@@ -321,22 +322,22 @@ proptest! {
         };
         let spread = Spread { skip, step, ..Spread::NONE };
         let mut net = growth.net;
-        net.nodes.push(NetNode { clamp, ..NetNode::new("conv", NetOp::Conv(conv), made) });
+        net.nodes.push(NetNode { clamp, ..NetNode::new("conv", NetOp::Conv(conv), made, Numbers::Int8) });
         let rows = Spread { skip: [skip[0], 0], step: [step[0], 1], ..Spread::NONE };
         let columns = Spread { skip: [0, skip[1]], step: [1, step[1]], ..Spread::NONE };
         // As two Slices.
         let (from, spread) = if apart && rows != Spread::NONE && columns != Spread::NONE {
-            net.nodes.push(NetNode::new("rows", NetOp::channels_of(made, 0..3, rows), between));
+            net.nodes.push(NetNode::new("rows", NetOp::channels_of(made, 0..3, rows), between, Numbers::Int8));
             (between, columns)
         } else {
             (made, spread)
         };
         let op = NetOp::channels_of(from, 0..channels, spread);
-        net.nodes.push(NetNode { clamp: (-60, 127), ..NetNode::new("taken", op, y) });
+        net.nodes.push(NetNode { clamp: (-60, 127), ..NetNode::new("taken", op, y, Numbers::Int8) });
         (net.inputs, net.outputs) = (vec![x, other], vec![y]);
         match besides {
             Besides::Reader => {
-                net.nodes.push(NetNode::new("reader", NetOp::Eltwise { input: made }, more));
+                net.nodes.push(NetNode::new("reader", NetOp::Eltwise { input: made }, more, Numbers::Int8));
                 net.outputs.push(more);
             }
             Besides::Output => net.outputs.push(made),
@@ -351,7 +352,7 @@ proptest! {
         let run = |net: &Net| {
             let graph = plan::plan(net).unwrap();
             let len: usize = graph.inputs.iter().map(|id| graph.tensors[id.0].chw.iter().product::<usize>()).sum();
-            let image: Vec<i8> = (0..len).map(|i| ((i as u64 * 37) ^ seed) as u8 as i8).collect();
+            let image: Vec<i16> = (0..len).map(|i| (((i as u64 * 37) ^ seed) as u8 as i8).into()).collect();
             let values = reference::run(&graph, &image).unwrap();
             graph.outputs.iter().map(|id| values[id.0].clone()).collect::<Vec<_>>()
         };

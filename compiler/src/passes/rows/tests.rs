@@ -1,6 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::qgraph::Numbers;
 use crate::passes::net::{NetConv, NetTensor};
 use crate::passes::plan;
 use crate::qgraph::ChannelOf;
@@ -58,7 +59,7 @@ fn net(channels: usize, up: [usize; 2], keys: &[u32], besides: Besides) -> Net {
         Besides::Zeros => map.iter_mut().step_by(channels).for_each(|of| *of = None),
         _ => {}
     }
-    let node = |op: NetOp, output: TensorId| NetNode::new(format!("n{}", output.0), op, output);
+    let node = |op: NetOp, output: TensorId| NetNode::new(format!("n{}", output.0), op, output, Numbers::Int8);
     let conv = NetOp::Conv(NetConv {
         input,
         window: Window::whole([1, 1]),
@@ -114,7 +115,7 @@ proptest! {
         let run = |net: &Net| {
             let graph = plan::plan(net).unwrap();
             let len: usize = graph.inputs.iter().map(|id| graph.tensors[id.0].chw.iter().product::<usize>()).sum();
-            let image: Vec<i8> = (0..len).map(|i| ((i + seed) * 31 % 256) as u8 as i8).collect();
+            let image: Vec<i16> = (0..len).map(|i| (((i + seed) * 31 % 256) as u8 as i8).into()).collect();
             let all = reference::run(&graph, &image).unwrap();
             graph.outputs.iter().map(|id| all[id.0].clone()).collect::<Vec<_>>()
         };

@@ -197,9 +197,9 @@ proptest! {
             let given = [1u64, 2].map(|which| {
                 let value = |i: usize| {
                     let x = (i as u64 + 1).wrapping_mul(seed | 1).wrapping_add(which * 77 + round);
-                    (x >> 13) as i8
+                    i16::from((x >> 13) as i8)
                 };
-                (0..count).map(value).collect::<Vec<i8>>()
+                (0..count).map(value).collect::<Vec<i16>>()
             });
             let given = [&given[0][..], &given[1]];
             let expected = whole.run(&given).unwrap();

@@ -152,7 +152,7 @@ proptest! {
     ) {
         let lists: Vec<Vec<LaneOp>> = lists.into_iter().map(|(ops, last)| [ops, last].concat()).collect();
         let mut left = lists.clone();
-        let any = leave_clamps(&mut left.iter_mut().collect::<Vec<_>>(), 2);
+        let any = leave_clamps(&mut left.iter_mut().collect::<Vec<_>>(), 2, Numbers::Int8);
         prop_assert_eq!(any, left != lists);
         for (ops, left) in lists.iter().zip(&left).filter(|_| any) {
             for (channel, (x, shift)) in xs.iter().enumerate() {

@@ -1,14 +1,15 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::qgraph::Numbers;
 use crate::semantics::{Requant, apply};
 
 /// How far results are from what a tie rounds to, over all int8 values and constants.
 fn farthest(
     ops: &[LaneOp],
-    (low, high): (i8, i8),
+    (low, high): (i16, i16),
     count: usize,
-    exact: impl Fn(i8, usize) -> f64,
+    exact: impl Fn(i16, usize) -> f64,
 ) -> f64 {
     let mut off = 0f64;
     for x in low..=high {
@@ -29,7 +30,7 @@ fn zero() -> impl Strategy<Value = i32> {
 }
 
 /// An operand whose steps are as many of the output's, and that output.
-fn tensors(ratio: f64, range: (i8, i8), [from, zero]: [i32; 2]) -> (Operand, Output) {
+fn tensors(ratio: f64, range: (i16, i16), [from, zero]: [i32; 2]) -> (Operand, Output) {
     let x = Operand {
         scale: ratio,
         zero: from,
@@ -40,6 +41,7 @@ fn tensors(ratio: f64, range: (i8, i8), [from, zero]: [i32; 2]) -> (Operand, Out
         zero,
         clamp: (-128, 127),
         requant: Requant::Precise,
+        numbers: Numbers::Int8,
     };
     (x, to)
 }
@@ -51,14 +53,14 @@ proptest! {
     fn sums_with_constants_round_as_reals_do(
         size in -8f64..4.0, negative in any::<bool>(), power in any::<bool>(),
         offsets in prop::collection::vec(prop_oneof![-150f64..150.0, -1e7..1e7], 2..9), zeros in [zero(), zero()],
-        low in -128i8..=0,
+        low in -128i16..=0,
     ) {
         let size = if power { 2f64.powi(size as i32) } else { size.exp2() };
         let ratio = if negative { -size } else { size };
         let join = if negative { Join::Difference } else { Join::Sum };
         let (x, to) = tensors(size, (low, 127), zeros);
         let ops = plan_constants(join, &offsets, 1, &x, &to).unwrap();
-        let exact = |x: i8, at: usize| {
+        let exact = |x: i16, at: usize| {
             (f64::from(x) - f64::from(zeros[0])) * ratio + offsets[at] + f64::from(zeros[1])
         };
         let off = farthest(&ops, (low, 127), offsets.len(), exact);
@@ -68,11 +70,11 @@ proptest! {
     #[test]
     fn products_with_constants_round_as_reals_do(
         factors in prop::collection::vec(prop_oneof![-1.5f64..1.5, -90.0..90.0], 2..9), zeros in [zero(), zero()],
-        low in -128i8..=0,
+        low in -128i16..=0,
     ) {
         let (x, to) = tensors(1.0, (low, 127), zeros);
         let ops = plan_constants(Join::Product, &factors, 1, &x, &to).unwrap();
-        let exact = |x: i8, at: usize| (f64::from(x) - f64::from(zeros[0])) * factors[at] + f64::from(zeros[1]);
+        let exact = |x: i16, at: usize| (f64::from(x) - f64::from(zeros[0])) * factors[at] + f64::from(zeros[1]);
         let off = farthest(&ops, (low, 127), factors.len(), exact);
         prop_assert!(off <= precise::MAX_ERROR, "{} by {:?}", off, ops);
     }

@@ -1,6 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::qgraph::Numbers;
 use crate::semantics::pairs::GOOD_ERROR;
 use crate::semantics::{
     Join, Operand, Output, Requant, apply, plan_pair, plan_requantize, plan_scale, range,
@@ -15,7 +16,7 @@ fn run(ops: &[LaneOp], channel: usize, x: i64) -> i64 {
 }
 
 /// Rounded and clamped, and whether it is farther from a tie than forms may be wrong.
-fn ideal(value: f64, zero: i32, (low, high): (i8, i8), error: f64) -> (i64, bool) {
+fn ideal(value: f64, zero: i32, (low, high): (i16, i16), error: f64) -> (i64, bool) {
     let rounded = (value + 0.5).floor() + f64::from(zero);
     (
         rounded.clamp(low.into(), high.into()) as i64,
@@ -24,12 +25,13 @@ fn ideal(value: f64, zero: i32, (low, high): (i8, i8), error: f64) -> (i64, bool
 }
 
 /// A precise output whose steps are 1.
-fn to(zero: i32, clamp: (i8, i8)) -> Output {
+fn to(zero: i32, clamp: (i16, i16)) -> Output {
     Output {
         scale: 1.0,
         zero,
         clamp,
         requant: Requant::Precise,
+        numbers: Numbers::Int8,
     }
 }
 
@@ -92,7 +94,7 @@ proptest! {
         channels in prop::collection::vec((-9.2f64..2.0, -200_000f64..200_000.0, 1i64..30_000_000), 1..4),
         relu in any::<bool>(), at in -2.2f64..2.2, zero in prop_oneof![Just(0), -128..=127],
     ) {
-        let clamp = if relu { (zero as i8, 127) } else { (-128, 127) };
+        let clamp = if relu { (zero as i16, 127) } else { (-128, 127) };
         let ratio: Vec<_> = channels.iter().map(|c| c.0.exp()).collect();
         // Outputs far from their zero point have a bit less, as those of large ratios.
         let widest = ratio.iter().copied().fold(0.0, f64::max);

@@ -1,6 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::qgraph::Numbers;
 use crate::qgraph::lane::LaneKind;
 use crate::semantics::apply;
 
@@ -13,7 +14,7 @@ fn run(ops: &[LaneOp], channel: usize, x: i32) -> i32 {
 }
 
 /// Rounded, and whether the value is far enough from a tie for it to be certain.
-fn ideal(value: f64, zero: i32, (low, high): (i8, i8), error: f64) -> (i32, bool) {
+fn ideal(value: f64, zero: i32, (low, high): (i16, i16), error: f64) -> (i32, bool) {
     let value = value + f64::from(zero);
     let rounded = (value + 0.5).floor().clamp(low.into(), high.into()) as i32;
     let clear = ((value + 0.5).rem_euclid(1.0) - 0.5).abs() < 0.5 - error;
@@ -31,7 +32,7 @@ proptest! {
         let clamp = (-128, 127);
         let requant = if fast { Requant::Fast } else { Requant::Precise };
         let [x, y] = [(ratio, zeros[0]), (1.0, zeros[1])].map(|(scale, zero)| Operand { scale, zero, range: clamp });
-        let to = Output { scale: 1.0, zero: zeros[2], clamp, requant };
+        let to = Output { scale: 1.0, zero: zeros[2], clamp, requant, numbers: Numbers::Int8 };
         let plan = plan_pair(Join::Product, [x, y], &to).unwrap();
         let product = run(&plan.a, 0, a.into()) * run(&plan.b, 0, b.into());
         let found = run(&plan.epilogue, 0, product);
@@ -52,7 +53,7 @@ proptest! {
         let scale = if whole { f64::from((3.0 / (3.0 / scale).round()) as f32) } else { scale };
         let out = scale * stretch;
         let operand = Operand { scale, zero: zeros[0], range: clamp };
-        let to = Output { scale: out, zero: zeros[1], clamp, requant };
+        let to = Output { scale: out, zero: zeros[1], clamp, requant, numbers: Numbers::Int8 };
         let real = f64::from(i32::from(x) - zeros[0]) * scale;
         let plan = Curve::HardSwish.plan(&operand, &to).unwrap();
         let factors = plan.b.iter().filter(|op| op.kind == LaneKind::Mul);

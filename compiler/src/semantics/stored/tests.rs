@@ -1,6 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::qgraph::Numbers;
 use crate::semantics::{
     Curve, Join, Operand, Output, Requant, Requantize, plan_pair, plan_requantize, plan_scale,
 };
@@ -23,8 +24,9 @@ fn output(zero: i32, relu: bool) -> Output {
     Output {
         scale: 1.0,
         zero,
-        clamp: if relu { (zero as i8, 127) } else { (-128, 127) },
+        clamp: if relu { (zero as i16, 127) } else { (-128, 127) },
         requant: Requant::Precise,
+        numbers: Numbers::Int8,
     }
 }
 

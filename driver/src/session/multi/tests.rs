@@ -86,7 +86,7 @@ fn session(program: MultiProgram, devices: &[Arc<dyn Device>]) -> MultiSession {
 #[test]
 fn tensors_travel_and_later_runs_replay() {
     let mut session = session(there_and_back(), &[healthy(), healthy()]);
-    for n in 1..=4i8 {
+    for n in 1..=4i16 {
         let out = session.run(&[&[n, -n]]).unwrap();
         assert_eq!(out.outputs, [[[16 * n, -16 * n]], [[2 * n, -2 * n]]]);
         assert_eq!(out.reports.len(), 3);
@@ -245,13 +245,13 @@ fn sessions_that_take_turns_share_their_devices() {
     let devices = [healthy(), healthy()];
     let mut sessions = [0, 1, 2].map(|_| session(there_and_back(), &devices));
     assert!(sessions[0].finish().is_none());
-    for round in 0..3i8 {
+    for round in 0..3i16 {
         for (i, session) in sessions.iter_mut().enumerate() {
-            let n = 3 * round + i as i8;
+            let n = 3 * round + i as i16;
             session.start(&[&[n, -n]]).unwrap();
         }
         for (i, session) in sessions.iter_mut().enumerate() {
-            let n = 3 * round + i as i8;
+            let n = 3 * round + i as i16;
             let out = session.finish().unwrap().unwrap();
             assert_eq!(out.outputs[0], [[n.wrapping_mul(16), n.wrapping_mul(-16)]]);
             assert!(session.finish().is_none());
@@ -266,11 +266,11 @@ fn sessions_that_take_turns_share_their_devices() {
 
 /// Adds its inputs and a constant; fails on 100 and panics on 101.
 #[derive(Debug)]
-struct Sum(i8);
+struct Sum(i16);
 
 impl HostKernel for Sum {
-    fn run(&self, inputs: &[&[i8]]) -> Result<Vec<Vec<i8>>, String> {
-        let at = |i: usize| inputs.iter().map(|x| x[i]).sum::<i8>() + self.0;
+    fn run(&self, inputs: &[&[i16]]) -> Result<Vec<Vec<i16>>, String> {
+        let at = |i: usize| inputs.iter().map(|x| x[i]).sum::<i16>() + self.0;
         assert!(inputs[0][0] != 101, "the kernel is broken");
         match inputs[0][0] {
             100 => Err("a hundred is too much".to_owned()),
@@ -279,7 +279,7 @@ impl HostKernel for Sum {
     }
 }
 
-fn host(name: &str, constant: i8, inputs: &[Place], outputs: &[Place]) -> Step {
+fn host(name: &str, constant: i16, inputs: &[Place], outputs: &[Place]) -> Step {
     Step::Host(HostStep {
         name: name.to_owned(),
         op: "Sum".to_owned(),
@@ -318,7 +318,7 @@ fn the_host_computes_between_devices() {
     let program = with_host();
     assert_eq!((program.host_ops(), program.copies()), (3, 0));
     let mut session = session(program, &[healthy(), healthy()]);
-    for n in 1..=4i8 {
+    for n in 1..=4i16 {
         // x to 2x to 3x + 1 to 6x + 2, and 9x + 3 + 5.
         let out = session.run(&[&[n, -n]]).unwrap();
         assert_eq!(out.outputs, [[[9 * n + 8, 8 - 9 * n]]]);
@@ -359,7 +359,7 @@ fn what_the_host_moves_is_counted() {
 struct Both(usize);
 
 impl HostKernel for Both {
-    fn run(&self, inputs: &[&[i8]]) -> Result<Vec<Vec<i8>>, String> {
+    fn run(&self, inputs: &[&[i16]]) -> Result<Vec<Vec<i16>>, String> {
         let negative = inputs[0].iter().map(|x| -x).collect();
         let mut all = vec![inputs[0].to_vec(), negative];
         all.extend((0..self.0).map(|_| Vec::new()));
@@ -391,7 +391,7 @@ fn the_host_computes_several_tensors_at_once() {
     let program = with_two_outputs(0);
     assert_eq!(program.host_ops(), 2);
     let mut session = session(program, &[healthy(), healthy()]);
-    for n in 1..=4i8 {
+    for n in 1..=4i16 {
         // 2x and -2x; -2x is doubled by the other device; their sum with 2x.
         let out = session.run(&[&[n, -n]]).unwrap();
         assert_eq!(out.outputs, [[[-4 * n, 4 * n]]]);

@@ -13,8 +13,8 @@ const SMALL: QueueLimits = QueueLimits {
     uops: 1024,
 };
 
-fn image(n: usize) -> [i8; 6] {
-    std::array::from_fn(|i| (n * 7 + i) as i8 - 40)
+fn image(n: usize) -> [i16; 6] {
+    std::array::from_fn(|i| (n * 7 + i) as i16 - 40)
 }
 
 /// The program reads its tensors' first pixel only, so the second is zero.
@@ -28,7 +28,7 @@ fn loader() -> Arc<crate::Program> {
     Arc::new(program)
 }
 
-fn expected(n: usize) -> Vec<i8> {
+fn expected(n: usize) -> Vec<i16> {
     let [a, _, b, _, c, _] = image(n).map(|v| v.wrapping_mul(2));
     vec![a, 0, b, 0, c, 0]
 }
@@ -36,7 +36,7 @@ fn expected(n: usize) -> Vec<i8> {
 #[test]
 fn any_number_in_flight_gives_the_results_of_one_at_a_time() {
     let images: Vec<_> = (0..9).map(image).collect();
-    let groups: Vec<Vec<&[i8]>> = images.iter().map(|x| vec![&x[..]]).collect();
+    let groups: Vec<Vec<&[i16]>> = images.iter().map(|x| vec![&x[..]]).collect();
     for in_flight in [0, 1, 2, 3, 8, 20] {
         let device = Arc::new(doubler(|| Ok(())));
         let before = device.free_bytes();
@@ -131,7 +131,7 @@ fn the_next_input_is_copied_while_a_run_computes() {
     let device = Arc::new(Telling { inner, written });
     let mut session = Session::new(loader(), device, SMALL).unwrap();
     let images: Vec<_> = (0..RUNS).map(image).collect();
-    let groups: Vec<Vec<&[i8]>> = images.iter().map(|x| vec![&x[..]]).collect();
+    let groups: Vec<Vec<&[i16]>> = images.iter().map(|x| vec![&x[..]]).collect();
     let results = session.run_many(&groups, 2).unwrap();
     for (n, result) in results.iter().enumerate() {
         assert_eq!(result.outputs, [[expected(n)]]);
@@ -215,7 +215,7 @@ fn every_failing_or_refused_piece_is_an_error_and_the_session_goes_on() {
         let device = Recorder::new(Config::default(), 16);
         let mut session = Session::new(loader(), Arc::clone(&device) as _, SMALL).unwrap();
         let images: Vec<_> = (0..3).map(image).collect();
-        let groups: Vec<Vec<&[i8]>> = images.iter().map(|x| vec![&x[..]]).collect();
+        let groups: Vec<Vec<&[i16]>> = images.iter().map(|x| vec![&x[..]]).collect();
         if refuse {
             device.refuse_after(at);
         } else {

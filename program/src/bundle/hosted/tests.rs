@@ -6,10 +6,10 @@ use crate::testing::{program, tensor};
 
 /// Adds a constant.
 #[derive(Debug)]
-struct Plus(i8);
+struct Plus(i16);
 
 impl HostKernel for Plus {
-    fn run(&self, inputs: &[&[i8]]) -> Result<Vec<Vec<i8>>, String> {
+    fn run(&self, inputs: &[&[i16]]) -> Result<Vec<Vec<i16>>, String> {
         Ok(vec![
             inputs[0].iter().map(|x| x.wrapping_add(self.0)).collect(),
         ])
@@ -36,7 +36,7 @@ const fn place(tensor: u32) -> Place {
     Place { part: 0, tensor }
 }
 
-fn host(name: &str, constant: i8, input: u32, output: u32) -> Step {
+fn host(name: &str, constant: i16, input: u32, output: u32) -> Step {
     Step::Host(HostStep {
         name: name.to_owned(),
         op: "Plus".to_owned(),

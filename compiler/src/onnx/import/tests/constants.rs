@@ -319,7 +319,8 @@ fn the_first_operand_of_a_gemm_may_be_transposed() {
         let tensor = |id: TensorId| &network.tensors[id.0];
         let [input, output] = [network.inputs[0], network.outputs[0]];
         let round = |v: &f32| ((v / tensor(input).scale).round() as i32 + tensor(input).zero) as i8;
-        let int8: Vec<i8> = super::image().iter().map(round).collect();
+        let round = |v: &f32| i16::from(round(v));
+        let int8: Vec<i16> = super::image().iter().map(round).collect();
         let found = &reference::run(&network, &int8).unwrap()[output.0];
         assert_eq!(found.len(), expected.len());
         for (q, e) in found.iter().zip(&expected) {
