@@ -7,6 +7,7 @@ use vta_app::device::Machine;
 use vta_app::options::{ConfigSource, Quantizing};
 use vta_app::quantize::quantize_arrays;
 use vta_app::{Error, Feed, Model, Target, Values};
+use vta_compiler::quantize::{Activations, Mode, Options, ZeroPoints};
 
 #[test]
 fn a_configuration_by_value_is_that_of_its_file() {
@@ -94,4 +95,43 @@ fn a_model_is_quantized_with_arrays_in_any_batches() {
         );
     }
     assert!(matches!(quantize(&[]), Err(Error::Usage(_))));
+}
+
+#[test]
+fn int16_is_nearer_to_float_and_has_no_zero_points() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../models/demo/resnet20_f32.onnx");
+    let all: Vec<f32> = (0..8 * 3 * 32 * 32)
+        .map(|i| ((i * 7 + i / 50) % 41) as f32 / 20.0 - 1.0)
+        .collect();
+    let quantize = |options: Options| {
+        let model = Model::open(path.to_str().unwrap()).unwrap();
+        let batch = vec![Feed {
+            name: "input",
+            values: Values::Real((&all[..]).into()),
+        }];
+        let how = Quantizing {
+            options,
+            ..Quantizing::default()
+        };
+        quantize_arrays(model, &[batch], &[], &how, &())
+    };
+    let options = |activations| Options::new(Mode::Multiply).with_activations(activations);
+    let [int8, int16] = [Activations::Int8, Activations::Int16].map(|activations| {
+        let quantized = quantize(options(activations)).unwrap();
+        quantized.json()["fidelity"].clone()
+    });
+    assert_eq!(
+        (&int8["activations"], &int16["activations"]),
+        (&"int8".into(), &"int16".into())
+    );
+    assert_eq!(int16["method"], "min-max");
+    assert_eq!(int16["zero_points"], "symmetric");
+    let [int8, int16] = [int8, int16].map(|of| of["outputs"][0]["db"].as_f64().unwrap());
+    assert!(int16 > int8 + 6.0, "{int16} for {int8}");
+    let asymmetric = Options {
+        zero_points: ZeroPoints::Asymmetric,
+        ..options(Activations::Int16)
+    };
+    let error = quantize(asymmetric).err().unwrap();
+    assert!(matches!(error, Error::Usage(_)), "{error}");
 }

@@ -49,6 +49,18 @@ def test_the_report_says_what_each_layer_costs(model):
     assert losses == sorted(losses) and report["remarks"]
 
 
+def test_activations_of_16_bits_are_nearer_to_float(float_model, model):
+    x = pictures(7)
+    wide = pyvta.quantize(float_model, x, activations="int16", bias_correction=False)
+    assert (wide.fidelity["activations"], wide.fidelity["method"]) == ("int16", "min-max")
+    assert (model.fidelity["activations"], wide.report["activations"]) == ("int8", "int16")
+    assert wide.fidelity["outputs"][0]["db"] > model.fidelity["outputs"][0]["db"]
+    with pytest.raises(pyvta.UsageError, match="no 'int4'"):
+        pyvta.quantize(float_model, x, activations="int4")
+    with pytest.raises(pyvta.UsageError, match="no zero points"):
+        pyvta.quantize(float_model, x, activations="int16", zero_points="asymmetric")
+
+
 @pytest.mark.filterwarnings("ignore:logits.*it has lost its meaning")
 def test_weights_of_4_bits_take_half_the_bytes_where_the_machine_loads_them(float_model):
     x = pictures(6)

@@ -80,12 +80,13 @@ fn without_missing(graph: &Graph) -> Cow<'_, Graph> {
 
 /// Whether an operator as its file has it makes integers of 16 bits, of which the library has none.
 fn quantizes(graph: &Graph, node: &Node, op: &OnnxOp) -> bool {
-    op.kind == "QuantizeLinear" && graph.values[node.output.0].element.has_16_bits()
+    let zero = node.inputs.get(2).map(|id| &graph.values[id.0]);
+    op.kind == "QuantizeLinear" && zero.is_some_and(|zero| zero.element.has_16_bits())
 }
 
 /// `clamp(round(x / scale) + zero)`, for constant scales and zero points of 8 or 16 bits.
 fn divided(graph: &mut Graph, node: &Node, axis: usize) -> Option<()> {
-    let shape = graph.values[node.output.0].shape.clone();
+    let shape = graph.values[node.inputs.first()?.0].shape.clone();
     let constant = |index: usize| graph.values[node.inputs.get(index)?.0].data.clone();
     let Some(Data::F32(scales)) = constant(1) else {
         let (mut parts, x) = Parts::of(graph, node)?;
