@@ -73,7 +73,7 @@ fn no_tile_of_a_small_convolution_is_below() {
             // Weights of 4 bits in every other one, which machines with WGT4 load so.
             for node in &mut graph.nodes {
                 if let (QOp::Conv(conv), 0) = (&mut node.op, at % 2) {
-                    let weights: Vec<i16> = conv.weights.iter().map(|weight| weight >> 4).collect();
+                    let weights: Vec<i8> = conv.weights.iter().map(|weight| weight >> 4).collect();
                     conv.weights = weights.into();
                 }
             }

@@ -201,7 +201,9 @@ fn quantized_networks_compute_what_the_float_one_does() {
         for image in &images {
             let int8: Vec<i16> = image
                 .iter()
-                .map(|v| ((v / input.scale).round() + input.zero as f32).clamp(-128.0, 127.0) as i16)
+                .map(|v| {
+                    ((v / input.scale).round() + input.zero as f32).clamp(-128.0, 127.0) as i16
+                })
                 .collect();
             let got = vta_compiler::reference::run(&network, &int8).unwrap();
             let expected = &float::run(&graph, image).unwrap()[0];

@@ -44,7 +44,7 @@ fn specs() -> impl Strategy<Value = TensorSpec> {
         offset_bytes: 0,
         chw: [c, h, w],
         scale: 1.0,
-        zero,
+        zero: zero.into(),
         packing,
     })
 }
@@ -169,7 +169,11 @@ fn micro_ops_that_were_packed_are_those_that_run() {
             dst,
             ..Uop::default()
         };
-        let values = uop.encode().unwrap().to_le_bytes().map(|b| i16::from(b as i8));
+        let values = uop
+            .encode()
+            .unwrap()
+            .to_le_bytes()
+            .map(|b| i16::from(b as i8));
         let images = TensorImages::new(&spec, &config, &[&values]).unwrap();
         Work::Pack {
             addr: PhysAddr(0x3000),

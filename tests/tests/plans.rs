@@ -58,6 +58,8 @@ fn plans_of_other_networks_layers() {
 fn plans_of_a_network() {
     let graph = passes::quantized(&zoo::graph("resnet18").unwrap()).unwrap();
     let image = zoo::sample_image(224, 0).into_iter();
-    let image: Vec<i16> = image.map(|v| i16::from((i16::from(v) - 128) as i8)).collect();
+    let image: Vec<i16> = image
+        .map(|v| i16::from((i16::from(v) - 128) as i8))
+        .collect();
     insta::assert_snapshot!("resnet18", plans(&graph, &image, GemmKernel::Avx512Vnni));
 }

@@ -30,7 +30,7 @@ struct Sample {
     layers: Vec<u8>,
     network: Vec<u8>,
     /// int8 values, outputs, and which class it is.
-    pictures: Vec<(Vec<i16>, Vec<i16>, Option<usize>)>,
+    pictures: Vec<(Vec<i8>, Vec<i8>, Option<usize>)>,
 }
 
 impl Sample {
@@ -59,7 +59,8 @@ impl Sample {
             let real = recipe.apply(picture.clone(), chw).unwrap();
             let values = open::to_steps(&real, input.scale, input.zero, Numbers::Int8);
             let output = session.run(&[&values]).unwrap().outputs.remove(0).remove(0);
-            (values, output, picture.label)
+            let bytes = |steps: Vec<i16>| steps.into_iter().map(|step| step as i8).collect();
+            (bytes(values), bytes(output), picture.label)
         });
         Self {
             pictures: pictures.collect(),
@@ -86,7 +87,7 @@ fn open<'i>(sample: &Sample, image: &'i [u8]) -> Runtime<'i, Model> {
     Runtime::open(image, board, Visibility::Copied).unwrap()
 }
 
-fn classify(runtime: &mut Runtime<'_, Model>, values: &[i16], len: usize) -> Vec<i16> {
+fn classify(runtime: &mut Runtime<'_, Model>, values: &[i8], len: usize) -> Vec<i8> {
     let mut found = vec![0; len];
     runtime.write_input(0, 0, values).unwrap();
     runtime.run(&mut []).unwrap();

@@ -26,6 +26,7 @@ fn tensor(element: Element, scale: Option<f32>) -> Tensor {
         element: scale.map_or(element, |_| Element::I8),
         scale,
         zero: if scale.is_some() { -3 } else { 0 },
+        numbers: Numbers::Int8,
         port: Port {
             name: "x".to_owned(),
             element,

@@ -22,6 +22,20 @@ fn spec(chw: [u32; 3], packing: Packing) -> TensorSpec {
     }
 }
 
+/// Inputs of 16 bits, or of 8.
+fn of_width(config: Config, wide: bool) -> Config {
+    config.with_tensors_of(if wide { 16 } else { 8 })
+}
+
+/// A value of that width from any bits.
+fn value(bits: u64, wide: bool) -> i16 {
+    if wide {
+        bits as i16
+    } else {
+        (bits as i8).into()
+    }
+}
+
 fn batch2() -> Config {
     Config::from_json(r#"{"LOG_BATCH": 1, "LOG_BLOCK": 4}"#).unwrap()
 }
@@ -36,11 +50,11 @@ fn in_bands(spec: &TensorSpec, config: &Config, images: &[&[i16]], threads: usiz
 
 proptest! {
     #[test]
-    fn unpack_inverts_pack(c in 1u32..40, h in 1u32..7, w in 1u32..7, two in any::<bool>(), seed in any::<u64>(), bands in 1usize..6) {
-        let config = if two { batch2() } else { Config::default() };
+    fn unpack_inverts_pack(c in 1u32..40, h in 1u32..7, w in 1u32..7, two in any::<bool>(), seed in any::<u64>(), bands in 1usize..6, wide in any::<bool>()) {
+        let config = of_width(if two { batch2() } else { Config::default() }, wide);
         let spec = spec([c, h, w], Packing::Tiles);
         let image = |k: u64| -> Vec<i16> {
-            (0..spec.image_len() as u64).map(|i| i16::from((seed.wrapping_mul(i * 2 + 1 + k) >> 33) as i8)).collect()
+            (0..spec.image_len() as u64).map(|i| value(seed.wrapping_mul(i * 2 + 1 + k) >> 33, wide)).collect()
         };
         let images: Vec<_> = (0..config.batch() as u64).map(image).collect();
         let refs: Vec<_> = images.iter().map(Vec::as_slice).collect();
@@ -60,9 +74,10 @@ proptest! {
     fn im2col_gathers_the_patches(
         c in 1usize..4, h in 1usize..9, w in 1usize..14, k in (1usize..4, 1usize..12),
         s in (1usize..4, 1usize..4), d in (1usize..3, 1usize..3), pads in prop::array::uniform4(0u32..3), seed in any::<u64>(),
-        zero in prop_oneof![Just(0i16), any::<i8>()], bands in 1usize..6, column in any::<bool>(),
+        zero in prop_oneof![Just(0u64), any::<u64>()], bands in 1usize..6, column in any::<bool>(), wide in any::<bool>(),
     ) {
-        let config = Config::default();
+        let config = of_width(Config::default(), wide);
+        let zero = value(zero, wide);
         // Half of the images are one column, as those of a sound are.
         let (h, w, k, pads) = match column {
             true => (w, 1, (k.1, 1), [pads[0], 0, pads[2], 0]),
@@ -72,7 +87,7 @@ proptest! {
             kernel: [k.0 as u32, k.1 as u32], stride: [s.0 as u32, s.1 as u32], dilation: [d.0 as u32, d.1 as u32], pads,
         };
         let spec = TensorSpec { zero, ..spec([c as u32, h as u32, w as u32], packing) };
-        let image: Vec<i16> = (0..c * h * w).map(|i| i16::from((seed.wrapping_mul(i as u64 * 2 + 1) >> 40) as i8)).collect();
+        let image: Vec<i16> = (0..c * h * w).map(|i| value(seed.wrapping_mul(i as u64 * 2 + 1) >> 40, wide)).collect();
         let Some(packed) = pack(&spec, &config, &[&image]) else {
             prop_assert!(h + (pads[0] + pads[2]) as usize <= d.0 * (k.0 - 1) || w + (pads[1] + pads[3]) as usize <= d.1 * (k.1 - 1));
             return Ok(());
@@ -85,8 +100,8 @@ proptest! {
         let ow = (w + (pads[1] + pads[3]) as usize - d.1 * (k.1 - 1) - 1) / s.1 + 1;
         for col in 0..(c * k.0 * k.1).next_multiple_of(16) {
             for i in 0..oh { for j in 0..ow {
-                let got = packed[(col / 16 * oh * ow + i * ow + j) * 16 + col % 16] as i8;
-                let got = i16::from(got);
+                let at = (col / 16 * oh * ow + i * ow + j) * 16 + col % 16;
+                let got = vta_isa::number(&packed, if wide { 16 } else { 8 }, at) as i16;
                 let (ch, y, x) = (col / (k.0 * k.1), col / k.1 % k.0, col % k.1);
                 let r = (i * s.0 + y * d.0) as i64 - i64::from(pads[0]);
                 let q = (j * s.1 + x * d.1) as i64 - i64::from(pads[1]);

@@ -115,7 +115,9 @@ fn session(program: &Arc<Program>, executor: impl Executor + Send + 'static) -> 
 
 fn image(program: &Program) -> Vec<i16> {
     let len = program.tensor(program.inputs[0]).unwrap().image_len();
-    (0..len).map(|k| (k * 37 % 251) as u8 as i8).collect()
+    (0..len)
+        .map(|k| i16::from((k * 37 % 251) as u8 as i8))
+        .collect()
 }
 
 /// What is done with instructions, without their data.

@@ -109,7 +109,9 @@ fn a_network_is_that_of_one_thread() {
     let program = Arc::new(lower::compile(&graph, &Config::default(), &options).unwrap());
     let image = |seed| -> Vec<i16> {
         let values = zoo::sample_image(224, seed).into_iter();
-        values.map(|v| i16::from((i16::from(v) - 128) as i8)).collect()
+        values
+            .map(|v| i16::from((i16::from(v) - 128) as i8))
+            .collect()
     };
     compare(&program, [&image(0), &image(1)], GemmKernel::detect());
 }

@@ -107,7 +107,9 @@ fn copies_between_scopes_are_counted_and_none_within_one() {
     let graph = passes::quantized(&graph).unwrap();
     let config = Config::default();
     let program = compile(&graph, &config);
-    let image: Vec<i16> = (0..3072).map(|i| i16::from(((i * 37) % 255) as i8)).collect();
+    let image: Vec<i16> = (0..3072)
+        .map(|i| i16::from(((i * 37) % 255) as i8))
+        .collect();
     let expected = reference::run(&graph, &image).unwrap()[graph.outputs[0].0].clone();
     for backend in throughputs("copies between scopes") {
         for (text, copies) in [

@@ -38,7 +38,10 @@ fn quantizes(graph: &Graph) {
     let network = passes::quantized(&again).unwrap();
     let step = |id: usize| network.tensors[id].scale;
     let input = step(network.inputs[0].0);
-    let int8: Vec<i16> = image().iter().map(|v| (v / input).round().clamp(-128.0, 127.0) as i16).collect();
+    let int8: Vec<i16> = image()
+        .iter()
+        .map(|v| (v / input).round().clamp(-128.0, 127.0) as i16)
+        .collect();
     let found = reference::run(&network, &int8).unwrap();
     let (out, expected) = (network.outputs[0].0, run(graph));
     assert_eq!(found[out].len(), expected.len());
@@ -98,7 +101,9 @@ fn padding_goes_through_rounding_and_other_padding() {
         passes::quantized(&model.rounded("f", "y").read(13).unwrap()).unwrap()
     };
     let (joined, expected) = (model(true), model(false));
-    let int8: Vec<i16> = (0..60).map(|i| ((i * 29 % 251) as u8 as i8).into()).collect();
+    let int8: Vec<i16> = (0..60)
+        .map(|i| ((i * 29 % 251) as u8 as i8).into())
+        .collect();
     let output = |network| -> Vec<i16> {
         let all = reference::run(network, &int8).unwrap();
         all[network.outputs[0].0].clone()

@@ -1,8 +1,8 @@
 //! Random nets with fusions against the same nets without.
 
 use super::*;
-use crate::qgraph::Numbers;
 use crate::passes::{NetTensor, PASSES, Unfused, plan};
+use crate::qgraph::Numbers;
 use crate::qgraph::QGraph;
 use crate::qgraph::window::{Pads, Window};
 use crate::reference;

@@ -1,10 +1,10 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::qgraph::Numbers;
 use crate::passes::net::{NetConv, NetTensor};
 use crate::passes::plan;
 use crate::qgraph::ChannelOf;
+use crate::qgraph::Numbers;
 use crate::qgraph::window::Window;
 use crate::reference;
 use crate::semantics::Join;
@@ -59,7 +59,9 @@ fn net(channels: usize, up: [usize; 2], keys: &[u32], besides: Besides) -> Net {
         Besides::Zeros => map.iter_mut().step_by(channels).for_each(|of| *of = None),
         _ => {}
     }
-    let node = |op: NetOp, output: TensorId| NetNode::new(format!("n{}", output.0), op, output, Numbers::Int8);
+    let node = |op: NetOp, output: TensorId| {
+        NetNode::new(format!("n{}", output.0), op, output, Numbers::Int8)
+    };
     let conv = NetOp::Conv(NetConv {
         input,
         window: Window::whole([1, 1]),

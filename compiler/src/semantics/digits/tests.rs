@@ -4,13 +4,7 @@ use super::super::apply;
 use super::*;
 
 /// A sum with its bias, from its digits.
-fn told(
-    numbers: Numbers,
-    digits: Digits,
-    biases: &[i64],
-    sum: Interval,
-    x: i64,
-) -> i64 {
+fn told(numbers: Numbers, digits: Digits, biases: &[i64], sum: Interval, x: i64) -> i64 {
     let bits = numbers.bits() as usize;
     let digit = |place: usize| {
         let zero = if place + 1 == digits.count {
@@ -31,7 +25,8 @@ fn told(
 
 #[test]
 fn sums_have_as_few_digits_as_hold_them() {
-    let of = |low: i64, high: i64| Digits::of(&[(low, high)], Numbers::Int8).map(|d| (d.count, d.zero));
+    let of =
+        |low: i64, high: i64| Digits::of(&[(low, high)], Numbers::Int8).map(|d| (d.count, d.zero));
     assert_eq!(of(-128, 127), Some((1, 0)));
     assert_eq!(of(0, 255), Some((1, -128)));
     assert_eq!(of(0, 256), Some((2, 0)));
@@ -44,7 +39,8 @@ fn sums_have_as_few_digits_as_hold_them() {
     assert_eq!(of(0, (1 << 31) - 1), None);
     assert_eq!(of(i64::MIN, i64::MAX), None);
     assert_eq!(Digits::of(&[], Numbers::Int8), None);
-    let of = |low: i64, high: i64| Digits::of(&[(low, high)], Numbers::Int16).map(|d| (d.count, d.zero));
+    let of =
+        |low: i64, high: i64| Digits::of(&[(low, high)], Numbers::Int16).map(|d| (d.count, d.zero));
     assert_eq!(of(-32768, 32767), Some((1, 0)));
     assert_eq!(of(0, 65535), Some((1, -32768)));
     assert_eq!(of(0, 65536), Some((2, 0)));

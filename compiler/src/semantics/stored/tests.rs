@@ -24,7 +24,11 @@ fn output(zero: i32, relu: bool) -> Output {
     Output {
         scale: 1.0,
         zero,
-        clamp: if relu { (zero as i16, 127) } else { (-128, 127) },
+        clamp: if relu {
+            (zero as i16, 127)
+        } else {
+            (-128, 127)
+        },
         requant: Requant::Precise,
         numbers: Numbers::Int8,
     }
