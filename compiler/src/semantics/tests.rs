@@ -226,3 +226,32 @@ proptest! {
         prop_assert!((got - ideal(exact, zero, clamp)).abs() <= 1.0, "{} {} {:?}", x, r, ops);
     }
 }
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(1000))]
+
+    /// Sums of int16 are up to 2^30: what the first shift drops is a step at most.
+    #[test]
+    fn requantization_to_int16_is_within_a_step(
+        channels in prop::collection::vec((14f64..30.0, -1.5f64..1.0, -0.5f64..0.5), 1..6), at in -1.0f64..1.0,
+        zero in prop_oneof![Just(0), Just(-32768), Just(32767), -32768i32..=32767],
+    ) {
+        let clamp = Numbers::Int16.bounds();
+        let to = Output { numbers: Numbers::Int16, ..to(zero, clamp, Requant::Precise) };
+        let sum: Vec<Interval> = channels.iter().map(|c| c.0.exp2() as i64).map(|most| (-most, most)).collect();
+        // The largest sums are a third of the output's range to twice it.
+        let ratio: Vec<f64> = channels.iter().map(|c| (15.0 + c.1 - c.0).exp2().min(1.0)).collect();
+        let bias: Vec<f64> = channels.iter().map(|c| c.2 * c.0.exp2()).collect();
+        let ops = plan_requantize(&Requantize { ratio: &ratio, bias: &bias, sum: &sum, to }).unwrap();
+        for c in 0..channels.len() {
+            prop_assert!(range(&ops, c, sum[c]).is_ok());
+            let most = sum[c].1 as f64;
+            for x in [at * most, most, -most, 0.0] {
+                let exact = (x.trunc() + bias[c]) * ratio[c] + f64::from(zero);
+                let exact = exact.clamp(clamp.0.into(), clamp.1.into());
+                let off = (run(&ops, c, x as i32) as f64 - exact).abs();
+                prop_assert!(off <= 2.5, "{} off {} by {:?}", off, exact, ops);
+            }
+        }
+    }
+}

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 use vta_compiler::lower::{self, LowerOptions, Tiles};
-use vta_compiler::qgraph::QGraph;
+use vta_compiler::qgraph::{Numbers, QGraph};
 use vta_compiler::reference;
 use vta_driver::{Device, Layer, Program, QueueLimits, Session};
 use vta_isa::{Config, Extension, Extensions};
@@ -22,6 +22,13 @@ impl Rng {
         let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         z ^ (z >> 31)
+    }
+
+    /// Values of a tensor.
+    pub fn values(&mut self, n: usize, numbers: Numbers) -> Vec<i16> {
+        (0..n)
+            .map(|_| numbers.stored(self.next() as i32, false))
+            .collect()
     }
 
     /// int8, as weights or as values of a tensor.
@@ -57,7 +64,7 @@ fn extended(config: &Config, number: u64) -> Config {
 /// Runs the graph on all simulators and compares every tensor with the reference; the program must
 /// be free of hazards.
 pub fn check(graph: &QGraph, config: &Config, seed: u64) -> Result<(), TestCaseError> {
-    let config = &extended(config, seed >> 3);
+    let config = &extended(config, seed >> 3).with_tensors_of(graph.numbers.bits());
     let apart = lower::stored(graph, config);
     let graph = &*lower::for_machine(graph, config);
     let mut options = LowerOptions {
@@ -83,7 +90,8 @@ pub fn check(graph: &QGraph, config: &Config, seed: u64) -> Result<(), TestCaseE
     };
     let mut rng = Rng(seed);
     let len = graph.tensors[graph.inputs[0].0].chw.iter().product();
-    let images: Vec<_> = (0..config.batch()).map(|_| rng.int8(len)).collect();
+    let image = |_| rng.values(len, graph.numbers);
+    let images: Vec<_> = (0..config.batch()).map(image).collect();
     let refs: Vec<&[i16]> = images.iter().map(Vec::as_slice).collect();
     let expected: Vec<_> = images
         .iter()

@@ -7,8 +7,8 @@ use crate::builder::Builder;
 use crate::common::{Rng, check, config};
 use proptest::prelude::*;
 use vta_compiler::graph::{Data, DepthMode, Entries, MatMulForm, OnnxAttribute, Op, ValueId};
-use vta_compiler::qgraph::{QGraph, QOp, Window};
-use vta_compiler::quantize::{self, Mode};
+use vta_compiler::qgraph::{Numbers, QGraph, QOp, Window};
+use vta_compiler::quantize::{self, Activations, Mode};
 use vta_compiler::{onnx, passes};
 
 /// The most channels, and the most rows and columns, that a chain grows to.
@@ -380,7 +380,7 @@ impl Chain {
     }
 
     /// Quantised through files, as a user's model is.
-    fn finish(self) -> QGraph {
+    fn finish(self, activations: Activations) -> QGraph {
         let (output, _) = self.last();
         let len = self.seen[0].1.iter().product();
         let graph = onnx::load(&onnx::save(&self.net.finish(&[output]))).unwrap();
@@ -391,8 +391,9 @@ impl Chain {
                 .collect()
         };
         let images = [image(), image()];
-        let quantized = quantize::quantize(&graph, &images, Mode::Multiply).unwrap();
-        passes::quantized(&onnx::load(&onnx::save(&quantized)).unwrap()).unwrap()
+        let options = quantize::Options::new(Mode::Multiply).with_activations(activations);
+        let quantized = quantize::quantize_network(&graph, &&images[..], &options).unwrap();
+        passes::quantized(&onnx::load(&onnx::save(&quantized.graph)).unwrap()).unwrap()
     }
 }
 
@@ -407,11 +408,28 @@ proptest! {
         let mut chain = Chain::new(chw, seed);
         links.iter().for_each(|link| chain.add(*link));
         prop_assume!(chain.seen.len() > 1);
-        let graph = chain.finish();
-        // A HardSwish of steps below 3 / 32,768 is the host's.
+        let graph = chain.finish(Activations::Int8);
+        // A HardSwish of steps below 3 / 65,534 is the host's.
         prop_assume!(graph.tensors.iter().all(|t| t.scale > 1e-4));
         let host = graph.nodes.iter().find(|n| matches!(n.op, QOp::Host { .. }));
         prop_assert!(host.is_none(), "{}", graph);
+        check(&graph, &config(index), seed)?;
+    }
+
+    #[test]
+    fn chains_of_int16_have_the_bits_of_the_reference(
+        links in prop::collection::vec(link(), 1..9), chw in [1usize..20, 2usize..7, 2usize..7],
+        index in 0usize..6, seed in any::<u64>(),
+    ) {
+        let mut chain = Chain::new(chw, seed);
+        links.iter().for_each(|link| chain.add(*link));
+        prop_assume!(chain.seen.len() > 1);
+        let graph = chain.finish(Activations::Int16);
+        let host = graph.nodes.iter().find(|n| matches!(n.op, QOp::Host { .. }));
+        let swishes = links.iter().any(|link| matches!(link, Link::HardSwish | Link::Tokens(_, 1)));
+        prop_assert!(host.is_none() || swishes, "{}", graph);
+        prop_assume!(host.is_none());
+        prop_assert_eq!(graph.numbers, Numbers::Int16);
         check(&graph, &config(index), seed)?;
     }
 }

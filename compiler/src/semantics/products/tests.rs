@@ -77,3 +77,64 @@ proptest! {
         }
     }
 }
+
+/// A zero point of int16, often at one of its ends as those of uint16 are.
+fn wide_zero() -> impl Strategy<Value = i32> {
+    prop_oneof![Just(0), Just(-32768), Just(32767), -32768i32..=32767]
+}
+
+/// A value of int16, often one of the ends.
+fn wide_value() -> impl Strategy<Value = i16> {
+    prop_oneof![Just(i16::MIN), Just(i16::MAX), any::<i16>()]
+}
+
+/// What int16 results may be from the reals, in their steps: half of one for rounding, and one.
+const WIDE: f64 = 1.5 + 1e-6;
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2000))]
+
+    #[test]
+    fn int16_is_within_a_step_of_the_reals(
+        x in wide_value(), y in wide_value(), zeros in [wide_zero(), wide_zero(), wide_zero()],
+        ratios in [-2f64..1.0, -2f64..1.0], small in -18f64..-14.0, join in 0usize..3, swish in 1e-4f64..3e-3,
+    ) {
+        let clamp = Numbers::Int16.bounds();
+        let to = |scale| Output { scale, zero: zeros[2], clamp, requant: Requant::Precise, numbers: Numbers::Int16 };
+        let operand = |scale, zero| Operand { scale, zero, range: clamp };
+        let lanes = |plan: &PairPlan, x: i16, y: i16| {
+            let (low, high) = (operand(1.0, 0).after(&plan.a, 0).unwrap(), operand(1.0, 0).after(&plan.b, 0).unwrap());
+            let all = if plan.is_product { product(low, high) } else { (low.0 + high.0, low.1 + high.1) };
+            // Nothing wraps, whatever is joined.
+            assert!(range(&plan.epilogue, 0, all).is_ok(), "{:?}", plan.epilogue);
+            let (x, y) = (run(&plan.a, 0, x.into()), run(&plan.b, 0, y.into()));
+            run(&plan.epilogue, 0, if plan.is_product { x * y } else { x + y })
+        };
+        let centred = |x: i16, zero: i32| f64::from(x) - f64::from(zero);
+        let check = |found: i32, real: f64| {
+            let real = (real + f64::from(zeros[2])).clamp(clamp.0.into(), clamp.1.into());
+            let off = (f64::from(found) - real).abs();
+            prop_assert!(off <= WIDE, "{} for {}, {} off", found, real, off);
+            Ok(())
+        };
+        let (a, b) = (centred(x, zeros[0]), centred(y, zeros[1]));
+        let join = [Join::Sum, Join::Difference, Join::Product][join];
+        let (scales, real) = match join {
+            Join::Product => ([small.exp2(), 1.0], a * b * small.exp2()),
+            _ => {
+                let [ra, rb] = ratios.map(f64::exp2);
+                ([ra, rb], if join == Join::Sum { a * ra + b * rb } else { a * ra - b * rb })
+            }
+        };
+        let operands = [operand(scales[0], zeros[0]), operand(scales[1], zeros[1])];
+        check(lanes(&plan_pair(join, operands, &to(1.0)).unwrap(), x, y), real)?;
+        let real = a * swish;
+        let plan = Curve::HardSwish.plan(&operand(swish, zeros[0]), &to(swish)).unwrap();
+        check(lanes(&plan, x, x), real * (real / 6.0 + 0.5).clamp(0.0, 1.0) / swish)?;
+        let plan = Curve::Slopes(vec![0.1]).plan(&operand(1.0, zeros[0]), &to(1.0)).unwrap();
+        check(lanes(&plan, x, x), if a < 0.0 { a * 0.1 } else { a })?;
+        let ratio = ratios[0].exp2();
+        let ops = plan_scale(ratio, (clamp.0.into(), clamp.1.into()), zeros[0].into(), &to(1.0)).unwrap();
+        check(run(&ops, 0, x.into()), a * ratio)?;
+    }
+}
