@@ -15,7 +15,6 @@
 
 mod adaptive;
 mod calibration;
-mod channels;
 mod correct;
 mod equalize;
 mod error;
@@ -30,7 +29,6 @@ mod report;
 mod rounded;
 mod scales;
 mod slices;
-mod weights;
 
 use std::borrow::Cow;
 use std::sync::{Arc, OnceLock};
@@ -44,13 +42,13 @@ pub use fold::fold;
 use insert::Given;
 pub use insert::apply;
 pub(crate) use insert::apply_with;
-use limits::Limits;
 pub use method::Method;
 pub use mode::{Activations, Mode, Scale, WeightScales, ZeroPoints};
 pub use options::Options;
 pub use report::compare::{Comparison, LEAST_AGREEMENT, LEAST_COSINE, LEAST_DB, Part};
 pub use report::{LayerError, Report, report};
 pub use rounded::Kept;
+use scales::Limits;
 pub use scales::{Scales, calibrate, choose, equal_scales};
 pub use slices::nearest;
 

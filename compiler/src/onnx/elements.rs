@@ -1,7 +1,7 @@
 //! Elements of tensors: their types, and how many there may be.
 
 use super::{MAX_ELEMENTS, OnnxError, proto};
-use crate::graph::Element;
+use crate::graph::{Data, Element};
 
 /// The element count of a shape. Dimensions beside a 0 are bounded, too, so that no product of some
 /// of them overflows.
@@ -70,5 +70,32 @@ pub(crate) const fn data_type(element: Element) -> i32 {
         Element::I32 => proto::INT32,
         Element::I64 => proto::INT64,
         Element::Bool => proto::BOOL,
+    }
+}
+
+/// A constant of a file.
+pub(super) fn tensor(name: &str, shape: &[usize], data: &Data) -> proto::Tensor {
+    fn bytes<T: Copy, const N: usize>(values: &[T], of: impl Fn(T) -> [u8; N]) -> Vec<u8> {
+        let mut bytes = vec![0; values.len() * N];
+        let all = bytes.as_chunks_mut().0.iter_mut().zip(values);
+        all.for_each(|(bytes, value)| *bytes = of(*value));
+        bytes
+    }
+    let raw = match data {
+        Data::F32(v) => bytes(v, f32::to_le_bytes),
+        Data::I8(v) => v.iter().map(|&x| x as u8).collect(),
+        Data::U8(v) => v.clone(),
+        Data::I16(v) => bytes(v, i16::to_le_bytes),
+        Data::U16(v) => bytes(v, u16::to_le_bytes),
+        Data::I32(v) => bytes(v, i32::to_le_bytes),
+        Data::I64(v) => bytes(v, i64::to_le_bytes),
+        Data::Bool(v) => v.iter().map(|&x| x.into()).collect(),
+    };
+    proto::Tensor {
+        dims: shape.iter().map(|&d| d as i64).collect(),
+        data_type: data_type(data.element()),
+        name: name.to_owned(),
+        raw_data: raw.into(),
+        ..proto::Tensor::default()
     }
 }

@@ -6,9 +6,9 @@ use std::collections::HashSet;
 
 use prost::Message;
 
-use super::elements::data_type;
+use super::elements::{data_type, tensor};
 use super::{batch, newer, proto};
-use crate::graph::{Data, Graph, Node, OnnxAttribute, OnnxOp, Op, ValueId};
+use crate::graph::{Graph, Node, OnnxAttribute, OnnxOp, Op, ValueId};
 use crate::operators::fields::Written;
 use crate::reflect::AttributeValue;
 
@@ -89,32 +89,6 @@ pub(crate) fn with_unique_names(graph: &Graph) -> Cow<'_, Graph> {
         }
     }
     graph
-}
-
-pub(super) fn tensor(name: &str, shape: &[usize], data: &Data) -> proto::Tensor {
-    fn bytes<T: Copy, const N: usize>(values: &[T], of: impl Fn(T) -> [u8; N]) -> Vec<u8> {
-        let mut bytes = vec![0; values.len() * N];
-        let all = bytes.as_chunks_mut().0.iter_mut().zip(values);
-        all.for_each(|(bytes, value)| *bytes = of(*value));
-        bytes
-    }
-    let raw = match data {
-        Data::F32(v) => bytes(v, f32::to_le_bytes),
-        Data::I8(v) => v.iter().map(|&x| x as u8).collect(),
-        Data::U8(v) => v.clone(),
-        Data::I16(v) => bytes(v, i16::to_le_bytes),
-        Data::U16(v) => bytes(v, u16::to_le_bytes),
-        Data::I32(v) => bytes(v, i32::to_le_bytes),
-        Data::I64(v) => bytes(v, i64::to_le_bytes),
-        Data::Bool(v) => v.iter().map(|&x| x.into()).collect(),
-    };
-    proto::Tensor {
-        dims: shape.iter().map(|&d| d as i64).collect(),
-        data_type: data_type(data.element()),
-        name: name.to_owned(),
-        raw_data: raw.into(),
-        ..proto::Tensor::default()
-    }
 }
 
 pub(super) fn value_info(graph: &Graph, id: ValueId, batch: Option<&str>) -> proto::ValueInfo {

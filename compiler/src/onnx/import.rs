@@ -15,7 +15,6 @@ mod refused;
 pub(crate) mod sizes;
 pub(crate) mod state;
 mod tensor;
-mod wide;
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 

@@ -1,6 +1,6 @@
 //! Operators of opset 13 to 20 in the form of opset 21, the first whose QuantizeLinear makes 16 bits.
 
-use super::export::tensor;
+use super::elements::tensor;
 use super::proto;
 use crate::graph::{Data, Graph};
 

@@ -1,13 +1,15 @@
 //! What calibration images show of a network's values, of which one image for each thread is held.
 
+mod channels;
+
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
 
 use rayon::prelude::*;
 
+use self::channels::Channels;
 use super::adaptive::{Layer, Moments, layers};
-use super::channels::Channels;
 use super::error::QuantizeError;
 use super::histogram::Histogram;
 use super::rounded::{Kept, refuse_quantized, rounded};

@@ -1,18 +1,19 @@
 //! QuantizeLinear and DequantizeLinear put into a graph, with chosen scales.
 
+pub(super) mod weights;
+
 use std::collections::BTreeMap;
 
+use self::weights::{Constants, Floats, Weights, floats};
 use super::adaptive::Rows;
 use super::calibration::Observed;
 use super::correct;
 use super::error::QuantizeError;
-use super::limits::Limits;
 use super::mode::{Activations, Mode, Scale};
 use super::options::Options;
 use super::rounded::{Kept, refuse_quantized};
-use super::scales::Scales;
+use super::scales::{Limits, Scales};
 use super::slices::{INT4, INT8, Slices};
-use super::weights::{Constants, Floats, Weights, floats};
 use crate::graph::{Data, Element, Graph, Node, Op, Value, ValueId};
 
 /// Inserts QuantizeLinear and DequantizeLinear with the given scales.

@@ -4,17 +4,15 @@
 //! that could exceed 2^30 the input gets larger steps, and a Clip before its QuantizeLinear, by which the file itself
 //! says that no value is larger. The rest of int32 is for biases and for rounding.
 
-use std::collections::BTreeMap;
-
 use rayon::prelude::*;
 
 use super::adaptive::AWAY;
 use super::error::QuantizeError;
 use super::insert::Given;
+use super::insert::weights::Weights;
 use super::mode::{Activations, Mode};
-use super::scales::{self, Scales, shared};
+use super::scales::{self, Limits, Scales, shared};
 use super::slices::{INT4, INT8};
-use super::weights::Weights;
 use crate::graph::{Graph, Node, Op, ValueId};
 use crate::operators::fields::Steps;
 
@@ -24,9 +22,6 @@ const ROOM: f64 = (1 << 30) as f64;
 const ALL: f64 = 32768.0;
 /// Inputs of fewer steps on each side of 0 are worse than int8.
 const LEAST: f64 = 127.0;
-
-/// Bounds of values that have a Clip before their QuantizeLinear.
-pub(super) type Limits = BTreeMap<ValueId, [f32; 2]>;
 
 /// Makes steps as large as products need that read them, and gives the bounds of values that would go on beyond.
 ///

@@ -2,6 +2,8 @@
 
 mod costs;
 
+use std::collections::BTreeMap;
+
 use rayon::prelude::*;
 
 use super::calibration::{Observed, observe};
@@ -19,6 +21,9 @@ use crate::operators::fields::Steps;
 const LEAST_STEPS: f32 = 24.0;
 /// Steps so many times apart aren't shared by what a network ends with.
 const FAR: f32 = 4.0;
+
+/// Bounds of values that have a Clip before their QuantizeLinear.
+pub(super) type Limits = BTreeMap<ValueId, [f32; 2]>;
 
 /// Scales of a graph's values, by index; `None` for values that need none.
 pub type Scales = Vec<Option<Scale>>;

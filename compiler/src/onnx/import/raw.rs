@@ -1,5 +1,7 @@
 //! Operators that are kept as the file has them, and those that are computed while it is read.
 
+mod wide;
+
 use vta_files::printable;
 
 use super::budget::bytes;

@@ -1,5 +1,7 @@
 //! Sums that a quantised file allows, worked out from the file alone.
 
+use std::collections::BTreeMap;
+
 use proptest::prelude::*;
 
 use super::*;

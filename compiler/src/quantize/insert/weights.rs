@@ -4,21 +4,21 @@ use std::borrow::Cow;
 
 use rayon::prelude::*;
 
-use super::error::QuantizeError;
-use super::method::best_scale;
-use super::mode::{Activations, Mode, WeightScales};
-use super::options::Options;
-use super::slices::{INT4, are_finite, largest};
+use super::super::error::QuantizeError;
+use super::super::method::best_scale;
+use super::super::mode::{Activations, Mode, WeightScales};
+use super::super::options::Options;
+use super::super::slices::{INT4, are_finite, largest};
 use crate::graph::{Data, Graph, Node, Op, ValueId};
 
 /// Float data of a graph, or made for it.
-pub(super) type Floats<'a> = Cow<'a, [f32]>;
+pub(in crate::quantize) type Floats<'a> = Cow<'a, [f32]>;
 
 /// Float constants that a graph leaves out.
-pub(super) type Constants<'a> = dyn Fn(ValueId) -> Option<Vec<f32>> + 'a;
+pub(in crate::quantize) type Constants<'a> = dyn Fn(ValueId) -> Option<Vec<f32>> + 'a;
 
 /// Weights of a layer. Those of a dense layer have output channels first.
-pub(super) struct Weights<'a> {
+pub(in crate::quantize) struct Weights<'a> {
     pub values: Floats<'a>,
     pub shape: Vec<usize>,
     /// That of output channels, or of those of a group.
@@ -32,7 +32,7 @@ pub(super) struct Weights<'a> {
 }
 
 /// A float constant, by the index of an input, and its shape.
-pub(super) fn floats<'a>(
+pub(in crate::quantize) fn floats<'a>(
     source: &'a Graph,
     constants: &Constants<'_>,
     node: &Node,

@@ -5,7 +5,7 @@ const LANES: usize = 8;
 
 /// Sums over images and positions, for each channel.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Channels {
+pub(in crate::quantize) struct Channels {
     sums: Vec<f64>,
     largest: Vec<f32>,
     /// Values of each channel.

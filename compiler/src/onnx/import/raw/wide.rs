@@ -1,8 +1,8 @@
 //! Integers of 16 bits. QuantizeLinear makes them, DequantizeLinear reads them, and they may be moved in between. All
 //! other operators compute with constants of 16 bits as int32.
 
-use super::order::node_error;
-use super::state::{Arguments, Import};
+use super::super::order::node_error;
+use super::super::state::{Arguments, Import};
 use crate::onnx::{OnnxError, proto};
 
 /// Operators that give the integers that they read, whatever their width.
@@ -31,7 +31,7 @@ impl Import<'_> {
     ///
     /// # Errors
     /// Integers of 16 bits that are computed, for such a node: its results could exceed them.
-    pub(super) fn without_16_bits(
+    pub(in super::super) fn without_16_bits(
         &mut self,
         node: &proto::Node,
         arguments: &mut Arguments,
