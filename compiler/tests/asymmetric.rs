@@ -501,9 +501,11 @@ fn through(zeros: [Option<Data>; 2]) -> Result<i32, String> {
 }
 
 #[test]
-fn zero_points_of_activations_are_one_value_of_eight_bits() {
+fn zero_points_of_activations_are_one_value_of_their_width() {
     let int8 = |zero: i8| Some(Data::I8(vec![zero]));
     let uint8 = |zero: u8| Some(Data::U8(vec![zero]));
+    let int16 = |zero: i16| Some(Data::I16(vec![zero]));
+    let uint16 = |zero: u16| Some(Data::U16(vec![zero]));
     for (zeros, expected) in [
         ([int8(0), int8(0)], 0),
         ([int8(0), None], 0),
@@ -512,6 +514,9 @@ fn zero_points_of_activations_are_one_value_of_eight_bits() {
         ([uint8(255), uint8(255)], 127),
         ([None, None], -128),
         ([None, uint8(0)], -128),
+        ([int16(-300), int16(-300)], -300),
+        ([uint16(0), uint16(0)], -32768),
+        ([uint16(65535), None], 32767),
     ] {
         assert_eq!(through(zeros.clone()).unwrap(), expected, "{zeros:?}");
     }
@@ -522,6 +527,8 @@ fn zero_points_of_activations_are_one_value_of_eight_bits() {
         // The same distance, of other integers.
         ([int8(-128), uint8(0)], differs),
         ([uint8(0), int8(-128)], differs),
+        ([int16(-32768), uint16(0)], differs),
+        ([int16(0), int8(0)], differs),
         ([Some(Data::I8(vec![])), int8(0)], "no value"),
         (
             [Some(Data::U8(vec![1, 1])), uint8(1)],
@@ -531,10 +538,10 @@ fn zero_points_of_activations_are_one_value_of_eight_bits() {
             [int8(0), Some(Data::I8(vec![0, 0]))],
             "one zero point per tensor",
         ),
-        ([Some(Data::I32(vec![0])), int8(0)], "8 bits"),
+        ([Some(Data::I32(vec![0])), int8(0)], "16 bits"),
         (
             [Some(Data::F32(vec![0.0])), int8(0)],
-            "not an int8, uint8 or int32 constant",
+            "not a constant of 8 or 16 bits, or int32",
         ),
     ] {
         let error = through(zeros.clone()).unwrap_err();

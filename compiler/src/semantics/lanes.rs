@@ -240,6 +240,8 @@ pub fn whole_weights(parts: &[i8], count: usize) -> Vec<i32> {
     whole
 }
 
+/// The most immediates that are added one after another.
+const MOST_ADDED: usize = 4;
 /// Weights that are worth a task of their own.
 const TASK: usize = 1 << 16;
 
@@ -440,13 +442,16 @@ pub(super) fn push_shift(ops: &mut Vec<LaneOp>, amount: i32) {
     }
 }
 
-/// Adds a value by immediates: none, one, or two, as the zero point of an int16 may need; `None` beyond that.
+/// Adds a value by immediates: none, one, or a few, as zero points of int16 may need; `None` for one that a vector would
+/// add in fewer cycles.
 pub(super) fn added(value: i64) -> Option<Vec<LaneOp>> {
-    let first = value.clamp(i16::MIN.into(), i16::MAX.into());
-    let rest = i16::try_from(value - first).ok()?;
-    let parts = [first as i16, rest];
-    let ops = parts.into_iter().filter(|&part| part != 0);
-    Some(ops.map(LaneOp::add).collect())
+    let (mut ops, mut rest) = (Vec::new(), value);
+    while rest != 0 && ops.len() < MOST_ADDED {
+        let part = rest.clamp(i16::MIN.into(), i16::MAX.into());
+        ops.push(LaneOp::add(part as i16));
+        rest -= part;
+    }
+    (rest == 0).then_some(ops)
 }
 
 /// Adds a zero point to what is rounded.

@@ -1,13 +1,16 @@
 //! Pairs of multipliers: what the precise form takes the product with a ratio in.
 
+use std::ops::RangeInclusive;
+
 use rayon::prelude::*;
 
 use super::lanes::Requantize;
 use super::multiply::is_zero;
+use crate::qgraph::Numbers;
 
-/// First shifts, best first: a larger one has multipliers of more bits for small ratios, and
-/// drops more.
-const FIRST: std::ops::RangeInclusive<u32> = 7..=10;
+/// First shifts of int8 and of int16, best first: a larger one has multipliers of more bits for small ratios, as sums
+/// of int16 have, and drops more.
+const FIRST: [RangeInclusive<u32>; 2] = [7..=10, 7..=15];
 /// The error, in steps of an int8, that is aimed at.
 pub(super) const GOOD_ERROR: f64 = 1.0 / 4096.0;
 /// The largest error, in the same steps, of a form that is called precise: channels of very small ratios, whose
@@ -32,7 +35,11 @@ pub(super) fn multipliers(
     second: u32,
 ) -> Option<(u32, Vec<Pair>)> {
     let mut best: Option<(f64, u32, Vec<Pair>)> = None;
-    for first in FIRST {
+    let shifts = match given.to.numbers {
+        Numbers::Int8 => &FIRST[0],
+        Numbers::Int16 => &FIRST[1],
+    };
+    for first in shifts.clone() {
         let channels = (0..given.ratio.len()).into_par_iter().with_min_len(TASK);
         let pairs = channels.map(|c| pair(given, c, largest(c), [first, second]));
         let Some(pairs) = pairs.collect::<Option<Vec<Pair>>>() else {
@@ -97,7 +104,6 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::qgraph::Numbers;
     use crate::semantics::{Output, Requant};
 
     /// The pair of all that fit with the least error, the first of several.

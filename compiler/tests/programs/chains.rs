@@ -468,7 +468,7 @@ fn chains_reach_every_kind_of_layer() {
         let mut chain = Chain::new([8, 4, 4], 1);
         chain.add(link);
         assert!(chain.seen.len() > 1, "{link:?} fits nothing");
-        let graph = chain.finish();
+        let graph = chain.finish(Activations::Int8);
         kinds.extend(graph.nodes.iter().map(|node| node.op.kind()));
     }
     let expected = [
