@@ -2,7 +2,7 @@
 //!
 //! Constants of 2 and 4 bits are read as bytes. A QuantizeLinear that gives so few is one of bytes with a Clip behind it,
 //! which is also how Brevitas writes it (QCDQ), and QONNX's Quant is those two and a DequantizeLinear. Where the steps are
-//! known, the Clip stands before the QuantizeLinear, where the device has it. One that gives 16 bits is left, and refused.
+//! known, the Clip stands before the QuantizeLinear, where the device has it. One that gives 16 bits is left.
 
 use std::collections::{HashMap, HashSet};
 
