@@ -265,8 +265,7 @@ pub(crate) fn calibrated(
     let found = search.best(looks * split.calibrate.len());
     let (network, fidelity) = found.context(name)?;
     // What is written is known to compile: what the simulator computed was.
-    let is_wide = options.options.activations == Activations::Int16;
-    if !fidelity.simulated && !is_wide {
+    if !fidelity.simulated {
         passes::quantized(&network.graph)?;
     }
     let measured = split.compare[..MEASURED.min(split.compare.len())].to_vec();

@@ -412,7 +412,7 @@ fn a_float_network_of_several_inputs_is_quantized() {
     let words: Vec<i64> = (0..12).map(|i| i * 7 % 10).collect();
     write_npy(&path("maps.npy"), "3, 4, 1, 4", &maps);
     let bytes: Vec<u8> = words.iter().flat_map(|v| v.to_le_bytes()).collect();
-    write_array(&path("tokens.npy"), "<i16", "3, 4", &bytes);
+    write_array(&path("tokens.npy"), "<i8", "3, 4", &bytes);
     let given = |name: &str, file: &str| format!("{name}={}", path(file).display()).into();
     let files = [given("tokens", "tokens.npy"), given("map", "maps.npy")];
     let mut options = QuantizeOptions::new(path("net.onnx"), "");

@@ -19,7 +19,7 @@ use vta_compiler::tune::Cache;
 
 /// Values for some images of a network, different for each.
 fn values(images: usize, len: usize) -> Vec<i16> {
-    let value = |i: usize| (i * 37 + i / len * 11) as i16;
+    let value = |i: usize| i16::from((i * 37 + i / len * 11) as i8);
     (0..images * len).map(value).collect()
 }
 

@@ -235,7 +235,7 @@ fn outputs_are_what_the_model_says() {
         String::from_utf8_lossy(header).contains("|i1"),
         "{header:?}"
     );
-    let signs: Vec<bool> = data.iter().map(|&b| (b as i16) < 0).collect();
+    let signs: Vec<bool> = data.iter().map(|&b| (b as i8) < 0).collect();
     assert_eq!(signs, z.iter().map(|v| *v < 0.0).collect::<Vec<_>>());
     assert!(z.iter().any(|v| *v != 0.0));
     // A timing needs no values.

@@ -76,7 +76,7 @@ impl Search<'_> {
         let compared = |network: &Quantized, session: Option<Box<Session>>| {
             let mut device = match session {
                 Some(session) => Device::Simulator(session),
-                None => Device::open(&network.graph, options.activations, self.watch)?,
+                None => Device::open(&network.graph, self.watch)?,
             };
             let comparison = float.compare(&mut device, images, done, self.watch)?;
             Ok::<_, Error>((comparison, device.simulator().is_some()))
@@ -186,7 +186,7 @@ impl Search<'_> {
             return Err(Error::Cancelled);
         }
         let quantized = self.calibrated.quantize(options, kept)?;
-        let mut device = Device::open(&quantized.graph, options.activations, self.watch)?;
+        let mut device = Device::open(&quantized.graph, self.watch)?;
         let comparison = trial.compare(&mut device, self.watch)?;
         let session = device.simulator();
         Ok(Tried {

@@ -3,20 +3,17 @@
 use rayon::prelude::*;
 use vta_compiler::float::FloatNetwork;
 use vta_compiler::graph::{Element, Graph};
-use vta_compiler::quantize::{Activations, Calibrated, Comparison, QuantizeError};
+use vta_compiler::quantize::{Calibrated, Comparison, QuantizeError};
 
 use super::calibrate::Calibration;
 use crate::error::{Error, Result};
 use crate::open::Model;
-use crate::options::{ConfigSource, Target};
+use crate::options::Target;
 use crate::run::{Feed, Session, Values};
 use crate::watch::{Part, Watch};
 
 /// Images of which both networks' outputs are held at a time.
 const AT_ONCE: usize = 8;
-
-/// What a machine of activations of 16 bits is configured by.
-const WIDE: [&str; 2] = ["LOG_INP_WIDTH", "LOG_OUT_WIDTH"];
 
 /// Values of each output, by image.
 type Found = Vec<Vec<Vec<f32>>>;
@@ -115,15 +112,9 @@ pub enum Device<'g> {
 }
 
 impl<'g> Device<'g> {
-    /// The fast simulator of a machine with such activations, or the host.
-    pub fn open(graph: &'g Graph, activations: Activations, watch: &dyn Watch) -> Result<Self> {
-        let keys = match activations {
-            Activations::Int8 => None,
-            Activations::Int16 => Some(WIDE.map(|key| (key.to_owned(), 4.into()))),
-        };
+    pub fn open(graph: &'g Graph, watch: &dyn Watch) -> Result<Self> {
         let target = Target {
             allow_host: true,
-            config: keys.map(|keys| ConfigSource::Keys(keys.into_iter().collect())),
             ..Target::named("sim")
         };
         match Session::open(Model::of_graph("", graph.clone()), &target, &Part(watch)) {

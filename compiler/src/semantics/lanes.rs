@@ -241,7 +241,7 @@ pub fn whole_weights(parts: &[i8], count: usize) -> Vec<i32> {
 }
 
 /// The most immediates that are added one after another.
-const MOST_ADDED: usize = 4;
+const MOST_ADDED: usize = 6;
 /// Weights that are worth a task of their own.
 const TASK: usize = 1 << 16;
 

@@ -88,8 +88,9 @@ fn wide_value() -> impl Strategy<Value = i16> {
     prop_oneof![Just(i16::MIN), Just(i16::MAX), any::<i16>()]
 }
 
-/// What int16 results may be from the reals, in their steps: half of one for rounding, and one.
-const WIDE: f64 = 1.5 + 1e-6;
+/// What int16 results may be from the reals, in their steps: half of one for rounding, and what multipliers of 14 bits
+/// lose; of sums of two what they lose of both, at four times the distance.
+const WIDE: f64 = 2.5;
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2000))]
@@ -111,10 +112,10 @@ proptest! {
             run(&plan.epilogue, 0, if plan.is_product { x * y } else { x + y })
         };
         let centred = |x: i16, zero: i32| f64::from(x) - f64::from(zero);
-        let check = |found: i32, real: f64| {
+        let check = |found: i32, real: f64, most: f64| {
             let real = (real + f64::from(zeros[2])).clamp(clamp.0.into(), clamp.1.into());
             let off = (f64::from(found) - real).abs();
-            prop_assert!(off <= WIDE, "{} for {}, {} off", found, real, off);
+            prop_assert!(off <= most, "{} for {}, {} off", found, real, off);
             Ok(())
         };
         let (a, b) = (centred(x, zeros[0]), centred(y, zeros[1]));
@@ -127,14 +128,14 @@ proptest! {
             }
         };
         let operands = [operand(scales[0], zeros[0]), operand(scales[1], zeros[1])];
-        check(lanes(&plan_pair(join, operands, &to(1.0)).unwrap(), x, y), real)?;
+        check(lanes(&plan_pair(join, operands, &to(1.0)).unwrap(), x, y), real, 4.0 * WIDE)?;
         let real = a * swish;
         let plan = Curve::HardSwish.plan(&operand(swish, zeros[0]), &to(swish)).unwrap();
-        check(lanes(&plan, x, x), real * (real / 6.0 + 0.5).clamp(0.0, 1.0) / swish)?;
+        check(lanes(&plan, x, x), real * (real / 6.0 + 0.5).clamp(0.0, 1.0) / swish, WIDE)?;
         let plan = Curve::Slopes(vec![0.1]).plan(&operand(1.0, zeros[0]), &to(1.0)).unwrap();
-        check(lanes(&plan, x, x), if a < 0.0 { a * 0.1 } else { a })?;
+        check(lanes(&plan, x, x), if a < 0.0 { a * 0.1 } else { a }, WIDE)?;
         let ratio = ratios[0].exp2();
         let ops = plan_scale(ratio, (clamp.0.into(), clamp.1.into()), zeros[0].into(), &to(1.0)).unwrap();
-        check(run(&ops, 0, x.into()), a * ratio)?;
+        check(run(&ops, 0, x.into()), a * ratio, WIDE)?;
     }
 }
