@@ -26,9 +26,10 @@ impl Rng {
 
     /// Values of a tensor.
     pub fn values(&mut self, n: usize, numbers: Numbers) -> Vec<i16> {
-        (0..n)
-            .map(|_| numbers.stored(self.next() as i32, false))
-            .collect()
+        match numbers {
+            Numbers::Int8 => self.int8(n),
+            Numbers::Int16 => (0..n).map(|_| self.next() as i16).collect(),
+        }
     }
 
     /// int8, as weights or as values of a tensor.

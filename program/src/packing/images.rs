@@ -90,9 +90,20 @@ impl TensorImages {
                 "{lens:?} values, but {c}x{h}x{w} = {need} are needed"
             ))
         })?;
+        let bytes = value_bytes(config);
+        // Each value's distance from the lowest, of which int8 has no upper bits.
+        let beyond = |image: &&[i16]| {
+            image
+                .iter()
+                .fold(0, |all, &x| all | (x.wrapping_add(128) >> 8))
+        };
+        if bytes == 1 && images.iter().any(|image| beyond(image) != 0) {
+            let text = "a value is outside -128 to 127, which inputs of 8 bits hold";
+            return Err(ImagesError(text.to_owned()));
+        }
         self.values.clear();
         for image in images {
-            match value_bytes(config) {
+            match bytes {
                 1 => self.values.extend(image.iter().map(|&x| x as u8)),
                 _ => self
                     .values

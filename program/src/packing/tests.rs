@@ -124,6 +124,24 @@ fn wrong_lengths_are_refused() {
 }
 
 #[test]
+fn values_beyond_the_machine_s_are_refused() {
+    let spec = spec([3, 2, 2], Packing::Tiles);
+    for (value, fits) in [
+        (127, true),
+        (-128, true),
+        (128, false),
+        (-129, false),
+        (i16::MAX, false),
+    ] {
+        let image = [0, 0, 0, value, 0, 0, 0, 0, 0, 0, 0, 0];
+        for (wide, fits) in [(false, fits), (true, true)] {
+            let config = of_width(Config::default(), wide);
+            assert_eq!(pack(&spec, &config, &[&image]).is_some(), fits, "{value}");
+        }
+    }
+}
+
+#[test]
 fn sizes_that_overflow_are_no_sizes() {
     let config = Config::default();
     let huge = spec([u32::MAX; 3], Packing::Tiles);

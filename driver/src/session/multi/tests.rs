@@ -253,7 +253,10 @@ fn sessions_that_take_turns_share_their_devices() {
         for (i, session) in sessions.iter_mut().enumerate() {
             let n = 3 * round + i as i16;
             let out = session.finish().unwrap().unwrap();
-            assert_eq!(out.outputs[0], [[n * 16, n * -16].map(|x| i16::from(x as i8))]);
+            assert_eq!(
+                out.outputs[0],
+                [[n * 16, n * -16].map(|x| i16::from(x as i8))]
+            );
             assert!(session.finish().is_none());
         }
     }
