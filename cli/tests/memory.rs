@@ -158,7 +158,7 @@ fn small_images(path: &Path, count: usize) -> String {
         .start_file("labels.npy", Default::default())
         .unwrap();
     archive
-        .write_all(&header("<i16", &format!("({count},)")))
+        .write_all(&header("<i8", &format!("({count},)")))
         .unwrap();
     archive.write_all(&vec![0; count * 8]).unwrap();
     archive.finish().unwrap();

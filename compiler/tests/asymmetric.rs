@@ -516,7 +516,8 @@ fn zero_points_of_activations_are_one_value_of_their_width() {
         ([None, uint8(0)], -128),
         ([int16(-300), int16(-300)], -300),
         ([uint16(0), uint16(0)], -32768),
-        ([uint16(65535), None], 32767),
+        ([uint16(0), None], -32768),
+        ([uint16(65535), uint16(65535)], 32767),
     ] {
         assert_eq!(through(zeros.clone()).unwrap(), expected, "{zeros:?}");
     }

@@ -101,7 +101,7 @@ proptest! {
         for col in 0..(c * k.0 * k.1).next_multiple_of(16) {
             for i in 0..oh { for j in 0..ow {
                 let at = (col / 16 * oh * ow + i * ow + j) * 16 + col % 16;
-                let got = vta_isa::number(&packed, if wide { 16 } else { 8 }, at) as i16;
+                let got = number(&packed, if wide { 16 } else { 8 }, at) as i16;
                 let (ch, y, x) = (col / (k.0 * k.1), col / k.1 % k.0, col % k.1);
                 let r = (i * s.0 + y * d.0) as i64 - i64::from(pads[0]);
                 let q = (j * s.1 + x * d.1) as i64 - i64::from(pads[1]);

@@ -156,7 +156,13 @@ pub(super) fn roundings(store: &QStore, co: usize, batch: usize, block: usize) -
 
 /// The input tile that turns digits into a bias: 1, then 127 in every other lane, in each row.
 pub(super) fn bias_input(config: &Config) -> Vec<u8> {
-    let lane = |i: usize| if i % config.block() == 0 { 1 } else { DIGIT };
+    let lane = |i: usize| {
+        if i.is_multiple_of(config.block()) {
+            1
+        } else {
+            DIGIT
+        }
+    };
     let bytes = config.width(MemType::Inp) / 8;
     let lanes = (0..config.lanes()).map(|i| lane(i).to_le_bytes());
     lanes
