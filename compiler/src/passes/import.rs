@@ -10,6 +10,7 @@ mod moves;
 mod positions;
 mod reshaped;
 mod scales;
+mod storage;
 mod sums;
 mod transposed;
 pub(crate) mod values;
@@ -42,7 +43,7 @@ pub(super) fn import(graph: &Graph) -> Imported {
     let mut reading = Reading {
         graph,
         net: Net {
-            numbers: scales::numbers(graph),
+            numbers: storage::numbers(graph),
             ..Net::default()
         },
         values: HashMap::new(),

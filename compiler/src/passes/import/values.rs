@@ -6,7 +6,7 @@ use super::super::error::PassError;
 use super::super::net::{Entry, Net, NetOp, NetTensor};
 use super::constant::Constant;
 use super::layout::{Layouts, Order};
-use super::scales::Storage;
+use super::storage::Storage;
 use crate::graph::{Data, Graph, Node, ValueId};
 use crate::qgraph::{Spread, TensorId};
 use crate::reflect::Reflect;
