@@ -108,6 +108,8 @@ FORMS = {
     "uint8-int8": (QuantType.QUInt8, QuantType.QInt8, QuantFormat.QDQ, False),
     "int8": (QuantType.QInt8, QuantType.QInt8, QuantFormat.QDQ, True),
     "uint8": (QuantType.QUInt8, QuantType.QUInt8, QuantFormat.QDQ, False),
+    "uint16": (QuantType.QUInt16, QuantType.QInt8, QuantFormat.QDQ, False),
+    "int16": (QuantType.QInt16, QuantType.QInt8, QuantFormat.QDQ, True),
     "operators": (QuantType.QUInt8, QuantType.QInt8, QuantFormat.QOperator, True),
     "operators-uint8": (QuantType.QUInt8, QuantType.QUInt8, QuantFormat.QOperator, False),
 }
