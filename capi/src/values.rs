@@ -120,6 +120,9 @@ pub fn fill(
         (Element::U8, Values::Steps(values), Element::U8) => {
             put(room, values, |v| [v as u8 ^ 0x80])
         }
+        (Element::U16, Values::Steps(values), Element::U16) => {
+            put(room, values, |v| (v as u16 ^ 0x8000).to_ne_bytes());
+        }
         (Element::I8, Values::Whole(values), Element::I8)
         | (Element::U8, Values::Whole(values), Element::U8) => put(room, values, |v| [v as u8]),
         (Element::I16, Values::Whole(values), Element::I16)

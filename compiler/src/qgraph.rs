@@ -51,7 +51,7 @@ impl Numbers {
         }
     }
 
-    /// How many steps an int8 has where this has one more bit for each bit that a step is finer: 1, or 256.
+    /// How many of its steps are one of int8 where both reach as far: 1, or 256.
     pub const fn finer(self) -> f64 {
         (1 << (self.bits() - 8)) as f64
     }

@@ -238,13 +238,16 @@ pub type Made =
 pub fn made(output: Output, unit: Unit) -> Made {
     let steps = unit == Unit::Steps;
     match (output.tensor.port.element, output.values) {
-        (element, Values::Steps(values)) if steps || element == Element::I8 => {
+        (element, Values::Steps(values))
+            if steps || matches!(element, Element::I8 | Element::I16) =>
+        {
             match output.tensor.numbers {
                 Numbers::Int8 => of(&values, |v| v as i8),
                 Numbers::Int16 => of_values(values.into_owned()),
             }
         }
         (Element::U8, Values::Steps(values)) => of(&values, |v| v as u8 ^ 0x80),
+        (Element::U16, Values::Steps(values)) => of(&values, |v| v as u16 ^ 0x8000),
         (Element::I8, Values::Whole(values)) => of(&values, |v| v as i8),
         (Element::U8, Values::Whole(values)) => of(&values, |v| v as u8),
         (Element::I16, Values::Whole(values)) => of(&values, |v| v as i16),

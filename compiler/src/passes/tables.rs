@@ -1,8 +1,9 @@
 //! What the host computes of one tensor value by value goes on as long as the next node does the same.
 //!
 //! A SiLU is `x * sigmoid(x)`: its Sigmoid is the host's, its product might be the device's, which would then read both.
-//! But an int8 tensor has 256 values (one of int16 is left as it is), and so has any function of it: the host makes the product's values of a table, the
+//! But an int8 tensor has 256 values, and so has any function of it: the host makes the product's values of a table, the
 //! device has no layer, and one tensor travels in place of two. Every rounding between stays where the model has it.
+//! Tensors of int16 are left as they are.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

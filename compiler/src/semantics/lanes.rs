@@ -18,7 +18,8 @@ use crate::qgraph::lane::{LaneKind, LaneOp};
 #[serde(rename_all = "lowercase")]
 pub enum Requant {
     /// Every tensor of the model is rounded as the model rounds it, int8 within 2^-8 of a step and
-    /// nearly always 2^-12, int16 within one of its steps: labels and nearly all values are those of a runtime that computes in reals.
+    /// nearly always 2^-12, int16 within a few of its steps: labels and nearly all values are those of a runtime that
+    /// computes in reals.
     #[default]
     Precise,
     /// Fewest operations: one multiplier, residuals joined before rounding. Values may differ

@@ -1,7 +1,7 @@
 //! The precise forms: every tensor of the model is rounded as the model rounds it, int8 within
 //! 2^-8 of a step and nearly always 2^-12, so that a result differs from real arithmetic only beside a
-//! tie. Steps of int16 are so much finer that the same bits leave them within one; the shifts below are those of int8,
-//! and eight less for int16.
+//! tie. Steps of int16 are 256 times finer, of which the same bits leave a few; the shifts below are those of int8, and
+//! eight less for int16.
 //!
 //! A sum's product with its ratio needs about 23 bits after the binary point, more than one
 //! multiplier has room for. It is taken in two:
