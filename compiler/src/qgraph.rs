@@ -51,6 +51,11 @@ impl Numbers {
         }
     }
 
+    /// The last step on each side of 0 that both sides have.
+    pub(crate) fn last(self) -> f64 {
+        self.bounds().1.into()
+    }
+
     /// How many of its steps are one of int8 where both reach as far: 1, or 256.
     pub const fn finer(self) -> f64 {
         (1 << (self.bits() - 8)) as f64
@@ -71,6 +76,12 @@ impl Numbers {
             Self::Int8 => value as i8 as i16,
             Self::Int16 => value as i16,
         }
+    }
+}
+
+impl std::fmt::Display for Numbers {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "int{}", self.bits())
     }
 }
 

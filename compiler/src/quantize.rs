@@ -36,6 +36,7 @@ use std::sync::{Arc, OnceLock};
 use self::calibration::{Look, observe_as};
 use crate::graph::{Graph, ValueId};
 
+pub use crate::qgraph::Numbers as Activations;
 pub use calibration::{Calibration, Observed, observe};
 pub use error::QuantizeError;
 pub use fold::fold;
@@ -43,7 +44,7 @@ use insert::Given;
 pub use insert::apply;
 pub(crate) use insert::apply_with;
 pub use method::Method;
-pub use mode::{Activations, Mode, Scale, WeightScales, ZeroPoints};
+pub use mode::{Mode, Scale, WeightScales, ZeroPoints};
 pub use options::Options;
 pub use report::compare::{Comparison, LEAST_AGREEMENT, LEAST_COSINE, LEAST_DB, Part};
 pub use report::{LayerError, Report, report};

@@ -114,6 +114,17 @@ fn kept(op: OnnxOp) -> Op {
     Op::Onnx(Box::new(op))
 }
 
+/// Where a QuantizeLinear saturates, and the type that the library has for what it makes; `None` for what none makes.
+pub(super) const fn saturated(element: Element) -> Option<(f32, f32, i64)> {
+    match element {
+        Element::I8 => Some((-128.0, 127.0, 3)),
+        Element::U8 => Some((0.0, 255.0, 2)),
+        Element::I16 => Some((-32768.0, 32767.0, 6)),
+        Element::U16 => Some((0.0, 65535.0, 6)),
+        Element::F32 | Element::I32 | Element::I64 | Element::Bool => None,
+    }
+}
+
 impl Parts<'_> {
     /// An operator on int8 or uint8 between casts; what it is then may be inexact by itself.
     fn widened(&mut self, op: &OnnxOp, number: i64, element: Element) -> Option<()> {
@@ -252,13 +263,7 @@ impl Parts<'_> {
         if self.graph.values[scale.0].shape.iter().product::<usize>() != 1 {
             return None;
         }
-        let (low, high, number) = match self.graph.values[self.node.output.0].element {
-            Element::I8 => (-128.0, 127.0, 3),
-            Element::U8 => (0.0, 255.0, 2),
-            Element::I16 => (-32768.0, 32767.0, 6),
-            Element::U16 => (0.0, 65535.0, 6),
-            _ => return None,
-        };
+        let (low, high, number) = saturated(self.graph.values[self.node.output.0].element)?;
         let to = |number| {
             onnx(
                 "Cast",

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 
 use super::composed;
+use super::exact::saturated;
 use super::gaps::{self, Taken};
 use super::parts::{Parts, onnx};
 use crate::graph::{
@@ -97,13 +98,7 @@ fn divided(graph: &mut Graph, node: &Node, axis: usize) -> Option<()> {
         2 => Data::U8(vec![0; scales.len()]),
         _ => constant(2)?,
     };
-    let (low, high, number) = match zeros.element() {
-        Element::I8 => (-128.0, 127.0, 3),
-        Element::U8 => (0.0, 255.0, 2),
-        Element::I16 => (-32768.0, 32767.0, 6),
-        Element::U16 => (0.0, 65535.0, 6),
-        Element::F32 | Element::I32 | Element::I64 | Element::Bool => return None,
-    };
+    let (low, high, number) = saturated(zeros.element())?;
     let zeros = zeros.integers()?;
     if zeros.len() != scales.len() || (scales.len() != 1 && shape.get(axis) != Some(&scales.len()))
     {

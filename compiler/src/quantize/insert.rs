@@ -9,12 +9,13 @@ use super::adaptive::Rows;
 use super::calibration::Observed;
 use super::correct;
 use super::error::QuantizeError;
-use super::mode::{Activations, Mode, Scale};
+use super::mode::{Mode, Scale};
 use super::options::Options;
 use super::rounded::{Kept, refuse_quantized};
 use super::scales::{Limits, Scales};
 use super::slices::{INT4, INT8, Slices};
 use crate::graph::{Data, Element, Graph, Node, Op, Value, ValueId};
+use crate::qgraph::Numbers as Activations;
 
 /// Inserts QuantizeLinear and DequantizeLinear with the given scales.
 ///

@@ -10,11 +10,12 @@ use super::adaptive::AWAY;
 use super::error::QuantizeError;
 use super::insert::Given;
 use super::insert::weights::Weights;
-use super::mode::{Activations, Mode};
+use super::mode::Mode;
 use super::scales::{self, Limits, Scales, shared};
 use super::slices::{INT4, INT8};
 use crate::graph::{Graph, Node, Op, ValueId};
 use crate::operators::fields::Steps;
+use crate::qgraph::Numbers as Activations;
 
 /// What sums of products are up to.
 const ROOM: f64 = (1 << 30) as f64;

@@ -4,7 +4,8 @@ use std::fmt;
 use std::str::FromStr;
 
 use super::histogram::Histogram;
-use super::mode::{Activations, Mode, Scale};
+use super::mode::{Mode, Scale};
+use crate::qgraph::Numbers as Activations;
 
 /// The scale of values that are all zero.
 const NO_SCALE: f32 = 1.0 / 128.0;

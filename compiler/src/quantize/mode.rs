@@ -1,7 +1,5 @@
 //! Which scales there may be.
 
-use std::fmt;
-
 /// How scales are chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
@@ -9,35 +7,6 @@ pub enum Mode {
     Shift,
     /// Any scales: the device multiplies and shifts.
     Multiply,
-}
-
-/// How many bits activations have.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Activations {
-    /// 8, as every device has them.
-    #[default]
-    Int8,
-    /// 16, of devices whose inputs and outputs have as many. Weights have 8 or 4.
-    Int16,
-}
-
-impl Activations {
-    /// The last step on each side of 0.
-    pub(super) const fn last(self) -> f64 {
-        match self {
-            Self::Int8 => 127.0,
-            Self::Int16 => 32767.0,
-        }
-    }
-}
-
-impl fmt::Display for Activations {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Int8 => "int8",
-            Self::Int16 => "int16",
-        })
-    }
 }
 
 /// Which weights of a convolution or dense layer share a scale; in [`Mode::Shift`] all do.

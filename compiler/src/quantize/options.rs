@@ -2,7 +2,8 @@
 
 use super::error::QuantizeError;
 use super::method::Method;
-use super::mode::{Activations, Mode, WeightScales, ZeroPoints};
+use super::mode::{Mode, WeightScales, ZeroPoints};
+use crate::qgraph::Numbers as Activations;
 
 /// How a graph is quantised.
 #[derive(Clone, Copy, Debug, PartialEq)]

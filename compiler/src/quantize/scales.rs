@@ -11,11 +11,12 @@ use super::error::QuantizeError;
 use super::fold::scaled_by_one;
 use super::histogram::Histogram;
 use super::method::{Zero, within};
-use super::mode::{Activations, Mode, Scale, ZeroPoints};
+use super::mode::{Mode, Scale, ZeroPoints};
 use super::options::Options;
 use super::rounded::{Kept, rounded};
 use crate::graph::{Graph, Node, Op, ValueId};
 use crate::operators::fields::Steps;
+use crate::qgraph::Numbers as Activations;
 
 /// Fewer steps than so many below HardSwish's bound stay what they are: a whole number of them would be too far off.
 const LEAST_STEPS: f32 = 24.0;

@@ -6,10 +6,11 @@ use rayon::prelude::*;
 
 use super::super::error::QuantizeError;
 use super::super::method::best_scale;
-use super::super::mode::{Activations, Mode, WeightScales};
+use super::super::mode::{Mode, WeightScales};
 use super::super::options::Options;
 use super::super::slices::{INT4, are_finite, largest};
 use crate::graph::{Data, Graph, Node, Op, ValueId};
+use crate::qgraph::Numbers as Activations;
 
 /// Float data of a graph, or made for it.
 pub(in crate::quantize) type Floats<'a> = Cow<'a, [f32]>;
