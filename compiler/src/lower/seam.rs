@@ -6,10 +6,13 @@
 //! So constants are loaded while the layer before ends: weights after the first token where
 //! they don't touch what it reads, the bias after the second. The first sums are cleared while
 //! its last outputs are stored. Its outputs are read after the last token, which the compute
-//! module hands on to the load module. A layer that the load module has no part in leaves the
+//! module hands on to the load module; where STOREs round, those outputs that are in memory by
+//! the first token are read after that. A layer that the load module has no part in leaves the
 //! tokens in compute->load as they are: the scratchpads that they speak of are as they were.
 
 use std::ops::Range;
+
+use super::transfer::{Run, Transfer};
 
 /// Tokens that a layer finds in each of the two queues.
 pub(super) const TOKENS: u32 = 2;
@@ -19,8 +22,27 @@ pub(super) const TOKENS: u32 = 2;
 pub(super) struct Seam {
     /// Weight tiles that are read after the first token.
     pub wgt: Vec<Range<usize>>,
+    /// Input tiles that are read after the first token.
+    pub inp: Range<usize>,
     /// Accumulator tiles that are stored after the first token.
     pub acc: Range<usize>,
+    /// What may not be in memory when the first token in compute->load comes; `None` where that isn't known.
+    pub unstored: Option<Vec<Run>>,
+    /// About how many cycles the last STORE takes.
+    pub storing: usize,
+}
+
+impl Seam {
+    /// Whether all that transfers read is in memory when the first token in compute->load comes.
+    pub fn is_stored(&self, transfers: &[Transfer]) -> bool {
+        let stored = |run: Run| {
+            let unstored = self.unstored.iter().flatten();
+            !unstored
+                .clone()
+                .any(|other| other.buffer == run.buffer && meet(&other.tiles, &run.tiles))
+        };
+        self.unstored.is_some() && transfers.iter().flat_map(Transfer::runs).all(stored)
+    }
 }
 
 /// Whether ranges of tiles have one in common.

@@ -596,7 +596,25 @@ fn cost(
         _ => (2, load / 16),
     };
     let store = beats(MemType::Out, kept) * half_cycles / 2 + 7 * tiles * tile.co + rounded;
-    let fill = inp_chunk + wgt_chunk + store / tiles.max(1) + loaded;
+    let ends = inp_chunk + wgt_chunk + store / tiles.max(1);
+    let fill = match shape.entry {
+        0 => ends,
+        // Some of it goes beside the layers before and behind, most where these have compute to do.
+        _ if tiles > 1 && shape.window_rows > 0 => ends / 4 + loaded,
+        _ if tiles > 1 && tiles * chunks > 3 => ends * 3 / 4 + loaded,
+        _ => ends + loaded,
+    };
+    // Where one operand stays, both come beside the last chunk that has the old one.
+    let changes = match (stay_wgt, stay_inp) {
+        (true, _) => groups - 1,
+        (_, true) => positions - 1,
+        _ => 0,
+    };
+    let late = (inp_chunk + wgt_chunk).saturating_sub(compute / tiles);
+    let compute = match shape.entry {
+        0 => compute,
+        _ => compute + changes * late,
+    };
     let total = match (tile.halves, tile.acc_halves) {
         (2, 2) => load.max(compute).max(store) + fill,
         (2, _) => load.max(compute + store) + fill,

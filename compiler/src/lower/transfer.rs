@@ -56,6 +56,13 @@ impl Area {
     }
 }
 
+/// Tiles of a buffer that follow each other.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Run {
+    pub buffer: BufferId,
+    pub tiles: Range<usize>,
+}
+
 /// One LOAD or STORE, without padding: rows of tiles that follow each other in the scratchpad.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Transfer {
@@ -95,6 +102,18 @@ impl Transfer {
             stride: w,
             step: 1,
         }
+    }
+
+    /// Its rows in memory.
+    pub fn runs(&self) -> impl Iterator<Item = Run> + '_ {
+        let [rows, columns] = self.size;
+        (0..rows).map(move |row| {
+            let first = self.base.tiles + self.dram + row * self.stride;
+            Run {
+                buffer: self.base.buffer,
+                tiles: first..first + (columns - 1) * self.step + 1,
+            }
+        })
     }
 
     /// How many tiles it moves.

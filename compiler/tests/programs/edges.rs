@@ -10,11 +10,43 @@ use vta_compiler::qgraph::{
 };
 use vta_driver::{Command, Layer, Program, QueueLimits, Symbol};
 use vta_isa::tokens::{self, Edge};
-use vta_isa::{Deps, Extension, Extensions, Insn};
+use vta_isa::{Deps, Extension, Extensions, Insn, Load, MemType};
 use vta_sim::hazards;
 
 /// A command: its layer, and its index there.
 type Place = [usize; 2];
+
+fn window(kernel: usize, stride: usize, pad: usize) -> Window {
+    Window {
+        kernel: [kernel; 2],
+        stride: [stride; 2],
+        dilation: [1; 2],
+        pads: [pad; 4].into(),
+    }
+}
+
+/// A convolution of a kernel to some channels, as large as its input.
+fn conv(
+    graph: &mut QGraph,
+    rng: &mut Rng,
+    [kernel, co]: [usize; 2],
+    input: TensorId,
+    residual: Option<(TensorId, Vec<LaneOp>)>,
+) -> TensorId {
+    let [ci, h, w] = graph.tensors[input.0].chw;
+    let bias: Vec<i32> = (0..co).map(|_| rng.next() as i32 >> 16).collect();
+    let op = QOp::Conv(QConv {
+        store: None,
+        input,
+        window: window(kernel, 1, kernel / 2),
+        weights: rng.int8(ci * co * kernel * kernel).into(),
+        residual,
+        epilogue: [vec![LaneOp::add(bias), LaneOp::shr(7)], clamp()].concat(),
+        dense: false,
+        group: 1,
+    });
+    push(graph, op, [co, h, w])
+}
 
 /// A network in which layers of all kinds read each other.
 fn network() -> QGraph {
@@ -22,26 +54,8 @@ fn network() -> QGraph {
     let mut rng = Rng(7);
     let input = tensor(&mut graph, [20, 8, 8]);
     graph.inputs = vec![input];
-    let window = |kernel: usize, stride: usize, pad: usize| Window {
-        kernel: [kernel; 2],
-        stride: [stride; 2],
-        dilation: [1; 2],
-        pads: [pad; 4].into(),
-    };
-    let mut conv = |graph: &mut QGraph, input: TensorId, kernel, co, residual| {
-        let [ci, h, w] = graph.tensors[input.0].chw;
-        let bias: Vec<i32> = (0..co).map(|_| rng.next() as i32 >> 16).collect();
-        let op = QOp::Conv(QConv {
-            store: None,
-            input,
-            window: window(kernel, 1, kernel / 2),
-            weights: rng.int8(ci * co * kernel * kernel).into(),
-            residual,
-            epilogue: [vec![LaneOp::add(bias), LaneOp::shr(7)], clamp()].concat(),
-            dense: false,
-            group: 1,
-        });
-        push(graph, op, [co, h, w])
+    let mut conv = |graph: &mut QGraph, input, kernel, co, residual| {
+        conv(graph, &mut rng, [kernel, co], input, residual)
     };
     let wide = conv(&mut graph, input, 3, 40, None);
     let shl = vec![LaneOp::shl(6)];
@@ -233,6 +247,54 @@ fn edges_of_preloads_are_needed() {
     let [freed, preloaded] = counts;
     assert!(freed[1] > 2 && preloaded[1] > 1, "{counts:?}");
     assert_eq!(preloaded[0], preloaded[1]);
+}
+
+/// Where STOREs round, a layer loads its first inputs before the layer before has stored its last outputs, and waits for these
+/// before it loads any of them: the edge is needed, and in front of the first of these LOADs.
+#[test]
+fn first_inputs_are_loaded_before_the_last_ones_are_stored() {
+    let mut graph = QGraph::default();
+    let mut rng = Rng(11);
+    let mut last = tensor(&mut graph, [32, 16, 16]);
+    graph.inputs = vec![last];
+    for kernel in [3, 1, 3, 1] {
+        last = conv(&mut graph, &mut rng, [kernel, 32], last, None);
+    }
+    graph.outputs = vec![last];
+    let loads = |command: &Command| matches!(command.insn, Insn::Load(load) if load.mem == MemType::Inp && load.x_size > 0);
+    let (mut all, mut early, mut needed, mut late) = (0, 0, 0, 0);
+    for others in [vec![], vec![Extension::Preload, Extension::Overwrite]] {
+        let has = others.iter().chain([&Extension::Requant]);
+        let has = has.fold(Extensions::DEFAULT, |all, one| all.with(*one));
+        let config = config(5).with_extensions(has);
+        let graph = lower::for_machine(&graph, &config);
+        let program = lower::compile(&graph, &config, &LowerOptions::default()).unwrap();
+        assert_eq!(objections(program.clone()), [""; 0]);
+        let links = links(&program);
+        for link in links.iter().filter(|link| link.kind == Kind::HandedOn) {
+            let [l, to] = link.to;
+            let (before, behind) = program.layers[l].commands.split_at(to);
+            all += 1;
+            needed += usize::from(!objections(without(&program, *link)).is_empty());
+            early += usize::from(before.iter().any(loads));
+            // Taken behind the next LOAD of inputs, it comes too late.
+            let mut broken = program.clone();
+            let commands = &mut broken.layers[l].commands;
+            *Edge::ComputeToLoad.pop(commands[to].insn.deps_mut()) = false;
+            let mut takes = Load::default();
+            takes.deps.pop_next = true;
+            let Some(next) = behind.iter().position(loads) else {
+                continue;
+            };
+            let (insn, symbol) = (takes.into(), Symbol::None);
+            commands.insert(to + next + 1, Command { insn, symbol });
+            late += usize::from(!objections(broken).is_empty());
+        }
+    }
+    assert!(
+        early > all / 2 && needed > 9 && late > 9,
+        "{all}: {early}, {needed}, {late}"
+    );
 }
 
 /// Tokens in each queue after the first commands of a layer, as their flags say.

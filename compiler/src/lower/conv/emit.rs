@@ -10,10 +10,10 @@ use vta_isa::{MemType, Requantize, Uop};
 
 use super::super::emit::{Emitter, Loops, Rect, Sums, count_vectors, uop};
 use super::super::tokens::Done;
-use super::super::transfer::{self, transfers};
+use super::super::transfer::{self, Transfer, transfers};
 use super::super::{Fault, LowerError};
 use super::layer::{Acc, Conv, Product, Progress, Residual, Start, Walk};
-use super::work::{Work, works};
+use super::work::{Chunk, Work, works};
 use crate::qgraph::lane::{LaneOp, LaneOperand};
 
 /// Parts of the last tile's epilogue.
@@ -80,9 +80,39 @@ impl Conv<'_> {
         ]
     }
 
+    /// The transfers of the outputs of some blocks of a tile, from a place.
+    pub(super) fn outputs(
+        &self,
+        work: &Work,
+        part: &Range<usize>,
+        from: [usize; 2],
+    ) -> Vec<Transfer> {
+        let [ph, pw] = self.phases();
+        let rows = work.rows.start / ph..work.rows.end / ph;
+        let cols = work.cols.start / pw..work.cols.end / pw;
+        let blocks = work.co.start + part.start..work.co.start + part.end;
+        transfers(self.output, [&blocks, &rows, &cols], self.out_size, from)
+    }
+
     /// Rows and columns of phases that a tile's positions are sorted by.
     pub(super) fn phases(&self) -> [usize; 2] {
         self.pool.map_or([1, 1], |w| w.stride)
+    }
+
+    /// Whether nothing comes between the last products and their STOREs, and a part of the blocks is an instruction of its own.
+    fn ends_by_parts(&self) -> bool {
+        let few = self.shape.window.area() == 1 || self.shape.window_rows > 0;
+        let adds = self.pool.is_some() || self.bias.is_some() || !self.is_rounded();
+        few && !adds
+    }
+
+    /// Whether STOREs do all that comes behind the products, but for a bias.
+    pub(super) fn is_rounded(&self) -> bool {
+        let by_others = matches!(
+            self.residual,
+            Some(Residual::Start(..) | Residual::Product(_))
+        );
+        self.roundings.is_some() && self.epilogue.is_empty() && !by_others
     }
 
     /// Whether the bias comes with the first products: pooled sums get theirs in the end, unless it
@@ -101,6 +131,9 @@ impl Walk<'_, '_, '_> {
             let reads = |work: &Work| self.conv.reads_above(work);
             if self.e.is_long() && !self.works.get(next).is_some_and(reads) {
                 self.works = &self.works[..next];
+            }
+            if next == 1 {
+                self.begin_early();
             }
             self.tile(work)?;
         }
@@ -139,16 +172,25 @@ impl Walk<'_, '_, '_> {
             if starts && !first && !behind {
                 self.add_bias(work, &acc)?;
             }
-            self.multiply(work, chunk, &acc, sums)?;
+            let last = remaining == 0 && i + 1 == work.chunks.len();
+            let by_parts = last && self.conv.ends_by_parts();
+            let preloaded = ahead.is_some_and(|ahead| ahead.tells);
+            if by_parts {
+                self.multiply_and_store(work, chunk, &acc, sums, preloaded)?;
+            } else {
+                self.multiply(work, chunk, &acc, sums, &(0..work.co.len()))?;
+            }
+            if self.progress.chunks.used() + 1 == self.progress.early.chunks {
+                self.hand_on()?;
+            }
             if behind {
                 self.add_bias(work, &acc)?;
             }
             // What is pooled gets its bias from the scratchpads after the last chunk.
-            let last = remaining == 0 && i + 1 == work.chunks.len();
             if !(last && self.conv.pool.is_some()) {
                 self.progress.chunks.free(&mut self.e)?;
             }
-            if ahead.is_some_and(|ahead| ahead.tells) {
+            if preloaded && !by_parts {
                 self.e.wait(Done::Preloaded)?;
             }
         }
@@ -170,7 +212,9 @@ impl Walk<'_, '_, '_> {
             }
         };
         let vectors = self.conv.region_vectors() + residual;
-        self.end_tile(work, &acc, vectors, remaining)?;
+        if remaining > 0 || work.chunks.is_empty() || !self.conv.ends_by_parts() {
+            self.end_tile(work, &acc, vectors, remaining)?;
+        }
         self.progress.tiles.free(&mut self.e)
     }
 
@@ -183,18 +227,33 @@ impl Walk<'_, '_, '_> {
     ) -> Result<Option<Ahead>, LowerError> {
         let preloads = self.preloads(work, acc);
         // Behind the second chunk nothing is left to take before the token that the part is free.
-        let behind = usize::from(self.conv.tile.halves > 1 && work.chunks.len() > 1);
+        let mut behind = usize::from(self.conv.tile.halves > 1 && work.chunks.len() > 1);
+        let is_first = self.progress.tiles.used() == 0;
+        let early = self
+            .progress
+            .early
+            .chunks
+            .checked_sub(1)
+            .filter(|_| is_first);
+        if let Some(last) = early {
+            // The token that all outputs are in memory comes after the one that the part is free.
+            behind = behind.min(last);
+        }
         let mut ahead = preloads.then_some(Ahead {
             behind,
             told: None,
             again: false,
             tells: behind + 1 >= work.chunks.len(),
         });
-        if self.progress.tiles.used() == 0 {
-            // The first chunk waits until the layer before has stored all that it computed.
+        if is_first {
+            // Where it isn't early, the first chunk waits until the layer before has stored all that it computed.
             self.start_first(work, acc, preloads)?;
-            return Ok(ahead);
+            return Ok(ahead.map(|ahead| Ahead {
+                told: early.map(|_| 0),
+                ..ahead
+            }));
         }
+        self.hand_on()?;
         self.progress.tiles.fill(&mut self.e, None)?;
         // Commands that load vectors may say that the part is free.
         self.load_vectors(&work.co)?;
@@ -219,6 +278,7 @@ impl Walk<'_, '_, '_> {
         if let Some(told) = ahead.told {
             let chunks = &mut self.progress.chunks;
             chunks.catch_up(&mut self.e, told, ahead.again)?;
+            self.take_outputs()?;
             self.e.wait(Done::Freed)?;
         }
         self.load_stored(work, acc, true)?;
@@ -235,9 +295,8 @@ impl Walk<'_, '_, '_> {
         work: &Work,
         acc: &Acc,
     ) -> Result<(), LowerError> {
-        self.progress
-            .chunks
-            .fill(&mut self.e, Some(Done::InMemory))?;
+        self.progress.chunks.fill(&mut self.e, None)?;
+        self.take_outputs()?;
         self.load_residual(product, work, self.progress.loaded_diagonals)?;
         self.progress.loaded_diagonals = self.progress.loaded_diagonals.max(work.co.end);
         self.e.tell(Done::Loaded)?;
@@ -252,6 +311,27 @@ impl Walk<'_, '_, '_> {
         }
         self.add_digits(product, work, acc, division.high())?;
         self.progress.chunks.free(&mut self.e)
+    }
+
+    /// The last products of the last tile, by parts that are stored while the next is multiplied.
+    fn multiply_and_store(
+        &mut self,
+        work: &Work,
+        chunk: &Chunk,
+        acc: &Acc,
+        sums: Sums,
+        preloaded: bool,
+    ) -> Result<(), LowerError> {
+        let blocks = work.co.len();
+        for part in transfer::parts(0..blocks, blocks.div_ceil(LAST_PARTS)) {
+            self.multiply(work, chunk, acc, sums, &part)?;
+            if preloaded && part.start == 0 {
+                self.e.wait(Done::Preloaded)?;
+            }
+            self.e.tell(Done::Computed)?;
+            self.store(work, &part, acc)?;
+        }
+        Ok(())
     }
 
     /// The epilogue and the store, with `remaining` tiles to come.
@@ -378,16 +458,10 @@ impl Walk<'_, '_, '_> {
     /// Stores some blocks of a tile.
     fn store(&mut self, work: &Work, part: &Range<usize>, acc: &Acc) -> Result<(), LowerError> {
         self.e.wait(Done::Computed)?;
-        let [ph, pw] = self.conv.phases();
-        let rows = work.rows.start / ph..work.rows.end / ph;
-        let cols = work.cols.start / pw..work.cols.end / pw;
-        let blocks = work.co.start + part.start..work.co.start + part.end;
         let base = acc.base + part.start * acc.pitch;
-        let boxes = [&blocks, &rows, &cols];
-        let to = [base, acc.pitch];
-        let all = transfers(self.conv.output, boxes, self.conv.out_size, to);
+        let all = self.conv.outputs(work, part, [base, acc.pitch]);
         // One transfer for all blocks has a row for each.
-        let by_row = all.len() < blocks.len();
+        let by_row = all.len() < part.len();
         for (rows, block) in all.into_iter().zip(part.start..) {
             let how = self.conv.roundings.map(|_| Requantize {
                 table: (acc.entries[0] + block * self.conv.shape.entry) as u16,

@@ -2,12 +2,13 @@
 
 use std::ops::Range;
 
-use vta_isa::Module;
+use vta_isa::{Config, MemType, Module};
 
 use super::super::LowerError;
 use super::super::seam::{Seam, meet};
 use super::super::tile::BUS_BYTES;
 use super::super::tokens::Done;
+use super::super::transfer::Run;
 use super::layer::{Acc, Conv, Progress, Residual, Walk};
 use super::work::{Chunk, Work};
 
@@ -39,6 +40,13 @@ impl Conv<'_> {
         let sizes = [work.co.len(), chunk.ci.len(), chunk.kernel_rows.len()];
         let base = half * self.wgt_half;
         base..base + self.shape.weight_tiles(sizes)
+    }
+
+    /// About how many cycles the STOREs of a tile take.
+    fn storing(&self, config: &Config, work: &Work) -> usize {
+        let sums = work.co.len() * work.area();
+        let beats = (sums * config.elem_bytes(MemType::Out)).div_ceil(BUS_BYTES);
+        beats * 3 / 2 + self.shape.distance(sums).map_or(0, |_| sums)
     }
 
     /// Weight tiles that the last chunk and what follows it read.
@@ -73,9 +81,10 @@ impl Walk<'_, '_, '_> {
             let count = self.conv.shape.vectors * work.co.len();
             self.conv.vector_base..self.conv.vector_base + count
         });
+        let early = self.progress.early.chunks > 0;
         let reads = match self.conv.residual {
             Some(Residual::Start(..)) => true,
-            Some(Residual::Stored(_)) => !preloads,
+            Some(Residual::Stored(_)) => !preloads && !early,
             Some(Residual::Product(_)) | None => false,
         };
         let used = &self.e.lowering.seam.acc;
@@ -84,14 +93,95 @@ impl Walk<'_, '_, '_> {
             || vectors.is_some_and(|tiles| meet(&tiles, used));
         self.e.wait(Done::EarlyStored)?;
         if waits {
-            self.e.hand_on()?;
+            self.hand_on()?;
         }
         self.load_vectors(&work.co)?;
         if !preloads {
             self.load_stored(work, acc, false)?;
+        } else if early {
+            self.e.tell(Done::Freed)?;
         }
         self.start_sums(work, acc)?;
-        if waits { Ok(()) } else { self.e.hand_on() }
+        if early { Ok(()) } else { self.hand_on() }
+    }
+
+    /// Finds the chunks that are early, and a half for the first one's inputs.
+    pub(super) fn begin_early(&mut self) {
+        self.progress.early.chunks = self.early_chunks();
+        if self.progress.early.chunks > 0 {
+            let clear = |&half: &usize| !self.reads_inputs(half);
+            self.progress.inputs = (0..self.conv.tile.halves).find(clear).unwrap_or(0);
+        }
+    }
+
+    /// How many chunks come before one that reads what the layer before stores last: at most the first tile's and one of the second, whose
+    /// sums may lie where the last STORE reads. Layers whose STOREs round do so: with an epilogue much of the last STORE overlaps that.
+    fn early_chunks(&self) -> usize {
+        let (conv, seam) = (self.conv, &self.e.lowering.seam);
+        let [first, second, ..] = self.works else {
+            return 0;
+        };
+        let halved = conv.tile.halves > 1 && conv.tile.acc_halves > 1;
+        let constants = conv.bias.is_some() || conv.vectors.is_some() || self.fetches_ahead();
+        let able = halved && conv.is_rounded() && conv.pool.is_none() && !constants;
+        let acc = tiles(first, &conv.acc(first, self.progress.first_acc));
+        if !able || first.chunks.is_empty() || meet(&acc, &seam.acc) {
+            return 0;
+        }
+        let stored = |(work, chunk): &(&Work, &Chunk)| {
+            seam.is_stored(&conv.inputs(work, chunk, 0))
+                && seam.is_stored(&conv.residual(work, [0, work.area()]))
+        };
+        let first = first.chunks.iter().map(|chunk| (first, chunk));
+        let next = second.chunks.first().map(|chunk| (second, chunk));
+        first.chain(next).take_while(stored).count()
+    }
+
+    /// Whether the layer before reads inputs in a half to its end.
+    fn reads_inputs(&self, half: usize) -> bool {
+        let size = self.conv.inp_half;
+        meet(&(half * size..(half + 1) * size), &self.e.lowering.seam.inp)
+    }
+
+    /// Hands on that all outputs of the layer before are in memory, once.
+    pub(super) fn hand_on(&mut self) -> Result<(), LowerError> {
+        if self.progress.early.handed.is_none() {
+            self.progress.early.handed = Some(self.progress.chunks.told());
+            self.e.hand_on()?;
+        }
+        Ok(())
+    }
+
+    /// Compute multiplies for some cycles. Before, it hands on that all outputs of the layer before are in memory, if the load module wants
+    /// to know next and they should be.
+    pub(super) fn spend(&mut self, cycles: usize) -> Result<(), LowerError> {
+        let early = &mut self.progress.early;
+        let due = self.progress.chunks.used() + 1 >= early.chunks;
+        let stored = early.spent >= self.e.lowering.seam.storing;
+        early.spent += cycles;
+        if due && stored {
+            self.hand_on()
+        } else {
+            Ok(())
+        }
+    }
+
+    /// What the load module does next may read any output of the layer before, if compute has handed on that they are in memory.
+    pub(super) fn take_outputs(&mut self) -> Result<(), LowerError> {
+        let early = &mut self.progress.early;
+        if early.handed.is_none() || early.taken {
+            return Ok(());
+        }
+        early.taken = true;
+        self.e.wait(Done::InMemory)
+    }
+
+    /// Whether the next weights are loaded beside the first ones, since the bus is what the layer waits for.
+    fn fetches_ahead(&self) -> bool {
+        let (conv, config) = (self.conv, self.e.lowering.config);
+        let weights = conv.shape.co * conv.shape.weight_row();
+        let beats = (weights * config.elem_bytes(conv.shape.weights_mem())).div_ceil(BUS_BYTES);
+        conv.tile.halves > 1 && !conv.shape.ones && beats as u64 > conv.shape.products()
     }
 
     /// Loads constants before the first chunk's input: its weights as soon as their half is
@@ -106,16 +196,8 @@ impl Walk<'_, '_, '_> {
             return Ok(());
         };
         self.load_first(work, chunk)?;
-        let weights = self.conv.shape.co * self.conv.shape.weight_row();
-        let config = self.e.lowering.config;
-        let beats =
-            (weights * config.elem_bytes(self.conv.shape.weights_mem())).div_ceil(BUS_BYTES) as u64;
         let next = chunks.find(|(w, c)| w.weights(c) != work.weights(chunk));
-        if let Some((work, chunk)) = next
-            && self.conv.tile.halves > 1
-            && !self.conv.shape.ones
-            && beats > self.conv.shape.products()
-        {
+        if let Some((work, chunk)) = next.filter(|_| self.fetches_ahead()) {
             let half = self.progress.weights % self.conv.tile.halves * self.conv.wgt_half;
             self.fetch_weights(work, chunk, half)?;
             self.progress.ahead = Some(work.weights(chunk));
@@ -132,6 +214,11 @@ impl Walk<'_, '_, '_> {
             self.e.wait(Done::LastMultiplied)?;
         }
         self.load_weights(work, chunk)?;
+        let early = self.progress.early.chunks > 0 && !self.reads_inputs(self.progress.inputs);
+        self.progress.early.owes = early && !touches;
+        if self.progress.early.owes {
+            return Ok(());
+        }
         if !touches {
             self.e.wait(Done::LastMultiplied)?;
         }
@@ -143,14 +230,29 @@ impl Walk<'_, '_, '_> {
         self.e.settle(Module::Load)
     }
 
+    /// What the load module does next is behind the layer before, if the first chunk's inputs weren't.
+    pub(super) fn take_multiplied(&mut self) -> Result<(), LowerError> {
+        match std::mem::take(&mut self.progress.early.owes) {
+            true => self.e.wait(Done::LastMultiplied),
+            false => Ok(()),
+        }
+    }
+
     /// Leaves the tokens of the seam that tiles and chunks don't leave, and says what they mean.
     pub(super) fn leave(&mut self) -> Result<(), LowerError> {
+        self.hand_on()?;
         self.progress.tiles.leave(&mut self.e)?;
         if self.progress.chunks.used() == 0 {
             // The load module took none, and one was handed on to it.
             self.e.wait(Done::EarlyMultiplied)?;
             self.e.settle(Module::Load)?;
         } else {
+            let early = &self.progress.early;
+            if let Some(told) = early.handed.filter(|_| !early.taken) {
+                self.progress.chunks.catch_up(&mut self.e, told, false)?;
+                self.take_outputs()?;
+                self.e.settle(Module::Load)?;
+            }
             self.progress.chunks.leave(&mut self.e)?;
         }
         let Some(work) = self.works.last() else {
@@ -164,8 +266,47 @@ impl Walk<'_, '_, '_> {
             Some((work, chunk)) => self.conv.read_last(work, chunk, &self.progress),
             None => self.e.lowering.seam.wgt.clone(),
         };
-        self.e.lowering.seam = Seam { wgt, acc };
+        let unstored = self.unstored(work);
+        let [inp, _] = self.conv.halves(&self.progress);
+        // A residual or the input of a bias lies behind.
+        let beside =
+            matches!(self.conv.residual, Some(Residual::Product(_))) || self.conv.bias.is_some();
+        let inp = if beside {
+            0..usize::MAX
+        } else {
+            inp..inp + self.conv.inp_half
+        };
+        let storing = self.conv.storing(self.e.lowering.config, work);
+        self.e.lowering.seam = Seam {
+            wgt,
+            inp,
+            acc,
+            unstored,
+            storing,
+        };
         Ok(())
+    }
+
+    /// What may not be in memory when all chunks but the last are multiplied. A tile begins when the one before the last is stored.
+    fn unstored(&self, last: &Work) -> Option<Vec<Run>> {
+        if self.conv.pool.is_some() || self.progress.chunks.used() == 0 {
+            return None;
+        }
+        let count = if last.chunks.len() > 1 { 2 } else { 3 };
+        let works = self.works.iter().rev().take(count);
+        let outputs = |work| {
+            self.conv
+                .outputs(work, &(0..work.co.len()), [0, work.area()])
+        };
+        let stores = works.flat_map(outputs);
+        let mut runs: Vec<Run> = stores
+            .flat_map(|rows| rows.runs().collect::<Vec<_>>())
+            .collect();
+        // Nor what the layer before stores last, if compute didn't wait for that until its last chunk.
+        if self.progress.early.chunks >= self.progress.chunks.used() {
+            runs.extend(self.e.lowering.seam.unstored.iter().flatten().cloned());
+        }
+        Some(runs)
     }
 }
 

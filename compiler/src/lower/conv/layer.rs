@@ -120,6 +120,21 @@ pub(super) struct Walk<'r, 'l, 'a> {
     pub progress: Progress,
 }
 
+/// How a layer starts before all outputs of the layer before are in memory.
+#[derive(Default)]
+pub(super) struct Early {
+    /// Chunks that are loaded before.
+    pub chunks: usize,
+    /// About how many cycles products took so far.
+    pub spent: usize,
+    /// How many tokens of chunks came before the one that says so, once compute has handed it on.
+    pub handed: Option<usize>,
+    /// Whether the load module has taken it.
+    pub taken: bool,
+    /// Whether it still has to take the token that the layer before reads no scratchpad any more.
+    pub owes: bool,
+}
+
 /// What the halves hold and how many chunks were started, since the last cut.
 pub(super) struct Progress {
     /// Of the input and weight scratchpads, by chunks.
@@ -129,6 +144,7 @@ pub(super) struct Progress {
     /// Loads so far, and where the first went: its half.
     pub inputs: usize,
     pub weights: usize,
+    pub early: Early,
     /// The accumulator half of the first tile.
     pub first_acc: usize,
     /// With its input blocks and the output rows and columns.
@@ -152,6 +168,7 @@ impl Progress {
             tiles: Ring::new(tile.acc_halves, Done::Stored),
             inputs: 0,
             weights: 0,
+            early: Early::default(),
             first_acc: 0,
             loaded_input: None,
             loaded_weights: None,

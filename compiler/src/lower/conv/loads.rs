@@ -7,8 +7,29 @@ use vta_isa::{Extension, Load, MemType};
 use super::super::LowerError;
 use super::super::tokens::Done;
 use super::super::transfer::{Transfer, transfers};
-use super::layer::{Acc, Residual, Walk};
+use super::layer::{Acc, Conv, Residual, Walk};
 use super::work::{Chunk, Work, inputs};
+
+impl Conv<'_> {
+    /// The transfers of a chunk's inputs to a place.
+    pub(super) fn inputs(&self, work: &Work, chunk: &Chunk, sram: usize) -> Vec<Transfer> {
+        if self.shape.window_rows > 0 {
+            return self.windows(work, sram).0;
+        }
+        let blocks = self.shape.input_blocks(&work.co, &chunk.ci);
+        inputs(self.input, &blocks, chunk, self.shape.input, sram)
+    }
+
+    /// The transfers of a tile's residual that STOREs add, to a place.
+    pub(super) fn residual(&self, work: &Work, [sram, pitch]: [usize; 2]) -> Vec<Transfer> {
+        match &self.residual {
+            Some(Residual::Stored(input)) => {
+                transfers(*input, work.places(), self.out_size, [sram, pitch])
+            }
+            _ => Vec::new(),
+        }
+    }
+}
 
 impl Walk<'_, '_, '_> {
     /// Loads what a tile's STOREs read beside its sums: their entries, unless its half has them, and a residual.
@@ -30,14 +51,9 @@ impl Walk<'_, '_, '_> {
             let entries = Transfer::run(buffer, [first, from], count);
             self.e.load_by(MemType::Acc, preload, entries)?;
         }
-        if let (Some(Residual::Stored(input)), Some(distance)) = (&self.conv.residual, acc.distance)
-        {
-            let to = [acc.base + distance, acc.pitch];
-            for rows in transfers(*input, work.places(), self.conv.out_size, to) {
-                self.e.load_by(MemType::Acc8, preload, rows)?;
-            }
-        }
-        Ok(())
+        let to = [acc.base + acc.distance.unwrap_or(0), acc.pitch];
+        let mut residual = self.conv.residual(work, to).into_iter();
+        residual.try_for_each(|rows| self.e.load_by(MemType::Acc8, preload, rows))
     }
 
     /// Whether the load module brings what [`Self::load_stored`] loads, beside the tile's products, and there is any. Vectors
@@ -81,18 +97,24 @@ impl Walk<'_, '_, '_> {
         chunk: &Chunk,
         first: bool,
     ) -> Result<(), LowerError> {
-        self.progress
-            .chunks
-            .fill(&mut self.e, Some(Done::InMemory))?;
+        self.progress.chunks.fill(&mut self.e, None)?;
+        let early = self.progress.early.chunks;
+        if self.progress.chunks.used() >= early {
+            if early > 0 && !self.progress.early.taken {
+                // Meanwhile the layer before stores.
+                self.load_weights(work, chunk)?;
+            }
+            self.take_outputs()?;
+        }
         let blocks = self.conv.shape.input_blocks(&work.co, &chunk.ci);
-        let places = [blocks.clone(), work.rows.clone(), work.cols.clone()];
+        let places = [blocks, work.rows.clone(), work.cols.clone()];
         let input = (chunk.clone(), places);
         if self.progress.loaded_input.as_ref() != Some(&input) {
             let half = self.progress.inputs % self.conv.tile.halves * self.conv.inp_half;
             if self.conv.shape.window_rows > 0 {
                 self.load_windows(work, half)?;
             } else {
-                for rows in inputs(self.conv.input, &blocks, chunk, self.conv.shape.input, half) {
+                for rows in self.conv.inputs(work, chunk, half) {
                     self.e.load(MemType::Inp, rows)?;
                 }
             }
@@ -103,7 +125,8 @@ impl Walk<'_, '_, '_> {
         if first {
             self.load_bias(&work.co)?;
         }
-        self.e.tell(Done::Loaded)
+        self.e.tell(Done::Loaded)?;
+        self.take_multiplied()
     }
 
     /// Groups come in ascending order, so what is resident is a prefix.

@@ -82,7 +82,15 @@ impl Conv<'_> {
     }
 
     /// The micro-ops of some taps, output block by output block.
-    fn push_uops(&self, work: &Work, chunk: &Chunk, acc: &Acc, taps: &[Tap], uops: &mut Vec<Uop>) {
+    fn push_uops(
+        &self,
+        work: &Work,
+        chunk: &Chunk,
+        acc: &Acc,
+        taps: &[Tap],
+        part: &Range<usize>,
+        uops: &mut Vec<Uop>,
+    ) {
         let area = chunk.rows.len * chunk.cols.len;
         // Of a sum over windows all weights are one tile.
         let weights = if self.shape.ones {
@@ -93,7 +101,8 @@ impl Conv<'_> {
         let blocks = chunk.ci.len();
         // Blocks count from the first that was loaded.
         let first = self.shape.first_input(work.co.start);
-        for (co, block) in work.co.clone().enumerate() {
+        for co in part.clone() {
+            let block = work.co.start + co;
             // Of the others the weights are all zeros.
             let read = |ci: &usize| self.shape.reads(block, chunk.ci.start + ci);
             let before = self.shape.first_input(block) - first;
@@ -183,7 +192,7 @@ impl Conv<'_> {
         let phases = self.phases().iter().product::<usize>();
         let mut uops = Vec::new();
         let all = whole.is_some_and(|one| {
-            self.push_uops(work, chunk, &acc, &one.taps, &mut uops);
+            self.push_uops(work, chunk, &acc, &one.taps, &(0..work.co.len()), &mut uops);
             anew(uops).0.len() == work.co.len() * phases
         });
         if all { Start::Products } else { Start::Cleared }
@@ -205,29 +214,27 @@ impl Walk<'_, '_, '_> {
         chunk: &Chunk,
         acc: &Acc,
         sums: Sums,
+        part: &Range<usize>,
     ) -> Result<(), LowerError> {
         if self.conv.shape.window_rows > 0 {
-            return self.multiply_windows(work, acc, sums);
+            return self.multiply_windows(work, acc, sums, part);
         }
         let halves = self.conv.halves(&self.progress);
         let mut shared = self.conv.shared(work, chunk, acc, halves);
-        if shared.is_empty() {
-            // Dilated taps may all fall beside the input; the chunk's tokens still pass.
-            return self.e.sync(Module::Compute);
-        }
         let [ph, pw] = self.conv.phases();
         let cols = work.cols.len() / pw;
         let mut kernel = Vec::new();
         let mut lists = Vec::with_capacity(shared.len() + 1);
         if sums == Sums::Set {
             // Those that all of the tile's sums have come first.
-            let whole = shared.iter().position(|one| self.conv.is_whole(work, one));
-            shared.swap(0, whole.unwrap_or(0));
+            if let Some(whole) = shared.iter().position(|one| self.conv.is_whole(work, one)) {
+                shared.swap(0, whole);
+            }
         }
         for one in shared {
             let begin = kernel.len();
             self.conv
-                .push_uops(work, chunk, acc, &one.taps, &mut kernel);
+                .push_uops(work, chunk, acc, &one.taps, part, &mut kernel);
             if sums == Sums::Set && lists.is_empty() {
                 let (first, rest) = anew(kernel);
                 let end = first.len();
@@ -240,6 +247,10 @@ impl Walk<'_, '_, '_> {
                 lists.push((one.rows, one.cols, begin..kernel.len(), Sums::Add));
             }
         }
+        if kernel.is_empty() {
+            // Dilated taps may all fall beside the input, and groups of a part read others; the chunk's tokens still pass.
+            return self.e.sync(Module::Compute);
+        }
         let kernel = self.e.kernel(kernel)?;
         let width = chunk.cols.len;
         let down = self.conv.shape.window.stride[0] * ph / chunk.rows.step;
@@ -251,6 +262,7 @@ impl Walk<'_, '_, '_> {
                 dst: [cols, 1],
                 src: [row, self.conv.shape.window.stride[1] * pw],
             };
+            self.spend(rows.len() * columns.len() * uops.len())?;
             self.e.gemm_part(kernel, uops, loops, sums)?;
         }
         Ok(())

@@ -30,28 +30,32 @@ impl Conv<'_> {
             inside: inside.start - pad..inside.end - pad,
         }
     }
-}
 
-impl Walk<'_, '_, '_> {
-    /// Loads a tile's inputs with their padding, block after block.
-    pub(super) fn load_windows(&mut self, work: &Work, sram: usize) -> Result<(), LowerError> {
-        let conv = self.conv;
-        let size @ [height, width] = conv.shape.frame([work.rows.len(), work.cols.len()]);
+    /// The transfers of a tile's inputs to a place, block after block, and the padding of each.
+    pub(super) fn windows(&self, work: &Work, sram: usize) -> (Vec<Transfer>, [[usize; 2]; 2]) {
+        let size @ [height, width] = self.shape.frame([work.rows.len(), work.cols.len()]);
         let [rows, cols] =
-            [(0, &work.rows), (1, &work.cols)].map(|(axis, out)| conv.side(axis, out, size[axis]));
-        for (i, block) in work.co.clone().enumerate() {
+            [(0, &work.rows), (1, &work.cols)].map(|(axis, out)| self.side(axis, out, size[axis]));
+        let one = |(i, block): (usize, usize)| {
             let area = Area {
                 block,
                 rows: rows.inside.clone(),
                 cols: cols.inside.clone(),
             };
             let sram = sram + i * height * width;
-            let from = Transfer::area(conv.input, conv.shape.input, &area, sram);
-            let pad_value = conv.pad_value;
-            self.e
-                .load_padded(from, [rows.pads, cols.pads], pad_value)?;
-        }
-        Ok(())
+            Transfer::area(self.input, self.shape.input, &area, sram)
+        };
+        let all = work.co.clone().enumerate().map(one).collect();
+        (all, [rows.pads, cols.pads])
+    }
+}
+
+impl Walk<'_, '_, '_> {
+    /// Loads a tile's inputs with their padding.
+    pub(super) fn load_windows(&mut self, work: &Work, sram: usize) -> Result<(), LowerError> {
+        let (all, pads) = self.conv.windows(work, sram);
+        let mut all = all.into_iter();
+        all.try_for_each(|from| self.e.load_padded(from, pads, self.conv.pad_value))
     }
 
     /// Emits the products of a tile.
@@ -60,18 +64,14 @@ impl Walk<'_, '_, '_> {
         work: &Work,
         acc: &Acc,
         sums: Sums,
+        part: &Range<usize>,
     ) -> Result<(), LowerError> {
         let conv = self.conv;
         let ([inp, wgt], window) = (conv.halves(&self.progress), &conv.shape.window);
         let [height, width] = conv.shape.frame([work.rows.len(), work.cols.len()]);
         let [kernel_rows, columns] = window.kernel;
         let (across, pitch) = (conv.shape.weight_row(), window.dilation[0] * width);
-        let steps = || {
-            work.co
-                .clone()
-                .enumerate()
-                .flat_map(|(i, _)| (0..across).map(move |t| (i, t)))
-        };
+        let steps = || part.clone().flat_map(|i| (0..across).map(move |t| (i, t)));
         let tiles = |(i, t): (usize, usize)| {
             let row = t * conv.shape.window_rows;
             let src = inp + i * height * width + row * pitch;
@@ -89,6 +89,7 @@ impl Walk<'_, '_, '_> {
                 .window_rows
                 .min(kernel_rows - t * conv.shape.window_rows);
             let sums = if t == 0 { sums } else { Sums::Add };
+            self.spend(work.area())?;
             self.e
                 .windows((kernel, at), loops, [rows, columns, pitch], sums)?;
         }

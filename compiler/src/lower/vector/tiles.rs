@@ -139,7 +139,8 @@ impl<'l, 'a> Halves<'l, 'a> {
         } else {
             base + self.half
         };
-        self.e.lowering.seam.acc = base..end;
+        let seam = &mut self.e.lowering.seam;
+        (seam.acc, seam.unstored) = (base..end, None);
         Ok(())
     }
 }
