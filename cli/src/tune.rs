@@ -90,7 +90,8 @@ fn read(path: &Path) -> Result<Cache> {
 fn explain(tuner: &Tuner, layer: &str, as_json: bool) -> Result<bool> {
     let job = tuner.job();
     let all = lower::conv_tiles(job.graph, job.config, job.options, &Tiles::default())?;
-    let name = |node: NodeId| &job.graph.nodes[node.0].name;
+    let graph = lower::for_machine(job.graph, job.config);
+    let name = |node: NodeId| &graph.nodes[node.0].name;
     let found = all.iter().find(|(node, ..)| name(*node) == layer);
     let (node, shape, searched) = found.with_context(|| {
         let names: Vec<&str> = all.iter().map(|(node, ..)| name(*node).as_str()).collect();

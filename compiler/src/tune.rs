@@ -6,6 +6,7 @@
 //! knows no simulator; the function is the caller's.
 
 use std::collections::{BTreeMap, HashSet};
+use std::ops::Range;
 
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
@@ -52,9 +53,9 @@ pub enum TuneError {
 pub struct Entry {
     /// The fastest tile.
     pub tile: ConvTile,
-    /// Cycles of the layer alone with it.
+    /// Cycles of the layer with it: those with the search's tile, less what it saves between its neighbours.
     pub cycles: u64,
-    /// Cycles with the tile of the analytic search.
+    /// Cycles of the layer alone with the tile of the analytic search.
     pub untuned_cycles: u64,
 }
 
@@ -252,6 +253,26 @@ pub struct Job<'a> {
     pub candidates: usize,
 }
 
+impl Job<'_> {
+    /// Cycles of nodes from one on.
+    fn cycles(
+        &self,
+        tiles: &Tiles,
+        nodes: Range<usize>,
+        measure: &Measure<'_>,
+    ) -> Result<u64, TuneError> {
+        let first = NodeId(nodes.start);
+        let program = lower::compile_nodes(self.graph, self.config, self.options, tiles, nodes)?;
+        measure(&program).map_err(|reason| self.fault(first, reason))
+    }
+
+    fn fault(&self, node: NodeId, reason: String) -> TuneError {
+        let graph = lower::for_machine(self.graph, self.config);
+        let node = graph.nodes[node.0].name.clone();
+        TuneError::Measure { node, reason }
+    }
+}
+
 /// One candidate of a layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Measured {
@@ -259,15 +280,15 @@ pub struct Measured {
     pub tile: ConvTile,
     /// The analytic cost, in cycles.
     pub estimate: u64,
-    /// What it took.
+    /// What it took, with its neighbours.
     pub cycles: u64,
 }
 
-/// Counts the cycles of a program with one layer.
+/// Counts the cycles of a program.
 pub type Measure<'a> = dyn Fn(&Program) -> Result<u64, String> + Sync + 'a;
 
-/// The candidates of a convolution, each measured, fastest first; ties go to the cheaper
-/// estimate. The first of the analytic search is among them.
+/// The candidates of a convolution, each measured with the nodes before and behind, where these can be lowered: layers
+/// overlap. Fastest first; ties go to the cheaper estimate. The first of the analytic search is among them.
 ///
 /// # Errors
 /// [`TuneError::Measure`] with the measuring function's reason.
@@ -280,15 +301,13 @@ pub fn explain(
     let candidates = lower::candidates(shape, job.config, job.candidates.max(1));
     let one = |&(estimate, tile): &(u64, ConvTile)| {
         let tiles = Tiles::from([(*shape, tile)]);
-        let program = lower::compile_node(job.graph, job.config, job.options, &tiles, node)?;
-        let cycles = measure(&program).map_err(|reason| TuneError::Measure {
-            node: job.graph.nodes[node.0].name.clone(),
-            reason,
-        })?;
+        let near = node.0.saturating_sub(1)..node.0 + 2;
+        let cycles = job.cycles(&tiles, near, measure);
+        let alone = |_| job.cycles(&tiles, node.0..node.0 + 1, measure);
         Ok(Measured {
             tile,
             estimate,
-            cycles,
+            cycles: cycles.or_else(alone)?,
         })
     };
     let mut all: Vec<Measured> = candidates
@@ -365,15 +384,15 @@ pub fn add(
     let all = explain(job, *node, shape, measure)?;
     let untuned = all.iter().find(|m| m.tile == *searched);
     let (Some(best), Some(untuned)) = (all.first(), untuned) else {
-        return Err(TuneError::Measure {
-            node: job.graph.nodes[node.0].name.clone(),
-            reason: "internal error: the search's own tile is no candidate".to_owned(),
-        });
+        let reason = "internal error: the search's own tile is no candidate";
+        return Err(job.fault(*node, reason.to_owned()));
     };
+    let tiles = Tiles::from([(*shape, *searched)]);
+    let alone = job.cycles(&tiles, node.0..node.0 + 1, measure)?;
     let entry = Entry {
         tile: best.tile,
-        cycles: best.cycles,
-        untuned_cycles: untuned.cycles,
+        cycles: alone.saturating_sub(untuned.cycles - best.cycles),
+        untuned_cycles: alone,
     };
     cache.insert(&machine(job.config, job.timing), shape, entry);
     Ok(())

@@ -55,7 +55,8 @@ pub fn certify(graph: &QGraph, machine: &Machine, tiles: &Tiles) -> Result<Vec<C
     let shapes = lower::conv_tiles(graph, config, &options, tiles)?;
     let known = lower::for_machine(graph, config);
     let ids: Vec<NodeId> = known.ids().map(|(id, _)| id).collect();
-    let compile = |id: &NodeId| lower::compile_node(graph, config, &options, tiles, *id);
+    let compile =
+        |id: &NodeId| lower::compile_nodes(graph, config, &options, tiles, id.0..id.0 + 1);
     let programs = ids.par_iter().map(compile).collect::<Result<Vec<_>, _>>()?;
     // The node behind a convolution is the pool that joined it.
     let joins = |at: usize| {

@@ -29,6 +29,7 @@ mod transfer;
 mod vector;
 
 use std::borrow::Cow;
+use std::ops::Range;
 
 use vta_isa::{Config, Extension};
 use vta_program::Program;
@@ -162,24 +163,29 @@ pub fn layers(graph: &QGraph) -> usize {
     graph.nodes.len() - graph.ids().filter(joins).count()
 }
 
-/// Lowers one node alone (a convolution with the pool that joins it): to measure it. The other
-/// tensors are there, but nothing computes them.
+/// Lowers some nodes alone, as far as there are so many (and the pool that joins the last convolution): to measure them. Their
+/// numbers are those [`for_machine`]. The other tensors are there, but nothing computes them.
 ///
 /// # Errors
-/// As for [`compile`]; [`LowerError::Network`] without such a node.
-pub fn compile_node(
+/// As for [`compile`]; [`LowerError::Network`] without a first one.
+pub fn compile_nodes(
     graph: &QGraph,
     config: &Config,
     options: &LowerOptions,
     tiles: &Tiles,
-    node: NodeId,
+    nodes: Range<usize>,
 ) -> Result<Program, LowerError> {
-    if node.0 >= graph.nodes.len() {
-        return Err(LowerError::Network(format!("there is no node {}", node.0)));
-    }
     let graph = for_machine(graph, config);
+    let count = graph.nodes.len();
+    if nodes.start >= count {
+        let first = nodes.start;
+        return Err(LowerError::Network(format!("there is no node {first}")));
+    }
     let mut lowering = Lowering::new(&graph, config, options, tiles)?;
-    lowering.node(node)?;
+    let mut next = nodes.start;
+    while next < nodes.end.min(count) {
+        next += lowering.node(NodeId(next))?;
+    }
     Ok(lowering.program)
 }
 

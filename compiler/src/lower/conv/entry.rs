@@ -287,7 +287,7 @@ impl Walk<'_, '_, '_> {
         Ok(())
     }
 
-    /// What may not be in memory when all chunks but the last are multiplied. A tile begins when the one before the last is stored.
+    /// What may not be in memory when all chunks but the last are multiplied. A tile waits until all but the one before it are stored.
     fn unstored(&self, last: &Work) -> Option<Vec<Run>> {
         if self.conv.pool.is_some() || self.progress.chunks.used() == 0 {
             return None;

@@ -82,15 +82,7 @@ impl Conv<'_> {
     }
 
     /// The micro-ops of some taps, output block by output block.
-    fn push_uops(
-        &self,
-        work: &Work,
-        chunk: &Chunk,
-        acc: &Acc,
-        taps: &[Tap],
-        part: &Range<usize>,
-        uops: &mut Vec<Uop>,
-    ) {
+    fn push_uops(&self, work: &Work, chunk: &Chunk, acc: &Acc, taps: &[Tap], uops: &mut Vec<Uop>) {
         let area = chunk.rows.len * chunk.cols.len;
         // Of a sum over windows all weights are one tile.
         let weights = if self.shape.ones {
@@ -101,8 +93,7 @@ impl Conv<'_> {
         let blocks = chunk.ci.len();
         // Blocks count from the first that was loaded.
         let first = self.shape.first_input(work.co.start);
-        for co in part.clone() {
-            let block = work.co.start + co;
+        for (co, block) in work.co.clone().enumerate() {
             // Of the others the weights are all zeros.
             let read = |ci: &usize| self.shape.reads(block, chunk.ci.start + ci);
             let before = self.shape.first_input(block) - first;
@@ -192,7 +183,7 @@ impl Conv<'_> {
         let phases = self.phases().iter().product::<usize>();
         let mut uops = Vec::new();
         let all = whole.is_some_and(|one| {
-            self.push_uops(work, chunk, &acc, &one.taps, &(0..work.co.len()), &mut uops);
+            self.push_uops(work, chunk, &acc, &one.taps, &mut uops);
             anew(uops).0.len() == work.co.len() * phases
         });
         if all { Start::Products } else { Start::Cleared }
@@ -207,7 +198,7 @@ impl Conv<'_> {
 }
 
 impl Walk<'_, '_, '_> {
-    /// Emits the products of a chunk, of which the first on each sum may replace what its tile held.
+    /// Emits the products of a chunk for a part of the tile's blocks. The first on each sum may replace what its tile held.
     pub(super) fn multiply(
         &mut self,
         work: &Work,
@@ -234,7 +225,7 @@ impl Walk<'_, '_, '_> {
         for one in shared {
             let begin = kernel.len();
             self.conv
-                .push_uops(work, chunk, acc, &one.taps, part, &mut kernel);
+                .push_uops(work, chunk, acc, &one.taps, &mut kernel);
             if sums == Sums::Set && lists.is_empty() {
                 let (first, rest) = anew(kernel);
                 let end = first.len();
@@ -247,7 +238,21 @@ impl Walk<'_, '_, '_> {
                 lists.push((one.rows, one.cols, begin..kernel.len(), Sums::Add));
             }
         }
-        if kernel.is_empty() {
+        // Of each list those are next to each other that multiply for a part.
+        let of_part = |uop: &Uop| part.contains(&((usize::from(uop.dst) - acc.base) / acc.pitch));
+        for (_, _, uops, _) in &mut lists {
+            uops.start += kernel[uops.clone()]
+                .iter()
+                .take_while(|uop| !of_part(uop))
+                .count();
+            uops.end = uops.start
+                + kernel[uops.clone()]
+                    .iter()
+                    .take_while(|uop| of_part(uop))
+                    .count();
+        }
+        lists.retain(|(_, _, uops, _)| !uops.is_empty());
+        if lists.is_empty() {
             // Dilated taps may all fall beside the input, and groups of a part read others; the chunk's tokens still pass.
             return self.e.sync(Module::Compute);
         }

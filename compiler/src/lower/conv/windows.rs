@@ -71,19 +71,19 @@ impl Walk<'_, '_, '_> {
         let [height, width] = conv.shape.frame([work.rows.len(), work.cols.len()]);
         let [kernel_rows, columns] = window.kernel;
         let (across, pitch) = (conv.shape.weight_row(), window.dilation[0] * width);
-        let steps = || part.clone().flat_map(|i| (0..across).map(move |t| (i, t)));
+        let steps = (0..work.co.len()).flat_map(|i| (0..across).map(move |t| (i, t)));
         let tiles = |(i, t): (usize, usize)| {
             let row = t * conv.shape.window_rows;
             let src = inp + i * height * width + row * pitch;
             uop([acc.base + i * acc.pitch, src, wgt + i * across + t])
         };
-        let kernel = self.e.kernel(steps().map(tiles).collect())?;
+        let kernel = self.e.kernel(steps.clone().map(tiles).collect())?;
         let loops = Loops {
             iter: [work.rows.len(), work.cols.len()],
             dst: [work.cols.len(), 1],
             src: [window.stride[0] * width, window.stride[1]],
         };
-        for (at, (_, t)) in steps().enumerate() {
+        for (at, (_, t)) in steps.enumerate().filter(|(_, (i, _))| part.contains(i)) {
             let rows = conv
                 .shape
                 .window_rows
