@@ -111,7 +111,7 @@ impl Transfer {
             let first = self.base.tiles + self.dram + row * self.stride;
             Run {
                 buffer: self.base.buffer,
-                tiles: first..first + (columns - 1) * self.step + 1,
+                tiles: first..first + columns.saturating_sub(1) * self.step + 1,
             }
         })
     }

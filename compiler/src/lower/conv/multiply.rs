@@ -238,20 +238,18 @@ impl Walk<'_, '_, '_> {
                 lists.push((one.rows, one.cols, begin..kernel.len(), Sums::Add));
             }
         }
-        // Of each list those are next to each other that multiply for a part.
-        let of_part = |uop: &Uop| part.contains(&((usize::from(uop.dst) - acc.base) / acc.pitch));
-        for (_, _, uops, _) in &mut lists {
-            uops.start += kernel[uops.clone()]
-                .iter()
-                .take_while(|uop| !of_part(uop))
-                .count();
-            uops.end = uops.start
-                + kernel[uops.clone()]
-                    .iter()
-                    .take_while(|uop| of_part(uop))
-                    .count();
+        if part.len() < work.co.len() {
+            // Of each list those are next to each other that multiply for a part.
+            let before =
+                |end: usize| move |uop: &Uop| (usize::from(uop.dst) - acc.base) / acc.pitch < end;
+            for (_, _, uops, _) in &mut lists {
+                let all = &kernel[uops.clone()];
+                let first = uops.start;
+                *uops = first + all.partition_point(before(part.start))
+                    ..first + all.partition_point(before(part.end));
+            }
+            lists.retain(|(_, _, uops, _)| !uops.is_empty());
         }
-        lists.retain(|(_, _, uops, _)| !uops.is_empty());
         if lists.is_empty() {
             // Dilated taps may all fall beside the input, and groups of a part read others; the chunk's tokens still pass.
             return self.e.sync(Module::Compute);
