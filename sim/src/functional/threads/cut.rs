@@ -17,25 +17,28 @@ const MOST_OWNERS: usize = 16;
 /// Cuts operations into units; what they share is kept once.
 pub(crate) struct Cutter {
     dims: Dims,
+    /// Products that take longer are cut, in nanoseconds.
+    grain_ns: u64,
     threads: usize,
     parts: Parts,
 }
 
 impl Cutter {
-    pub fn new(dims: Dims, threads: usize) -> Self {
+    pub fn new(dims: Dims, grain_ns: u64, threads: usize) -> Self {
         Self {
             dims,
+            grain_ns: grain_ns.max(1),
             threads: threads.max(1),
             parts: Parts::new(dims),
         }
     }
 
-    /// Adds the units of an operation, in order. A product that takes longer than the grain, in nanoseconds, is cut, and a
-    /// store where `owner` says that other units wrote its cells.
+    /// Adds the units of an operation, in order. A store is cut where `owner` says that other
+    /// units wrote its cells.
     pub fn cut(
         &mut self,
-        (index, op): (usize, &Op),
-        grain_ns: u64,
+        index: usize,
+        op: &Op,
         owner: impl Fn(usize) -> u32,
         units: &mut Vec<Unit>,
     ) {
@@ -44,7 +47,7 @@ impl Cutter {
         let (mut dram_reads, mut dram_writes) = (Vec::new(), Vec::new());
         match op {
             Op::Mark(_) => return,
-            Op::Product(op) => return self.product((index, op), grain_ns.max(1), units),
+            Op::Product(op) => return self.product(index, op, units),
             Op::Store(op) => {
                 units.extend(self.stores(index, op, owner));
                 return;
@@ -167,12 +170,12 @@ impl Cutter {
         by_owners.into_values().map(unit).collect()
     }
 
-    fn product(&mut self, (index, op): (usize, &ProductOp), grain_ns: u64, units: &mut Vec<Unit>) {
+    fn product(&mut self, index: usize, op: &ProductOp, units: &mut Vec<Unit>) {
         let dims = self.dims;
         for (number, group) in op.groups.iter().enumerate() {
             let whole = dims.product_ns(op, group);
             let blocks = group.inputs.blocks();
-            let most = (whole / grain_ns).clamp(1, blocks.max(1) as u64) as usize;
+            let most = (whole / self.grain_ns).clamp(1, blocks.max(1) as u64) as usize;
             // Blocks that a thread has in the end if all take parts of this product in turns: 24
             // parts keep 16 threads as long as 32.
             let of_a_thread = |parts: &usize| {

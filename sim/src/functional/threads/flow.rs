@@ -27,16 +27,16 @@ pub(crate) struct Flow {
 }
 
 impl Flow {
-    /// Cuts all operations, products that take longer than their grains into more than one unit,
+    /// Cuts all operations, products that take longer than the grain into more than one unit,
     /// for so many threads; `None` if there are too many.
-    pub fn new(ops: &[Op], dims: Dims, grains_ns: &[u64], threads: usize) -> Option<Self> {
-        let mut cutter = Cutter::new(dims, threads);
+    pub fn new(ops: &[Op], dims: Dims, grain_ns: u64, threads: usize) -> Option<Self> {
+        let mut cutter = Cutter::new(dims, grain_ns, threads);
         // Who wrote each cell last.
         let mut owners = vec![BEFORE; dims.cells];
         let mut units = Vec::with_capacity(ops.len());
         let (mut sources, mut before) = (Vec::new(), Vec::new());
-        for (index, (op, grain)) in ops.iter().zip(grains_ns).enumerate() {
-            cutter.cut((index, op), *grain, |cell| owners[cell], &mut units);
+        for (index, op) in ops.iter().enumerate() {
+            cutter.cut(index, op, |cell| owners[cell], &mut units);
             if units.len() > MOST_UNITS {
                 return None;
             }

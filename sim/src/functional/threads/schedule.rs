@@ -39,15 +39,12 @@ use crate::kernels::shared::{Footprint, Order};
 pub(crate) const LEAST_COST_NS: u64 = 100_000;
 /// Products that take more, in nanoseconds, are cut however few threads there are.
 const MOST_GRAIN_NS: u64 = 60_000;
-/// What is left of a layer is cut into at least so many parts for each thread. So parts get smaller towards its end, where
-/// threads wait for the last of them.
-const PARTS_PER_THREAD: u64 = 2;
 /// Products that take less than this share of the least that a batch must take aren't cut however
 /// many threads there are.
-const LEAST_SHARE: u64 = 24;
+const LEAST_SHARE: u64 = 16;
 /// Tasks for each thread that cutting aims at: a network has some tens of layers, one after the
 /// other.
-const TASKS_PER_THREAD: u64 = 32;
+const TASKS_PER_THREAD: u64 = 64;
 
 /// The tasks of a plan.
 pub(crate) struct Schedule {
@@ -86,19 +83,10 @@ impl Schedule {
         if cost < least_cost_ns {
             return None;
         }
-        let parts = threads as u64 * PARTS_PER_THREAD;
-        let most = (cost / (threads as u64 * TASKS_PER_THREAD)).min(MOST_GRAIN_NS);
-        let mut left = 0;
-        let grains = ops.iter().rev().map(|op| {
-            left = match op {
-                Op::Mark(_) => 0,
-                _ => left + dims.cost_ns(op),
-            };
-            most.min(left / parts).max(least_cost_ns / LEAST_SHARE)
-        });
-        let mut grains: Vec<u64> = grains.collect();
-        grains.reverse();
-        let flow = Flow::new(ops, dims, &grains, threads)?;
+        let tasks = threads as u64 * TASKS_PER_THREAD;
+        let least = least_cost_ns / LEAST_SHARE;
+        let grain = (cost / tasks).min(MOST_GRAIN_NS).max(least);
+        let flow = Flow::new(ops, dims, grain, threads)?;
         let outlines = tasks::outline(&flow, threads)?;
         if outlines.len() < 2 {
             return None;
