@@ -506,6 +506,15 @@ fn of_all_tiles(shape: &ConvShape) -> [usize; 2] {
     [shape.products() as usize, side_groups(shape)]
 }
 
+/// How much of a layer's ends goes beside the layers before and behind, where STOREs round: most where these have compute to do.
+fn beside(shape: &ConvShape, ends: usize, [tiles, chunks]: [usize; 2]) -> usize {
+    match shape.window_rows {
+        1.. if tiles > 1 => ends * 3 / 4,
+        0 if tiles > 1 && tiles * chunks > 3 => ends / 4,
+        _ => 0,
+    }
+}
+
 fn cost(
     shape: &ConvShape,
     tile: &ConvTile,
@@ -591,29 +600,23 @@ fn cost(
     let residuals = usize::from(shape.residual == ResidualBy::Store) * kept;
     let rounded = usize::from(shape.entry > 0) * (3 * tiles * tile.co * rows + residuals);
     // Where STOREs round, layers are bound by the bus, and by little: what is loaded counts beside the longest.
-    let (half_cycles, loaded) = match shape.entry {
-        0 => (3, 0),
-        _ => (2, load / 16),
-    };
+    let half_cycles = if shape.entry == 0 { 3 } else { 2 };
     let store = beats(MemType::Out, kept) * half_cycles / 2 + 7 * tiles * tile.co + rounded;
     let ends = inp_chunk + wgt_chunk + store / tiles.max(1);
-    let fill = match shape.entry {
-        0 => ends,
-        // Some of it goes beside the layers before and behind, most where these have compute to do.
-        _ if tiles > 1 && shape.window_rows > 0 => ends / 4 + loaded,
-        _ if tiles > 1 && tiles * chunks > 3 => ends * 3 / 4 + loaded,
-        _ => ends + loaded,
-    };
-    // Where one operand stays, both come beside the last chunk that has the old one.
-    let changes = match (stay_wgt, stay_inp) {
-        (true, _) => groups - 1,
-        (_, true) => positions - 1,
-        _ => 0,
-    };
-    let late = (inp_chunk + wgt_chunk).saturating_sub(compute / tiles);
-    let compute = match shape.entry {
-        0 => compute,
-        _ => compute + changes * late,
+    let (fill, compute) = if shape.entry == 0 {
+        (ends, compute)
+    } else {
+        // Where one operand stays, both come beside the last chunk that has the old one.
+        let changes = match (stay_wgt, stay_inp) {
+            (true, _) => groups - 1,
+            (_, true) => positions - 1,
+            _ => 0,
+        };
+        let late = (inp_chunk + wgt_chunk).saturating_sub(compute / tiles);
+        (
+            ends - beside(shape, ends, [tiles, chunks]) + load / 16,
+            compute + changes * late,
+        )
     };
     let total = match (tile.halves, tile.acc_halves) {
         (2, 2) => load.max(compute).max(store) + fill,

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use vta_isa::{Config, MemType, Module};
+use vta_isa::{Config, Extension, MemType, Module};
 
 use super::super::LowerError;
 use super::super::seam::{Seam, meet};
@@ -122,10 +122,10 @@ impl Walk<'_, '_, '_> {
             return 0;
         };
         let halved = conv.tile.halves > 1 && conv.tile.acc_halves > 1;
-        let constants = conv.bias.is_some() || conv.vectors.is_some() || self.fetches_ahead();
-        let able = halved && conv.is_rounded() && conv.pool.is_none() && !constants;
+        let others = conv.bias.is_some() || conv.vectors.is_some() || conv.pool.is_some();
+        let able = halved && conv.is_rounded() && !others && !first.chunks.is_empty();
         let acc = tiles(first, &conv.acc(first, self.progress.first_acc));
-        if !able || first.chunks.is_empty() || meet(&acc, &seam.acc) {
+        if !able || meet(&acc, &seam.acc) || self.fetches_ahead() {
             return 0;
         }
         let stored = |(work, chunk): &(&Work, &Chunk)| {
@@ -289,7 +289,8 @@ impl Walk<'_, '_, '_> {
 
     /// What may not be in memory when all chunks but the last are multiplied. A tile waits until all but the one before it are stored.
     fn unstored(&self, last: &Work) -> Option<Vec<Run>> {
-        if self.conv.pool.is_some() || self.progress.chunks.used() == 0 {
+        let rounds = self.e.has(Extension::Requant);
+        if !rounds || self.conv.pool.is_some() || self.progress.chunks.used() == 0 {
             return None;
         }
         let count = if last.chunks.len() > 1 { 2 } else { 3 };
