@@ -299,15 +299,20 @@ pub fn explain(
     measure: &Measure<'_>,
 ) -> Result<Vec<Measured>, TuneError> {
     let candidates = lower::candidates(shape, job.config, job.candidates.max(1));
+    let (near, alone) = (node.0.saturating_sub(1)..node.0 + 2, node.0..node.0 + 1);
+    let lowered =
+        |nodes| lower::compile_nodes(job.graph, job.config, job.options, &Tiles::default(), nodes);
+    let nodes = if lowered(near.clone()).is_ok() {
+        near
+    } else {
+        alone
+    };
     let one = |&(estimate, tile): &(u64, ConvTile)| {
         let tiles = Tiles::from([(*shape, tile)]);
-        let near = node.0.saturating_sub(1)..node.0 + 2;
-        let cycles = job.cycles(&tiles, near, measure);
-        let alone = |_| job.cycles(&tiles, node.0..node.0 + 1, measure);
         Ok(Measured {
             tile,
             estimate,
-            cycles: cycles.or_else(alone)?,
+            cycles: job.cycles(&tiles, nodes.clone(), measure)?,
         })
     };
     let mut all: Vec<Measured> = candidates

@@ -35,13 +35,12 @@ pub(super) struct Seam {
 impl Seam {
     /// Whether all that transfers read is in memory when the first token in compute->load comes.
     pub fn is_stored(&self, transfers: &[Transfer]) -> bool {
-        let stored = |run: Run| {
-            let unstored = self.unstored.iter().flatten();
-            !unstored
-                .clone()
-                .any(|other| other.buffer == run.buffer && meet(&other.tiles, &run.tiles))
+        let Some(unstored) = &self.unstored else {
+            return false;
         };
-        self.unstored.is_some() && transfers.iter().flat_map(Transfer::runs).all(stored)
+        let meets = |a: &Run, b: &Run| a.buffer == b.buffer && meet(&a.tiles, &b.tiles);
+        let mut reads = transfers.iter().copied().flat_map(Transfer::runs);
+        reads.all(|run| !unstored.iter().any(|other| meets(other, &run)))
     }
 }
 

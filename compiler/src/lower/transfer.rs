@@ -105,7 +105,7 @@ impl Transfer {
     }
 
     /// Its rows in memory.
-    pub fn runs(&self) -> impl Iterator<Item = Run> + '_ {
+    pub fn runs(self) -> impl Iterator<Item = Run> {
         let [rows, columns] = self.size;
         (0..rows).map(move |row| {
             let first = self.base.tiles + self.dram + row * self.stride;

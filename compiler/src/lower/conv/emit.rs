@@ -16,7 +16,7 @@ use super::layer::{Acc, Conv, Product, Progress, Residual, Start, Walk};
 use super::work::{Chunk, Work, works};
 use crate::qgraph::lane::{LaneOp, LaneOperand};
 
-/// Parts of the last tile's epilogue.
+/// Parts of the last tile's epilogue, or of its last products where it has none.
 const LAST_PARTS: usize = 4;
 
 /// How the load module fills accumulators of a tile.
@@ -229,29 +229,21 @@ impl Walk<'_, '_, '_> {
         // Behind the second chunk nothing is left to take before the token that the part is free.
         let mut behind = usize::from(self.conv.tile.halves > 1 && work.chunks.len() > 1);
         let is_first = self.progress.tiles.used() == 0;
-        let early = self
-            .progress
-            .early
-            .chunks
-            .checked_sub(1)
-            .filter(|_| is_first);
-        if let Some(last) = early {
+        let is_early = is_first && self.progress.early.chunks > 0;
+        if is_early {
             // The token that all outputs are in memory comes after the one that the part is free.
-            behind = behind.min(last);
+            behind = behind.min(self.progress.early.chunks - 1);
         }
         let mut ahead = preloads.then_some(Ahead {
             behind,
-            told: None,
+            told: is_early.then_some(0),
             again: false,
             tells: behind + 1 >= work.chunks.len(),
         });
         if is_first {
             // Where it isn't early, the first chunk waits until the layer before has stored all that it computed.
             self.start_first(work, acc, preloads)?;
-            return Ok(ahead.map(|ahead| Ahead {
-                told: early.map(|_| 0),
-                ..ahead
-            }));
+            return Ok(ahead);
         }
         self.hand_on()?;
         self.progress.tiles.fill(&mut self.e, None)?;

@@ -8,7 +8,7 @@ use super::super::LowerError;
 use super::super::seam::{Seam, meet};
 use super::super::tile::BUS_BYTES;
 use super::super::tokens::Done;
-use super::super::transfer::Run;
+use super::super::transfer::{Run, Transfer};
 use super::layer::{Acc, Conv, Progress, Residual, Walk};
 use super::work::{Chunk, Work};
 
@@ -299,10 +299,7 @@ impl Walk<'_, '_, '_> {
             self.conv
                 .outputs(work, &(0..work.co.len()), [0, work.area()])
         };
-        let stores = works.flat_map(outputs);
-        let mut runs: Vec<Run> = stores
-            .flat_map(|rows| rows.runs().collect::<Vec<_>>())
-            .collect();
+        let mut runs: Vec<Run> = works.flat_map(outputs).flat_map(Transfer::runs).collect();
         // Nor what the layer before stores last, if compute didn't wait for that until its last chunk.
         if self.progress.early.chunks >= self.progress.chunks.used() {
             runs.extend(self.e.lowering.seam.unstored.iter().flatten().cloned());
