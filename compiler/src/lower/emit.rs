@@ -3,12 +3,14 @@
 use std::collections::HashSet;
 use std::ops::Range;
 
+use vta_isa::tokens::Edge;
 use vta_isa::{
     Alu, AluOp, AluOperand, Deps, Depthwise, Extension, Field, Gemm, Insn, Load, MemType, Module,
     Requantize, Store, Uop,
 };
 use vta_program::{Command, Kernel, KernelId, Layer, Symbol};
 
+use super::seam;
 use super::tokens::{Done, Tokens};
 use super::transfer::{Transfer, between};
 use super::{Fault, LowerError, Lowering};
@@ -156,6 +158,36 @@ impl<'l, 'a> Emitter<'l, 'a> {
         }
         let waited = self.tokens.wait(done);
         waited.map_err(|reason| self.fault(Fault::Internal(reason)))
+    }
+
+    /// Waits for all tokens of a queue up to one, by its [number](Self::told).
+    pub fn reach(&mut self, edge: Edge, number: usize) -> Result<(), LowerError> {
+        while let Some(done) = self.tokens.before(edge, number) {
+            self.wait(done)?;
+        }
+        Ok(())
+    }
+
+    /// Whether a token of a queue was waited for.
+    pub fn is_reached(&self, edge: Edge, number: usize) -> bool {
+        let [left, told] = self.tokens.count(edge);
+        told - left >= number
+    }
+
+    /// The number of the token that was told last in a queue.
+    pub fn told(&self, edge: Edge) -> usize {
+        self.tokens.count(edge)[1]
+    }
+
+    /// Leaves as many tokens in a queue as the next layer finds: the last ones, and some for what wasn't used.
+    pub fn leave(&mut self, last: Done) -> Result<(), LowerError> {
+        let (edge, count) = (last.edge(), seam::TOKENS as usize);
+        self.reach(edge, self.told(edge).saturating_sub(count))?;
+        self.settle(edge.consumer())?;
+        (self.tokens.count(edge)[0]..count).try_for_each(|_| {
+            self.sync(edge.producer())?;
+            self.tell(last)
+        })
     }
 
     /// Waits for all outputs of the layer before and tells the load module.

@@ -192,7 +192,7 @@ impl Stage {
             e.wait(Done::InMemory)?;
             e.settle(Module::Load)?;
         }
-        products.ring.leave(e)?;
+        e.leave(Done::Multiplied)?;
         let weights = IDENTITY..IDENTITY + products.used;
         e.lowering.seam.wgt = Vec::from([weights]);
         Ok(())
@@ -218,7 +218,10 @@ impl Products {
         weights: Option<&Weights>,
     ) -> Result<usize, LowerError> {
         let first = self.ring.next() * self.half;
-        self.ring.fill(e, Some(Done::InMemory))?;
+        if self.ring.used() == 0 {
+            e.wait(Done::InMemory)?;
+        }
+        self.ring.fill(e)?;
         if let Some(weights) = weights {
             self.renew(e, weights)?;
         }

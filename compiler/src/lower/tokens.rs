@@ -73,6 +73,8 @@ impl Done {
 pub(super) struct Tokens {
     /// What was told and not waited for, by queue.
     told: [VecDeque<Done>; Edge::ALL.len()],
+    /// How many were waited for.
+    taken: [usize; Edge::ALL.len()],
     /// Queues from which the next command of their taker takes a token.
     waits: Vec<Edge>,
 }
@@ -92,10 +94,23 @@ impl Tokens {
     /// What is told next in the queue, if it isn't what is waited for, is the error.
     pub fn wait(&mut self, done: Done) -> Result<(), String> {
         self.waits.push(done.edge());
+        self.taken[done.edge() as usize] += 1;
         match self.told[done.edge() as usize].pop_front() {
             Some(told) if told == done => Ok(()),
             told => Err(format!("it waits for {done:?} where {told:?} is told")),
         }
+    }
+
+    /// What comes next in a queue, unless so many of its tokens were waited for.
+    pub fn before(&self, edge: Edge, number: usize) -> Option<Done> {
+        let next = self.told[edge as usize].front();
+        next.filter(|_| self.taken[edge as usize] < number).copied()
+    }
+
+    /// How many tokens a queue has, and how many it ever had.
+    pub fn count(&self, edge: Edge) -> [usize; 2] {
+        let left = self.told[edge as usize].len();
+        [left, self.taken[edge as usize] + left]
     }
 
     /// Whether the next command of a queue's taker takes a token from it.

@@ -24,10 +24,8 @@ const LAST_PARTS: usize = 4;
 struct Ahead {
     /// The chunk behind which it does.
     behind: usize,
-    /// Tokens of chunks that came before the one that the tile's part is free; `None` for the first tile.
-    told: Option<usize>,
-    /// Whether that one has another behind it, in place of the one that is taken early.
-    again: bool,
+    /// The number of the token that the tile's part is free; `None` for the first tile.
+    freed: Option<usize>,
     /// Whether it says that it is done; else the next chunk's token does.
     tells: bool,
 }
@@ -236,26 +234,27 @@ impl Walk<'_, '_, '_> {
         }
         let mut ahead = preloads.then_some(Ahead {
             behind,
-            told: is_early.then_some(0),
-            again: false,
+            freed: None,
             tells: behind + 1 >= work.chunks.len(),
         });
         if is_first {
             // Where it isn't early, the first chunk waits until the layer before has stored all that it computed.
             self.start_first(work, acc, preloads)?;
+            if let Some(ahead) = ahead.as_mut().filter(|_| is_early) {
+                ahead.freed = Some(self.e.told(Done::Freed.edge()));
+            }
             return Ok(ahead);
         }
         self.hand_on()?;
-        self.progress.tiles.fill(&mut self.e, None)?;
+        self.progress.tiles.fill(&mut self.e)?;
         // Commands that load vectors may say that the part is free.
         self.load_vectors(&work.co)?;
         match &mut ahead {
             Some(ahead) => {
-                ahead.told = Some(self.progress.chunks.told());
                 self.e.tell(Done::Freed)?;
-                // The next layer finds as many tokens as without.
-                ahead.again = remaining == 0 && behind == 0 && self.conv.tile.halves > 1;
-                if ahead.again {
+                ahead.freed = Some(self.e.told(Done::Freed.edge()));
+                // The next layer finds as many tokens as without: another in place of the one that is taken early.
+                if remaining == 0 && behind == 0 && self.conv.tile.halves > 1 {
                     self.e.tell(Done::Multiplied)?;
                 }
             }
@@ -267,11 +266,8 @@ impl Walk<'_, '_, '_> {
 
     /// Lets the load module fill accumulators behind a chunk.
     fn preload(&mut self, work: &Work, acc: &Acc, ahead: Ahead) -> Result<(), LowerError> {
-        if let Some(told) = ahead.told {
-            let chunks = &mut self.progress.chunks;
-            chunks.catch_up(&mut self.e, told, ahead.again)?;
-            self.take_outputs()?;
-            self.e.wait(Done::Freed)?;
+        if let Some(freed) = ahead.freed {
+            self.e.reach(Done::Freed.edge(), freed)?;
         }
         self.load_stored(work, acc, true)?;
         match ahead.tells {
@@ -287,7 +283,7 @@ impl Walk<'_, '_, '_> {
         work: &Work,
         acc: &Acc,
     ) -> Result<(), LowerError> {
-        self.progress.chunks.fill(&mut self.e, None)?;
+        self.progress.chunks.fill(&mut self.e)?;
         self.take_outputs()?;
         self.load_residual(product, work, self.progress.loaded_diagonals)?;
         self.progress.loaded_diagonals = self.progress.loaded_diagonals.max(work.co.end);

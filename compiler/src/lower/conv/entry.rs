@@ -146,8 +146,8 @@ impl Walk<'_, '_, '_> {
     /// Hands on that all outputs of the layer before are in memory, once.
     pub(super) fn hand_on(&mut self) -> Result<(), LowerError> {
         if self.progress.early.handed.is_none() {
-            self.progress.early.handed = Some(self.progress.chunks.told());
             self.e.hand_on()?;
+            self.progress.early.handed = Some(self.e.told(Done::InMemory.edge()));
         }
         Ok(())
     }
@@ -168,12 +168,14 @@ impl Walk<'_, '_, '_> {
 
     /// What the load module does next may read any output of the layer before, if compute has handed on that they are in memory.
     pub(super) fn take_outputs(&mut self) -> Result<(), LowerError> {
-        let early = &mut self.progress.early;
-        if early.handed.is_none() || early.taken {
-            return Ok(());
-        }
-        early.taken = true;
-        self.e.wait(Done::InMemory)
+        let handed = self.progress.early.handed.unwrap_or(0);
+        self.e.reach(Done::InMemory.edge(), handed)
+    }
+
+    /// Whether the load module waited for all outputs of the layer before.
+    pub(super) fn has_taken_outputs(&self) -> bool {
+        let handed = self.progress.early.handed;
+        handed.is_some_and(|number| self.e.is_reached(Done::InMemory.edge(), number))
     }
 
     /// Whether the next weights are loaded beside the first ones, since the bus is what the layer waits for.
@@ -241,19 +243,14 @@ impl Walk<'_, '_, '_> {
     /// Leaves the tokens of the seam that tiles and chunks don't leave, and says what they mean.
     pub(super) fn leave(&mut self) -> Result<(), LowerError> {
         self.hand_on()?;
-        self.progress.tiles.leave(&mut self.e)?;
+        self.e.leave(Done::Stored)?;
         if self.progress.chunks.used() == 0 {
             // The load module took none, and one was handed on to it.
             self.e.wait(Done::EarlyMultiplied)?;
             self.e.settle(Module::Load)?;
         } else {
-            let early = &self.progress.early;
-            if let Some(told) = early.handed.filter(|_| !early.taken) {
-                self.progress.chunks.catch_up(&mut self.e, told, false)?;
-                self.take_outputs()?;
-                self.e.settle(Module::Load)?;
-            }
-            self.progress.chunks.leave(&mut self.e)?;
+            self.take_outputs()?;
+            self.e.leave(Done::Multiplied)?;
         }
         let Some(work) = self.works.last() else {
             return Ok(());

@@ -127,10 +127,8 @@ pub(super) struct Early {
     pub chunks: usize,
     /// About how many cycles products took so far.
     pub spent: usize,
-    /// How many tokens of chunks came before the one that says so, once compute has handed it on.
+    /// The number of the token that all of them are, once compute has handed it on.
     pub handed: Option<usize>,
-    /// Whether the load module has taken it.
-    pub taken: bool,
     /// Whether it still has to take the token that the layer before reads no scratchpad any more.
     pub owes: bool,
 }

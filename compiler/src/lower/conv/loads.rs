@@ -97,10 +97,10 @@ impl Walk<'_, '_, '_> {
         chunk: &Chunk,
         first: bool,
     ) -> Result<(), LowerError> {
-        self.progress.chunks.fill(&mut self.e, None)?;
+        self.progress.chunks.fill(&mut self.e)?;
         let early = self.progress.early.chunks;
         if self.progress.chunks.used() >= early {
-            if early > 0 && !self.progress.early.taken {
+            if early > 0 && !self.has_taken_outputs() {
                 // Meanwhile the layer before stores.
                 self.load_weights(work, chunk)?;
             }

@@ -1,7 +1,7 @@
 //! Tiles under way through the accumulators, which are two halves, so that storing one tile
 //! overlaps working on the next. Where the load module brings the one after, they are three parts.
 
-use vta_isa::{MemType, Module, Requantize};
+use vta_isa::{MemType, Requantize};
 use vta_program::Layer;
 
 use super::super::LowerError;
@@ -61,10 +61,13 @@ impl<'l, 'a> Halves<'l, 'a> {
             (self.given, self.released) = (0, false);
         }
         if !self.is_ahead() {
-            self.ring.fill(&mut self.e, self.stage.found())?;
+            if let Some(found) = self.stage.found().filter(|_| self.ring.used() == 0) {
+                self.e.wait(found)?;
+            }
+            self.ring.fill(&mut self.e)?;
         } else if self.given == 0 {
             self.e.wait(Done::InMemory)?;
-        } else if self.ring.fill(&mut self.e, None)? {
+        } else if self.ring.fill(&mut self.e)? {
             // Compute is behind by a tile, so that this one was stored while it worked on the last.
             self.e.tell(Done::Freed)?;
             self.e.wait(Done::Freed)?;
@@ -127,11 +130,7 @@ impl<'l, 'a> Halves<'l, 'a> {
     fn leave(&mut self) -> Result<(), LowerError> {
         self.release()?;
         self.stage.close(&mut self.e)?;
-        let told = self.ring.told();
-        let ends = told.saturating_sub(seam::TOKENS as usize);
-        self.ring.catch_up(&mut self.e, ends, false)?;
-        self.e.settle(Module::Compute)?;
-        self.ring.leave(&mut self.e)?;
+        self.e.leave(Done::Stored)?;
         // The part of the last tile.
         let base = self.part(self.given.saturating_sub(1));
         let end = if self.reads_more {
