@@ -1,5 +1,7 @@
 //! Emitting commands: micro-op kernels shared by content, fields checked, tokens by name.
 
+mod kernels;
+
 use std::collections::HashSet;
 use std::ops::Range;
 
@@ -8,7 +10,7 @@ use vta_isa::{
     Alu, AluOp, AluOperand, Deps, Depthwise, Extension, Field, Gemm, Insn, Load, MemType, Module,
     Requantize, Store, Uop,
 };
-use vta_program::{Command, Kernel, KernelId, Layer, Symbol};
+use vta_program::{Command, KernelId, Layer, Symbol};
 
 use super::seam;
 use super::tokens::{Done, Tokens};
@@ -27,6 +29,8 @@ pub(super) struct Emitter<'l, 'a> {
     /// Kernels since the last cut, and their micro-ops.
     kernels: HashSet<KernelId>,
     uops: usize,
+    /// How many kernels the program had then.
+    known: usize,
     tokens: Tokens,
 }
 
@@ -101,6 +105,7 @@ pub(super) fn uop([dst, src, wgt]: [usize; 3]) -> Uop {
 
 impl<'l, 'a> Emitter<'l, 'a> {
     pub fn new(lowering: &'l mut Lowering<'a>, node: &str) -> Self {
+        let known = lowering.program.kernels.len();
         Self {
             lowering,
             node: node.to_owned(),
@@ -109,6 +114,7 @@ impl<'l, 'a> Emitter<'l, 'a> {
             cuts: Vec::new(),
             kernels: HashSet::new(),
             uops: 0,
+            known,
             tokens: Tokens::new(),
         }
     }
@@ -168,10 +174,10 @@ impl<'l, 'a> Emitter<'l, 'a> {
         Ok(())
     }
 
-    /// Whether a token of a queue was waited for.
-    pub fn is_reached(&self, edge: Edge, number: usize) -> bool {
+    /// The number of the token that was waited for last in a queue.
+    pub fn taken(&self, edge: Edge) -> usize {
         let [left, told] = self.tokens.count(edge);
-        told - left >= number
+        told - left
     }
 
     /// The number of the token that was told last in a queue.
@@ -209,29 +215,6 @@ impl<'l, 'a> Emitter<'l, 'a> {
     fn last_of(&mut self, module: Module) -> Option<&mut Deps> {
         let index = self.last[module as usize]?;
         self.commands.get_mut(index).map(|c| c.insn.deps_mut())
-    }
-
-    /// A kernel of these micro-ops, shared with every other of the same content.
-    pub fn kernel(&mut self, uops: Vec<Uop>) -> Result<KernelId, LowerError> {
-        let depth = self.lowering.config.depth(MemType::Uop);
-        if uops.len() > depth {
-            let reason = format!("{} micro-ops, the scratchpad holds {depth}", uops.len());
-            return Err(self.fault(Fault::NoTile(reason)));
-        }
-        for uop in &uops {
-            uop.encode().map_err(|e| self.fault(e))?;
-        }
-        let count = uops.len();
-        let kernel = Kernel { uops };
-        let next = KernelId(self.lowering.program.kernels.len() as u32);
-        let id = *self.lowering.kernels.entry(kernel.clone()).or_insert(next);
-        if id == next {
-            self.lowering.program.kernels.push(kernel);
-        }
-        if self.kernels.insert(id) {
-            self.uops += count;
-        }
-        Ok(id)
     }
 
     /// A load of a buffer's elements, or of a tensor's tiles. A LOAD steps between its rows alone: columns with a
@@ -578,10 +561,9 @@ impl<'l, 'a> Emitter<'l, 'a> {
     /// a layer's start.
     pub fn cut(&mut self) -> Result<(), LowerError> {
         self.check_tokens()?;
+        self.join_kernels();
         self.cuts.push(self.commands.len() as u32);
         self.last = [None; Module::ALL.len()];
-        self.kernels.clear();
-        self.uops = 0;
         self.tokens = Tokens::new();
         Ok(())
     }
@@ -592,8 +574,9 @@ impl<'l, 'a> Emitter<'l, 'a> {
     }
 
     /// Ends the layer.
-    pub fn finish(self, mut layer: Layer) -> Result<(), LowerError> {
+    pub fn finish(mut self, mut layer: Layer) -> Result<(), LowerError> {
         self.check_tokens()?;
+        self.join_kernels();
         (layer.commands, layer.cuts) = (self.commands, self.cuts);
         self.lowering.program.layers.push(layer);
         Ok(())

@@ -20,8 +20,8 @@ pub(super) fn window(window: &Window) -> WindowGeometry {
 }
 
 impl Lowering<'_> {
-    /// Notes what the layer that was lowered last computes.
-    pub(super) fn describe(&mut self, id: NodeId) {
+    /// What a layer of a node computes whose constants were made last.
+    pub(super) fn describe(&mut self, id: NodeId) -> Geometry {
         let node = &self.graph.nodes[id.0];
         let (op, output) = (&node.op, node.output);
         let form = match (self.form.take(), op) {
@@ -48,17 +48,15 @@ impl Lowering<'_> {
                 QOp::Conv(_) | QOp::Add(_) | QOp::Mul(_) | QOp::Eltwise { .. } | QOp::Host { .. },
             ) => LayerForm::Elementwise,
         };
-        let Some(layer) = self.program.layers.last() else {
-            return;
-        };
         let inputs = op.inputs();
-        self.geometries.push(Geometry {
+        Geometry {
             form,
             inputs: inputs.iter().map(|&TensorId(at)| at as u32).collect(),
-            output: layer.output,
+            output: output.0 as u32,
             constants: std::mem::take(&mut self.roles),
             zero_factor: !self.has(Extension::Mul) && clears(op),
-        });
+            before: self.before.take().map(Box::new),
+        }
     }
 }
 

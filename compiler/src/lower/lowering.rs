@@ -5,13 +5,15 @@ use std::collections::HashMap;
 
 use vta_isa::{Config, Extension, MemType};
 use vta_program::listing::{Geometry, LayerForm, Role};
-use vta_program::{Buffer, BufferId, BufferKind, Kernel, Layer, Packing, Program, TensorSpec};
+use vta_program::{
+    Buffer, BufferId, BufferKind, Kernel, KernelId, Layer, Packing, Program, TensorSpec,
+};
 
 use super::error::{Fault, LowerError};
 use super::places::Places;
 use super::readers::Readers;
 use super::seam;
-use super::tile::{self, ConvShape, ConvTile};
+use super::tile::{self, ConvShape, ConvTile, Order, Room};
 use super::transfer::Base;
 use crate::qgraph::lane::{LaneKind, LaneOp};
 use crate::qgraph::{NodeId, QConv, QGraph, QOp, QTensor, TensorId};
@@ -48,18 +50,23 @@ pub(super) struct Lowering<'a> {
     pub(super) graph: &'a QGraph,
     pub(super) config: &'a Config,
     pub(super) program: Program,
-    pub(super) kernels: HashMap<Kernel, vta_program::KernelId>,
+    pub(super) kernels: HashMap<Kernel, KernelId>,
     pub(super) tiles: &'a Tiles,
     /// [`LowerOptions::part`].
     pub(super) part: usize,
-    /// What the search found for shapes so far.
+    /// What the search found for shapes so far, and for two that follow each other.
     searched: RefCell<HashMap<ConvShape, Searched>>,
+    pub(super) orders: RefCell<HashMap<[ConvShape; 2], Option<Order>>>,
     pub(super) readers: Readers,
     pub(super) places: Places,
     /// What the layer before may still use.
     pub(super) seam: seam::Seam,
     /// What each layer so far computes.
     pub(super) geometries: Vec<Geometry>,
+    /// How many nodes are lowered, from the network's first on: with the others none takes turns.
+    pub(super) nodes: usize,
+    /// What the first of two layers that take turns computes.
+    pub(super) before: Option<Geometry>,
     /// The constants of the node that is being lowered.
     pub(super) roles: Vec<(Role, u32)>,
     /// Whether its STOREs clamp.
@@ -126,10 +133,13 @@ impl<'a> Lowering<'a> {
             tiles,
             part: options.part,
             searched: RefCell::default(),
+            orders: RefCell::default(),
             readers,
             places,
             seam: seam::Seam::default(),
             geometries: Vec::new(),
+            nodes: graph.nodes.len(),
+            before: None,
             roles: Vec::new(),
             saturate: false,
             form: None,
@@ -141,10 +151,27 @@ impl<'a> Lowering<'a> {
         if let Some(found) = self.searched.borrow().get(shape) {
             return found.clone();
         }
-        let found = tile::search(shape, self.config);
+        let found = tile::search(shape, &Room::all(self.config));
         let mut searched = self.searched.borrow_mut();
         searched.insert(*shape, found.clone());
         found
+    }
+
+    /// A kernel of the program, shared with every other of the same content.
+    pub(super) fn kernel(&mut self, kernel: Kernel) -> KernelId {
+        let next = KernelId(self.program.kernels.len() as u32);
+        let id = *self.kernels.entry(kernel.clone()).or_insert(next);
+        if id == next {
+            self.program.kernels.push(kernel);
+        }
+        id
+    }
+
+    /// Drops the kernels behind the first ones, which no command has any more.
+    pub(super) fn forget_kernels(&mut self, first: usize) {
+        for kernel in self.program.kernels.drain(first..) {
+            self.kernels.remove(&kernel);
+        }
     }
 
     /// Whether the machine has an extension.

@@ -183,7 +183,8 @@ pub fn compile_nodes(
     }
     let mut lowering = Lowering::new(&graph, config, options, tiles)?;
     let mut next = nodes.start;
-    while next < nodes.end.min(count) {
+    lowering.nodes = nodes.end.min(count);
+    while next < lowering.nodes {
         next += lowering.node(NodeId(next))?;
     }
     Ok(lowering.program)
@@ -225,7 +226,7 @@ impl Lowering<'_> {
     fn node(&mut self, id: NodeId) -> Result<usize, LowerError> {
         let node = &self.graph.nodes[id.0];
         self.roles.clear();
-        self.form = None;
+        (self.form, self.before) = (None, None);
         self.saturate = node.saturate;
         let nodes = match &node.op {
             QOp::Conv(conv) => self.conv(id, conv),
@@ -234,7 +235,13 @@ impl Lowering<'_> {
             QOp::Channels { .. } => self.channels(id).map(|()| 1),
             QOp::Host { .. } => Err(of_host(self.graph)),
         }?;
-        self.describe(id);
+        // What takes turns with the node before is described by both.
+        let last = id.0 + usize::from(self.before.is_some());
+        let mut geometry = self.describe(NodeId(last));
+        if let Some(layer) = self.program.layers.last() {
+            geometry.output = layer.output;
+            self.geometries.push(geometry);
+        }
         Ok(nodes)
     }
 }

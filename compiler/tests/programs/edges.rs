@@ -103,7 +103,7 @@ enum Kind {
 }
 
 #[derive(Clone, Copy)]
-struct Link {
+pub(crate) struct Link {
     edge: Edge,
     kind: Kind,
     from: Place,
@@ -112,7 +112,7 @@ struct Link {
 
 /// All edges of a program: who tells and who waits. Queues are FIFO, so the n-th token told is the
 /// n-th taken; those of the driver at both ends are left out.
-fn links(program: &Program) -> Vec<Link> {
+pub(crate) fn links(program: &Program) -> Vec<Link> {
     let mut told = BTreeMap::new();
     for edge in Edge::ALL {
         let count = match edge {
@@ -156,7 +156,7 @@ fn links(program: &Program) -> Vec<Link> {
 }
 
 /// What is found in a program, an error or hazards.
-fn objections(program: Program) -> Vec<String> {
+pub(crate) fn objections(program: Program) -> Vec<String> {
     objections_in(program, QueueLimits::default())
 }
 
@@ -171,7 +171,7 @@ fn objections_in(program: Program, limits: QueueLimits) -> Vec<String> {
 }
 
 /// A program without an edge: its token is neither given nor taken.
-fn without(program: &Program, link: Link) -> Program {
+pub(crate) fn without(program: &Program, link: Link) -> Program {
     let mut broken = program.clone();
     let mut clear = |[l, c]: Place, flag: fn(Edge, &mut Deps) -> &mut bool| {
         let deps = broken.layers[l].commands[c].insn.deps_mut();

@@ -19,5 +19,6 @@ mod parts;
 mod sequences;
 mod tables;
 mod tokens;
+mod turns;
 mod unrounded;
 mod verdicts;

@@ -6,8 +6,8 @@ use vta_isa::MemType;
 
 use super::term::Term;
 use crate::listing::{
-    ChannelsGeometry, ConvGeometry, LayerForm, ListedLayer, ListedTensor, Listing, ResidualBy,
-    Role, WindowGeometry,
+    ChannelsGeometry, ConvGeometry, Geometry, LayerForm, ListedLayer, ListedTensor, Listing,
+    ResidualBy, Role, WindowGeometry,
 };
 
 /// What is asked of a tile.
@@ -19,10 +19,11 @@ pub struct Terms {
     pub allowed: Vec<Term>,
 }
 
-/// A layer's expectations.
+/// A layer's expectations, or those of one of two that take turns.
 pub struct Expect<'l> {
     listing: &'l Listing,
     pub layer: &'l ListedLayer,
+    pub geometry: &'l Geometry,
     pub output: &'l ListedTensor,
     /// Pairs of lanes, and the selection tile that takes them.
     selections: HashMap<Vec<[u32; 2]>, u64>,
@@ -35,17 +36,18 @@ pub struct Expect<'l> {
 }
 
 impl<'l> Expect<'l> {
-    pub fn of(listing: &'l Listing, layer: &'l ListedLayer) -> Self {
+    pub fn of(listing: &'l Listing, layer: &'l ListedLayer, geometry: &'l Geometry) -> Self {
         let mut expect = Self {
             listing,
             layer,
-            output: &listing.tensors[layer.geometry.output as usize],
+            geometry,
+            output: &listing.tensors[geometry.output as usize],
             selections: HashMap::new(),
             blank: HashSet::new(),
             span: 0,
             first4: listing.first_wgt4(),
         };
-        match &layer.geometry.form {
+        match &geometry.form {
             LayerForm::Channels(channels) => {
                 let first = expect
                     .base(Role::Selection, MemType::Wgt)
@@ -67,7 +69,7 @@ impl<'l> Expect<'l> {
 
     /// The first tile of a constant.
     fn base(&self, role: Role, mem: MemType) -> Option<u64> {
-        let buffer = self.layer.geometry.constant(role)?;
+        let buffer = self.geometry.constant(role)?;
         Some(self.buffer_base(buffer, mem))
     }
 
@@ -86,7 +88,7 @@ impl<'l> Expect<'l> {
 
     /// The weight tile that stands for all of the same lanes.
     pub fn selection(&self, tile: u64) -> u64 {
-        let LayerForm::Channels(channels) = &self.layer.geometry.form else {
+        let LayerForm::Channels(channels) = &self.geometry.form else {
             return tile;
         };
         let first = self.base(Role::Selection, MemType::Wgt).unwrap_or_default();
@@ -99,13 +101,7 @@ impl<'l> Expect<'l> {
 
     fn input(&self, input: usize) -> &'l ListedTensor {
         let tensors = &self.listing.tensors;
-        let at = self
-            .layer
-            .geometry
-            .inputs
-            .get(input)
-            .copied()
-            .unwrap_or_default();
+        let at = self.geometry.inputs.get(input).copied().unwrap_or_default();
         &tensors[at as usize]
     }
 
@@ -117,7 +113,7 @@ impl<'l> Expect<'l> {
 
     /// Whether an output block needn't be stored, since it lies where it comes from.
     pub fn is_shared(&self, block: u32) -> bool {
-        let LayerForm::Channels(channels) = &self.layer.geometry.form else {
+        let LayerForm::Channels(channels) = &self.geometry.form else {
             return false;
         };
         let size = self.listing.config.block() as u32;
@@ -144,7 +140,7 @@ impl<'l> Expect<'l> {
     pub fn terms(&self, place @ [o, y, x]: [u32; 3], terms: &mut Terms) {
         terms.wanted.clear();
         terms.allowed.clear();
-        match &self.layer.geometry.form {
+        match &self.geometry.form {
             LayerForm::Conv(conv) => self.conv(conv, place, terms),
             LayerForm::Pool(window) => {
                 let input = self.input(0);
@@ -156,7 +152,7 @@ impl<'l> Expect<'l> {
                 }
             }
             LayerForm::Elementwise => {
-                for input in 0..self.layer.geometry.inputs.len() {
+                for input in 0..self.geometry.inputs.len() {
                     let input = self.input(input);
                     let spread = input.tiles[1..] == [1, 1] && self.output.tiles[1..] != [1, 1];
                     let at = if spread { [o, 0, 0] } else { place };
@@ -171,7 +167,7 @@ impl<'l> Expect<'l> {
                 self.vectors(o, terms);
             }
         }
-        if self.layer.geometry.zero_factor {
+        if self.geometry.zero_factor {
             terms.allowed.append(&mut terms.wanted);
         }
         terms.wanted.sort_unstable();
@@ -200,7 +196,7 @@ impl<'l> Expect<'l> {
 
     /// Accumulator tiles of a constant.
     fn constant_tiles(&self, role: Role) -> u64 {
-        let buffer = self.layer.geometry.constant(role);
+        let buffer = self.geometry.constant(role);
         let bytes = buffer.map_or(0, |at| self.listing.buffers[at as usize].bytes);
         bytes / self.listing.config.elem_bytes(MemType::Acc) as u64
     }
@@ -218,7 +214,7 @@ impl<'l> Expect<'l> {
     fn constants(&self, [o, y, x]: [u32; 3], terms: &mut Terms) {
         let [_, rows, cols] = self.output.tiles.map(u64::from);
         let elem = self.listing.config.elem_bytes(MemType::Acc) as u64;
-        for &(role, buffer) in &self.layer.geometry.constants {
+        for &(role, buffer) in &self.geometry.constants {
             if role == Role::Constants {
                 let shared = self.listing.buffers[buffer as usize].bytes / elem == rows * cols;
                 let block = if shared { 0 } else { u64::from(o) };
@@ -392,7 +388,7 @@ impl<'l> Expect<'l> {
         for ([input, block], lanes) in parts {
             let inp = self.tile(self.input(input as usize), [block, row, col]);
             let whole = count == lanes.len() && lanes.iter().all(|[to, from]| to == from);
-            if whole && self.layer.geometry.constant(Role::Selection).is_none() {
+            if whole && self.geometry.constant(Role::Selection).is_none() {
                 terms.wanted.push(Term::copy(inp));
                 continue;
             }

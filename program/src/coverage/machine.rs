@@ -8,7 +8,7 @@ use vta_isa::resolve::{LoadAccess, Resolved, Uops};
 use super::expect::{Expect, Terms};
 use super::found::{Coverage, CoverageError, Fault, FaultKind, LayerCoverage, proof};
 use super::term::Term;
-use crate::listing::{BufferUse, LayerForm, ListedInsn, ListedLayer, ListedTensor, Listing, Role};
+use crate::listing::{BufferUse, LayerForm, ListedInsn, ListedTensor, Listing, Role};
 
 /// The most steps of GEMM and ALU instructions that are followed.
 pub(super) const MAX_STEPS: u64 = 1 << 33;
@@ -47,6 +47,9 @@ pub(super) enum Wgt {
     /// A tile, by its index in DRAM.
     Tile(u32),
 }
+
+/// What is expected of a layer, or of each of two that take turns: at least one.
+pub struct Expects<'l>(pub Vec<Expect<'l>>);
 
 pub struct Machine<'l> {
     pub(super) listing: &'l Listing,
@@ -168,18 +171,24 @@ impl<'l> Machine<'l> {
     /// Follows a layer.
     pub fn layer(&mut self, at: usize) -> Result<(), CoverageError> {
         let layer = &self.listing.layers[at];
-        let output = &self.listing.tensors[layer.geometry.output as usize];
-        let tiles = self.tiles(output);
+        let expects = Expects(
+            layer
+                .geometry
+                .all()
+                .map(|one| Expect::of(self.listing, layer, one))
+                .collect(),
+        );
+        let tiles = expects.0.iter().map(|expect| self.tiles(expect.output));
+        let tiles = tiles.map(|tiles| tiles.end - tiles.start).sum();
         self.layer = at;
         self.layers.push(LayerCoverage {
             name: layer.name.clone(),
             kind: layer.kind.clone(),
             proof: proof(&layer.geometry.form),
             insns: layer.insns.len() as u64,
-            tiles: [tiles.end - tiles.start, 0],
+            tiles: [tiles, 0],
             ..LayerCoverage::default()
         });
-        let expect = Expect::of(self.listing, layer);
         self.clear();
         for listed in &layer.insns {
             self.at = Some(self.insns);
@@ -187,10 +196,13 @@ impl<'l> Machine<'l> {
             if listed.cut {
                 self.clear();
             }
-            self.insn(&expect, listed)?;
+            self.insn(&expects, listed)?;
         }
         self.at = None;
-        self.check_stored(&expect);
+        expects
+            .0
+            .iter()
+            .for_each(|expect| self.check_stored(expect));
         Ok(())
     }
 
@@ -200,7 +212,7 @@ impl<'l> Machine<'l> {
         &mut self.layers[last]
     }
 
-    fn insn(&mut self, expect: &Expect<'l>, listed: &ListedInsn) -> Result<(), CoverageError> {
+    fn insn(&mut self, expects: &Expects<'l>, listed: &ListedInsn) -> Result<(), CoverageError> {
         let listing = self.listing;
         let Some(uops) = listing.uops(&listed.insn, listed.kernel) else {
             self.fault(FaultKind::Outside, self.at, |_| {
@@ -214,13 +226,13 @@ impl<'l> Machine<'l> {
                 Ok(())
             }
             Ok(Resolved::Sync) => Ok(()),
-            Ok(Resolved::Load(access)) => self.load(expect, &access),
+            Ok(Resolved::Load(access)) => self.load(expects, &access),
             Ok(Resolved::Store(access)) => {
-                self.store(expect, &access);
+                self.store(expects, &access);
                 Ok(())
             }
             Ok(Resolved::Gemm(access)) => self.gemm(&access),
-            Ok(Resolved::Alu(access)) => self.alu(expect.layer, &access),
+            Ok(Resolved::Alu(access)) => self.alu(expects, &access),
             Ok(Resolved::Depthwise(access)) => self.depthwise(&access),
         }
     }
@@ -232,17 +244,17 @@ impl<'l> Machine<'l> {
         (addr < end).then_some(buffer)
     }
 
-    fn load(&mut self, expect: &Expect<'l>, access: &LoadAccess) -> Result<(), CoverageError> {
+    fn load(&mut self, expects: &Expects<'l>, access: &LoadAccess) -> Result<(), CoverageError> {
         let load = &access.load;
         let elem = self.listing.config.elem_bytes(load.mem) as u64;
         for fill in load.fills(&self.listing.config) {
             for (at, entry) in fill.entries.enumerate() {
                 let addr = fill.from.as_ref().map(|from| from.start + at as u64 * elem);
-                let role = match addr {
-                    None => None,
-                    Some(addr) => match self.source(expect.layer, load.mem, addr) {
+                let (expect, role) = match addr {
+                    None => (&expects.0[0], None),
+                    Some(addr) => match self.source(expects, load.mem, addr) {
                         None => continue,
-                        role => role,
+                        Some((expect, role)) => (expect, Some(role)),
                     },
                 };
                 let from = role.zip(addr.map(|addr| expect.place(load.mem, addr)));
@@ -256,18 +268,22 @@ impl<'l> Machine<'l> {
         }
     }
 
-    /// What a LOAD reads at an address: a constant, or `Some(None)` for a tensor. Faults are `None`.
-    fn source(&mut self, layer: &ListedLayer, mem: MemType, addr: u64) -> Option<Option<Role>> {
+    /// What a LOAD reads at an address, and whose it is: a constant, or `None` for a tensor. Faults are no answer.
+    fn source<'e>(
+        &mut self,
+        expects: &'e Expects<'l>,
+        mem: MemType,
+        addr: u64,
+    ) -> Option<(&'e Expect<'l>, Option<Role>)> {
         let listing = self.listing;
         if let Some(buffer) = self.constant(addr) {
-            let mut of_layer = layer.geometry.constants.iter();
-            let role = of_layer
-                .find(|(_, own)| *own == buffer)
-                .map(|(role, _)| *role);
-            if role.is_some_and(|role| role.mem() == mem) {
-                return Some(role);
-            }
-            return self.foreign(buffer, mem, addr);
+            let role = |expect: &'e Expect<'l>| {
+                let mut constants = expect.geometry.constants.iter();
+                let (role, _) = constants.find(|(_, own)| *own == buffer)?;
+                (role.mem() == mem).then_some((expect, Some(*role)))
+            };
+            let found = expects.0.iter().find_map(role);
+            return found.or_else(|| self.foreign(buffer, mem, addr));
         }
         let content = self.contents.get((addr / self.tile) as usize).copied();
         let Some(buffer) = content.and_then(|content| content.checked_sub(1)) else {
@@ -276,13 +292,14 @@ impl<'l> Machine<'l> {
             });
             return None;
         };
-        let inputs = layer.geometry.inputs.iter();
-        let mut inputs = inputs.map(|input| listing.tensors[*input as usize].buffer);
+        let reads = |expect: &&Expect<'l>| {
+            let mut inputs = expect.geometry.inputs.iter();
+            inputs.any(|input| listing.tensors[*input as usize].buffer == buffer)
+        };
         let int8 = matches!(mem, MemType::Inp | MemType::Acc8);
-        if int8 && inputs.any(|input| input == buffer) {
-            return Some(None);
-        }
-        self.foreign(buffer, mem, addr)
+        let found = expects.0.iter().find(reads).filter(|_| int8);
+        let found = found.map(|expect| (expect, None));
+        found.or_else(|| self.foreign(buffer, mem, addr))
     }
 
     /// Notes that a buffer is read that isn't the layer's, or isn't that to it.
@@ -307,7 +324,7 @@ impl<'l> Machine<'l> {
                 self.inp[entry] = from.map_or(Inp::Padding, |(_, at)| Inp::Tile(at as u32));
             }
             MemType::Wgt | MemType::Wgt4 => {
-                let pool = matches!(expect.layer.geometry.form, LayerForm::Pool(_));
+                let pool = matches!(expect.geometry.form, LayerForm::Pool(_));
                 self.wgt[entry] = match from {
                     None => Wgt::Padding,
                     Some((Some(Role::Identity), _)) => Wgt::Identity,

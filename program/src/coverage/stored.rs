@@ -5,15 +5,13 @@ use vta_isa::{MemType, Requantize};
 
 use super::expect::{Expect, Terms};
 use super::found::FaultKind;
-use super::machine::Machine;
+use super::machine::{Expects, Machine};
 use super::term::Term;
-use crate::listing::{ListedLayer, ListedTensor};
+use crate::listing::ListedTensor;
 
 impl<'l> Machine<'l> {
-    pub(super) fn store(&mut self, expect: &Expect<'l>, access: &StoreAccess) {
+    pub(super) fn store(&mut self, expects: &Expects<'l>, access: &StoreAccess) {
         let listing = self.listing;
-        let output = expect.output;
-        let tiles = self.tiles(output);
         let elem = listing.config.elem_bytes(MemType::Out) as u64;
         let addrs = access
             .rows
@@ -23,6 +21,10 @@ impl<'l> Machine<'l> {
         for (entry, addr) in access.tiles.clone().zip(addrs) {
             self.count().stored_bytes += elem;
             let tile = addr / self.tile;
+            let mut all = expects.0.iter();
+            let expect = all.find(|expect| self.tiles(expect.output).contains(&tile));
+            let expect = expect.unwrap_or(&expects.0[0]);
+            let (output, tiles) = (expect.output, self.tiles(expect.output));
             if !tiles.contains(&tile) {
                 self.fault(FaultKind::StoredBeside, self.at, |_| {
                     let name = vta_files::printable(&output.name);
@@ -103,14 +105,14 @@ impl<'l> Machine<'l> {
         }
         let all = if all.is_empty() { &have } else { &all };
         if *all != terms.wanted {
-            self.differ(expect.layer, at, all, &terms);
+            self.differ(expect, at, all, &terms);
         }
         self.acc[entry].terms = have;
         self.terms = terms;
     }
 
-    fn differ(&mut self, layer: &'l ListedLayer, at: [u32; 3], have: &[Term], terms: &Terms) {
-        let listing = self.listing;
+    fn differ(&mut self, expect: &Expect<'l>, at: [u32; 3], have: &[Term], terms: &Terms) {
+        let (listing, layer) = (self.listing, expect.layer);
         let place = || {
             format!(
                 "output {} of layer {}",
@@ -119,7 +121,7 @@ impl<'l> Machine<'l> {
             )
         };
         let (mut wanted, mut have) = (terms.wanted.clone(), have.to_vec());
-        if layer.geometry.reads_twice() {
+        if expect.geometry.reads_twice() {
             // A tensor that meets itself is one operand or two.
             wanted.dedup();
             have.dedup();
@@ -190,7 +192,7 @@ impl<'l> Machine<'l> {
                 }
             }
         }
-        self.count().tiles[1] = shared;
+        self.count().tiles[1] += shared;
         if let Some(index) = missing {
             let name = vta_files::printable(&output.name).into_owned();
             let at = output.start + index * self.tile;

@@ -4,9 +4,8 @@ use vta_isa::resolve::{AluAccess, DepthwiseAccess, GemmAccess};
 use vta_isa::{AluOp, AluOperand, Extension};
 
 use super::found::{CoverageError, FaultKind};
-use super::machine::{Inp, MAX_STEPS, MAX_TERMS, Machine, Wgt};
+use super::machine::{Expects, Inp, MAX_STEPS, MAX_TERMS, Machine, Wgt};
 use super::term::Term;
-use crate::listing::ListedLayer;
 
 impl Machine<'_> {
     pub(super) fn set(&mut self, entry: usize, term: Option<Term>) {
@@ -133,7 +132,7 @@ impl Machine<'_> {
 
     pub(super) fn alu(
         &mut self,
-        layer: &ListedLayer,
+        expects: &Expects<'_>,
         access: &AluAccess<'_>,
     ) -> Result<(), CoverageError> {
         let op = access.alu.op;
@@ -147,7 +146,7 @@ impl Machine<'_> {
         }
         self.take(access.dst.loops.trips, access.uops.known.len())?;
         let reads_dst = access.alu.tiles_read() > 1;
-        let scales = layer.geometry.reads_twice()
+        let scales = expects.0.iter().any(|expect| expect.geometry.reads_twice())
             || !self.listing.config.extensions().contains(Extension::Mul);
         for (dst, src) in access.steps() {
             let (dst, src) = (dst as usize, src as usize);

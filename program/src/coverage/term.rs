@@ -1,6 +1,6 @@
 //! What sums are made of.
 
-use crate::listing::{ListedLayer, Listing, Role, find};
+use crate::listing::{Geometry, ListedLayer, Listing, Role, find};
 use vta_isa::MemType;
 
 /// A part of a sum, in 64 bits: above, the weight tile's index in DRAM and one, 0 for a tile as it is, or
@@ -61,7 +61,7 @@ impl Term {
 }
 
 /// A weight tile: of a convolution, its product.
-fn weight(listing: &Listing, layer: &ListedLayer, at: u64) -> String {
+fn weight<'l>(listing: &Listing, layer: &'l ListedLayer, at: u64) -> String {
     let at = match at & Term::TAP {
         0 => at,
         _ => (at & !Term::TAP) / listing.config.block() as u64,
@@ -72,15 +72,20 @@ fn weight(listing: &Listing, layer: &ListedLayer, at: u64) -> String {
         None => (MemType::Wgt, at),
     };
     let addr = tile * listing.config.elem_bytes(mem) as u64;
-    let constants = layer.geometry.constants.iter();
-    let mut found = constants.filter(|(_, buffer)| {
-        let buffer = &listing.buffers[*buffer as usize];
-        (buffer.start..buffer.start + buffer.bytes).contains(&addr)
-    });
-    let Some(&(role, buffer)) = found.next() else {
+    let constants =
+        |geometry: &'l Geometry| geometry.constants.iter().map(move |of| (geometry, of));
+    let mut found = layer
+        .geometry
+        .all()
+        .flat_map(constants)
+        .filter(|(_, (_, buffer))| {
+            let buffer = &listing.buffers[*buffer as usize];
+            (buffer.start..buffer.start + buffer.bytes).contains(&addr)
+        });
+    let Some((geometry, &(role, buffer))) = found.next() else {
         return format!("product of weights at DRAM 0x{addr:x}");
     };
-    let space = listing.constant_space(layer, role, buffer);
+    let space = listing.constant_space(geometry, role, buffer);
     match (role, space.place(addr)) {
         (Role::Weights | Role::Weights4, Some([o, i, ky, kx, part])) => {
             let part = if space.sizes[4] > 1 {

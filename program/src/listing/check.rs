@@ -51,9 +51,10 @@ pub(super) fn check(listing: &Listing) -> Result<(), String> {
             alone = alone.max(end);
         }
     }
-    for layer in &listing.layers {
+    let layers = listing.layers.iter();
+    let all = layers.flat_map(|layer| layer.geometry.all().map(move |geometry| (layer, geometry)));
+    for (layer, geometry) in all {
         let name = || printable(&layer.name).into_owned();
-        let geometry = &layer.geometry;
         let tensors = || geometry.inputs.iter().chain([&geometry.output]);
         if tensors().any(|&tensor| tensor as usize >= listing.tensors.len()) {
             return Err(format!("layer {}: a tensor is missing", name()));

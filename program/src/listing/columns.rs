@@ -9,7 +9,7 @@ use std::fmt::Write as _;
 use vta_isa::resolve::{AffineTiles, AluAccess, GemmAccess, Resolved, Rows, TileSet, Uops};
 use vta_isa::{AluOp, Config, Insn, Load, MemType, Uop};
 
-use super::geometry::{LayerForm, Role};
+use super::geometry::{Geometry, LayerForm, Role};
 use super::model::{ListedLayer, Listing};
 use vta_files::printable;
 
@@ -108,9 +108,8 @@ impl Listing {
     }
 
     /// A constant's elements, as a layer has them.
-    pub(crate) fn constant_space(&self, layer: &ListedLayer, role: Role, buffer: u32) -> Space {
+    pub(crate) fn constant_space(&self, geometry: &Geometry, role: Role, buffer: u32) -> Space {
         let listed = &self.buffers[buffer as usize];
-        let geometry = &layer.geometry;
         let output = &self.tensors[geometry.output as usize];
         let [blocks, rows, cols] = output.tiles.map(u64::from);
         let elem = self.config.elem_bytes(role.mem()) as u64;
@@ -146,16 +145,17 @@ impl Listing {
 
     /// Everything of a layer with coordinates: first its output, then its inputs and constants.
     pub(crate) fn spaces(&self, layer: &ListedLayer) -> Vec<Space> {
-        let geometry = &layer.geometry;
-        let tensors = [geometry.output]
-            .into_iter()
-            .chain(geometry.inputs.iter().copied());
-        let constants = geometry.constants.iter();
-        let constants = constants.map(|&(role, buffer)| self.constant_space(layer, role, buffer));
-        tensors
-            .map(|tensor| self.tensor_space(tensor))
-            .chain(constants)
-            .collect()
+        let of = |geometry: &Geometry| {
+            let tensors = [geometry.output]
+                .into_iter()
+                .chain(geometry.inputs.iter().copied());
+            let tensors = tensors.map(|tensor| self.tensor_space(tensor));
+            let constants = geometry.constants.iter();
+            let constants =
+                constants.map(|&(role, buffer)| self.constant_space(geometry, role, buffer));
+            tensors.chain(constants).collect::<Vec<_>>()
+        };
+        layer.geometry.all().flat_map(of).collect()
     }
 
     /// The micro-ops that an instruction names, if its kernel has them.

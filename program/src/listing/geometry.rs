@@ -188,9 +188,17 @@ pub struct Geometry {
     pub constants: Vec<(Role, u32)>,
     /// A factor of its operations is 0 on a machine that clears sums for that: outputs needn't have terms.
     pub zero_factor: bool,
+    /// What the layer computes in turns with it, which it reads.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub before: Option<Box<Geometry>>,
 }
 
 impl Geometry {
+    /// It, and what the layer computes in turns with it.
+    pub fn all(&self) -> impl Iterator<Item = &Self> {
+        std::iter::successors(Some(self), |one| one.before.as_deref())
+    }
+
     /// Whether a tensor is read as several operands.
     pub(crate) fn reads_twice(&self) -> bool {
         let inputs = &self.inputs;

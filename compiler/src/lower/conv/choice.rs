@@ -7,7 +7,7 @@ use vta_program::listing::ResidualBy;
 use vta_program::{GemmSteps, Packing};
 
 use super::super::emit::count_vectors;
-use super::super::tile::{self, ConvShape, ConvTile, Groups};
+use super::super::tile::{self, ConvShape, ConvTile, Groups, Room};
 use super::super::{Fault, LowerError, Lowering};
 use super::division::{self, Division, When};
 use super::pack::Digits;
@@ -169,8 +169,10 @@ impl Lowering<'_> {
         )?;
         let of = |shape: &ConvShape| {
             let known = self.tiles.get(shape);
-            let known =
-                known.and_then(|tile| Some((tile::appraise(shape, self.config, tile)?, *tile)));
+            let known = known.and_then(|tile| {
+                let busy = tile::appraise(shape, &Room::all(self.config), tile)?;
+                Some((busy.total(tile), *tile))
+            });
             let searched = || {
                 let found = self.search(shape);
                 found.map_err(|reason| Fault::NoTile(reason).of(parts.name))

@@ -12,8 +12,8 @@ use super::super::emit::{Emitter, Loops, Rect, Sums, count_vectors, uop};
 use super::super::tokens::Done;
 use super::super::transfer::{self, Transfer, transfers};
 use super::super::{Fault, LowerError};
-use super::layer::{Acc, Conv, Product, Progress, Residual, Start, Walk};
-use super::work::{Chunk, Work, works};
+use super::layer::{Acc, Conv, Early, Product, Progress, Residual, Start, Walk};
+use super::work::{Chunk, Work};
 use crate::qgraph::lane::{LaneOp, LaneOperand};
 
 /// Parts of the last tile's epilogue, or of its last products where it has none.
@@ -31,50 +31,30 @@ struct Ahead {
 }
 
 impl Conv<'_> {
-    /// Emits all tiles.
-    pub(super) fn emit<'l, 'a>(
-        &self,
-        mut e: Emitter<'l, 'a>,
-    ) -> Result<Emitter<'l, 'a>, LowerError> {
-        let works = works(&self.shape, &self.tile);
-        let mut rest = &works[..];
-        loop {
-            let mut walk = Walk {
-                conv: self,
-                progress: self.enter(&e.lowering.seam, rest),
-                e,
-                works: rest,
-            };
-            walk.part()?;
-            rest = &rest[walk.works.len()..];
-            e = walk.e;
-            if rest.is_empty() {
-                return Ok(e);
-            }
-            e.cut()?;
-        }
-    }
-
     /// Where the sums of a tile lie, by its number.
     pub(super) fn acc(&self, work: &Work, tile: usize) -> Acc {
-        let base = tile % self.tile.acc_halves * self.acc_half;
+        let base = self.acc.at(tile);
         let (co, area) = (work.co.len(), work.area());
         let entries = co * self.shape.entry;
+        let entries = match self.stays {
+            true => [self.vector_base + work.co.start * self.shape.entry, entries],
+            false => [base + self.shape.accumulators(co, area) - entries, entries],
+        };
         Acc {
             base,
             pitch: area,
             kept: area / self.phases().iter().product::<usize>(),
             distance: self.shape.distance(co * area),
-            entries: [base + self.shape.accumulators(co, area) - entries, entries],
+            entries,
         }
     }
 
     /// Where the inputs and weights that were loaded last lie.
     pub(super) fn halves(&self, progress: &Progress) -> [usize; 2] {
-        let half = |loads: usize| (loads + 1) % self.tile.halves;
+        // The turn before the next.
         [
-            half(progress.inputs) * self.inp_half,
-            half(progress.weights) * self.wgt_half,
+            self.inp.at(progress.inputs + self.inp.count - 1),
+            self.wgt.at(progress.weights + self.wgt.count - 1),
         ]
     }
 
@@ -120,10 +100,44 @@ impl Conv<'_> {
     }
 }
 
+/// Emits tiles of a layer, or of two that take turns.
+pub(super) fn emit<'l, 'a>(
+    convs: &[Conv<'_>],
+    works: &[Work],
+    mut e: Emitter<'l, 'a>,
+) -> Result<Emitter<'l, 'a>, LowerError> {
+    let mut rest = works;
+    while let Some(work) = rest.first() {
+        let conv = &convs[work.layer];
+        let other = convs.get(1 - work.layer);
+        let mut walk = Walk {
+            conv,
+            progress: conv.enter(&e.lowering.seam, rest),
+            other: other.map(|other| (other, Progress::new(&other.tile))),
+            waits: 1 - work.layer,
+            e,
+            works: rest,
+            first: works.len() - rest.len(),
+            early: Early::default(),
+            tiles: 0,
+            chunks: 0,
+            stored: Vec::new(),
+            told: Vec::new(),
+        };
+        walk.part()?;
+        rest = &rest[walk.works.len()..];
+        e = walk.e;
+        if !rest.is_empty() {
+            e.cut()?;
+        }
+    }
+    Ok(e)
+}
+
 impl Walk<'_, '_, '_> {
     /// Emits tiles up to the next cut or the end: these are the works in the end.
     fn part(&mut self) -> Result<(), LowerError> {
-        let mut next = 0;
+        let (mut next, mut started) = (0, None);
         while let Some(work) = self.works.get(next) {
             next += 1;
             let reads = |work: &Work| self.conv.reads_above(work);
@@ -133,18 +147,60 @@ impl Walk<'_, '_, '_> {
             if next == 1 {
                 self.begin_early();
             }
-            self.tile(work)?;
+            self.turn(work);
+            let ahead = match started.take() {
+                Some(ahead) => ahead,
+                None => self.start(work, self.works.len() == next)?,
+            };
+            // What the load module fills for the other layer's tile doesn't wait for this one.
+            let other = self
+                .works
+                .get(next)
+                .filter(|other| other.layer != work.layer);
+            if let Some(other) = other.filter(|_| next > 1) {
+                self.turn(other);
+                let [acc, _] = self.accs(other);
+                if self.preloads(other, &acc) {
+                    started = Some(self.start(other, self.works.len() == next + 1)?);
+                }
+                self.turn(work);
+            }
+            // The last of its layer.
+            let mut behind = self.works[next..].iter();
+            let is_last = !behind.any(|other| other.layer == work.layer);
+            self.tile(work, ahead, is_last)?;
+            self.load_staying()?;
         }
         self.leave()
     }
 
-    fn tile(&mut self, work: &Work) -> Result<(), LowerError> {
-        let remaining = self.works.len() - self.progress.tiles.used() - 1;
+    /// It is the turn of a tile's layer.
+    pub(super) fn turn(&mut self, work: &Work) {
+        if let Some((conv, progress)) = self.other.as_mut().filter(|_| self.waits == work.layer) {
+            std::mem::swap(&mut self.conv, conv);
+            std::mem::swap(&mut self.progress, progress);
+            self.waits = 1 - self.waits;
+        }
+    }
+
+    /// Where the next tile's sums lie, and those of the one behind it.
+    pub(super) fn accs(&self, work: &Work) -> [Acc; 2] {
         let number = self.progress.first_acc + self.progress.tiles.used();
-        let [acc, above] = [number, number + 1].map(|tile| self.conv.acc(work, tile));
-        let ahead = self.start(work, &acc, remaining)?;
+        [number, number + 1].map(|tile| self.conv.acc(work, tile))
+    }
+
+    /// What came last used a chunk's part of the scratchpads up.
+    fn free_chunk(&mut self) -> Result<(), LowerError> {
+        self.chunks += 1;
+        let told = self.tell_load(Done::Multiplied)?;
+        self.progress.chunks.used_up(told);
+        Ok(())
+    }
+
+    fn tile(&mut self, work: &Work, ahead: Option<Ahead>, is_last: bool) -> Result<(), LowerError> {
+        let [acc, above] = self.accs(work);
         for (i, chunk) in work.chunks.iter().enumerate() {
-            let first = self.progress.chunks.used() == 0;
+            let first = self.chunks == 0;
             if first {
                 self.load_constants()?;
             }
@@ -170,7 +226,7 @@ impl Walk<'_, '_, '_> {
             if starts && !first && !behind {
                 self.add_bias(work, &acc)?;
             }
-            let last = remaining == 0 && i + 1 == work.chunks.len();
+            let last = is_last && i + 1 == work.chunks.len();
             let by_parts = last && self.conv.ends_by_parts();
             let preloaded = ahead.is_some_and(|ahead| ahead.tells);
             if by_parts {
@@ -178,7 +234,7 @@ impl Walk<'_, '_, '_> {
             } else {
                 self.multiply(work, chunk, &acc, sums, &(0..work.co.len()))?;
             }
-            if self.progress.chunks.used() + 1 == self.progress.early.chunks {
+            if self.chunks + 1 == self.early.chunks {
                 self.hand_on()?;
             }
             if behind {
@@ -186,7 +242,7 @@ impl Walk<'_, '_, '_> {
             }
             // What is pooled gets its bias from the scratchpads after the last chunk.
             if !(last && self.conv.pool.is_some()) {
-                self.progress.chunks.free(&mut self.e)?;
+                self.free_chunk()?;
             }
             if preloaded && !by_parts {
                 self.e.wait(Done::Preloaded)?;
@@ -197,8 +253,8 @@ impl Walk<'_, '_, '_> {
             if !self.conv.bias_first() {
                 self.add_bias(work, &acc)?;
             }
-            if remaining == 0 && !work.chunks.is_empty() {
-                self.progress.chunks.free(&mut self.e)?;
+            if is_last && !work.chunks.is_empty() {
+                self.free_chunk()?;
             }
         }
         let residual = match &self.conv.residual {
@@ -210,27 +266,28 @@ impl Walk<'_, '_, '_> {
             }
         };
         let vectors = self.conv.region_vectors() + residual;
-        if remaining > 0 || work.chunks.is_empty() || !self.conv.ends_by_parts() {
-            self.end_tile(work, &acc, vectors, remaining)?;
+        if !is_last || work.chunks.is_empty() || !self.conv.ends_by_parts() {
+            self.end_tile(work, &acc, vectors, is_last)?;
         }
-        self.progress.tiles.free(&mut self.e)
+        self.tiles += 1;
+        self.e.tell(Done::Stored)?;
+        let stored = self.e.told(Done::Stored.edge());
+        self.stored.push(stored);
+        self.progress.tiles.used_up(stored);
+        Ok(())
     }
 
     /// Starts a tile where its part of the accumulators is free; how the load module fills some of it, if it does.
-    fn start(
-        &mut self,
-        work: &Work,
-        acc: &Acc,
-        remaining: usize,
-    ) -> Result<Option<Ahead>, LowerError> {
+    fn start(&mut self, work: &Work, is_last: bool) -> Result<Option<Ahead>, LowerError> {
+        let [acc, _] = &self.accs(work);
         let preloads = self.preloads(work, acc);
         // Behind the second chunk nothing is left to take before the token that the part is free.
-        let mut behind = usize::from(self.conv.tile.halves > 1 && work.chunks.len() > 1);
-        let is_first = self.progress.tiles.used() == 0;
-        let is_early = is_first && self.progress.early.chunks > 0;
+        let mut behind = usize::from(self.conv.inp.count > 1 && work.chunks.len() > 1);
+        let is_first = self.tiles == 0;
+        let is_early = is_first && self.early.chunks > 0;
         if is_early {
             // The token that all outputs are in memory comes after the one that the part is free.
-            behind = behind.min(self.progress.early.chunks - 1);
+            behind = behind.min(self.early.chunks - 1);
         }
         let mut ahead = preloads.then_some(Ahead {
             behind,
@@ -251,10 +308,9 @@ impl Walk<'_, '_, '_> {
         self.load_vectors(&work.co)?;
         match &mut ahead {
             Some(ahead) => {
-                self.e.tell(Done::Freed)?;
-                ahead.freed = Some(self.e.told(Done::Freed.edge()));
+                ahead.freed = Some(self.tell_load(Done::Freed)?);
                 // The next layer finds as many tokens as without: another in place of the one that is taken early.
-                if remaining == 0 && behind == 0 && self.conv.tile.halves > 1 {
+                if is_last && behind == 0 && self.conv.inp.count > 1 {
                     self.e.tell(Done::Multiplied)?;
                 }
             }
@@ -298,7 +354,7 @@ impl Walk<'_, '_, '_> {
             self.e.wait(Done::Loaded)?;
         }
         self.add_digits(product, work, acc, division.high())?;
-        self.progress.chunks.free(&mut self.e)
+        self.free_chunk()
     }
 
     /// The last products of the last tile, by parts that are stored while the next is multiplied.
@@ -322,17 +378,17 @@ impl Walk<'_, '_, '_> {
         Ok(())
     }
 
-    /// The epilogue and the store, with `remaining` tiles to come.
+    /// The epilogue and the store.
     fn end_tile(
         &mut self,
         work: &Work,
         acc: &Acc,
         vectors: usize,
-        remaining: usize,
+        is_last: bool,
     ) -> Result<(), LowerError> {
         let blocks = work.co.len();
         // Without operations there is nothing that a store could overlap.
-        let parts = if remaining == 0 && !self.conv.epilogue.is_empty() {
+        let parts = if is_last && !self.conv.epilogue.is_empty() {
             LAST_PARTS
         } else {
             1

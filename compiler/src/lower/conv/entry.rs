@@ -20,13 +20,12 @@ impl Conv<'_> {
         let Some(work) = works.first() else {
             return progress;
         };
-        let halves = 0..self.tile.halves;
         if let Some(chunk) = work.chunks.first() {
             let clear = |&half: &usize| !self.touches(seam, work, chunk, half);
-            progress.weights = halves.clone().find(clear).unwrap_or(0);
+            progress.weights = (0..self.wgt.count).find(clear).unwrap_or(0);
         }
         let clear = |&tile: &usize| !meet(&tiles(work, &self.acc(work, tile)), &seam.acc);
-        progress.first_acc = (0..self.tile.acc_halves).find(clear).unwrap_or(0);
+        progress.first_acc = (0..self.acc.count).find(clear).unwrap_or(0);
         progress
     }
 
@@ -37,8 +36,11 @@ impl Conv<'_> {
     }
 
     fn weight_tiles(&self, work: &Work, chunk: &Chunk, half: usize) -> Range<usize> {
+        if self.stays {
+            return self.wgt.part(half);
+        }
         let sizes = [work.co.len(), chunk.ci.len(), chunk.kernel_rows.len()];
-        let base = half * self.wgt_half;
+        let base = self.wgt.at(half);
         base..base + self.shape.weight_tiles(sizes)
     }
 
@@ -56,8 +58,7 @@ impl Conv<'_> {
             let diagonals = product.wgt..product.wgt + count;
             return Vec::from([diagonals]);
         }
-        let half = (progress.weights + 1) % self.tile.halves;
-        let mut read = vec![self.weight_tiles(work, chunk, half)];
+        let mut read = vec![self.weight_tiles(work, chunk, progress.weights + 1)];
         if let Some(bias) = &self.bias
             && (!self.bias_first() || work.chunks.len() == 1)
         {
@@ -81,7 +82,7 @@ impl Walk<'_, '_, '_> {
             let count = self.conv.shape.vectors * work.co.len();
             self.conv.vector_base..self.conv.vector_base + count
         });
-        let early = self.progress.early.chunks > 0;
+        let early = self.early.chunks > 0;
         let reads = match self.conv.residual {
             Some(Residual::Start(..)) => true,
             Some(Residual::Stored(_)) => !preloads && !early,
@@ -107,10 +108,10 @@ impl Walk<'_, '_, '_> {
 
     /// Finds the chunks that are early, and a half for the first one's inputs.
     pub(super) fn begin_early(&mut self) {
-        self.progress.early.chunks = self.early_chunks();
-        if self.progress.early.chunks > 0 {
+        self.early.chunks = self.early_chunks();
+        if self.early.chunks > 0 {
             let clear = |&half: &usize| !self.reads_inputs(half);
-            self.progress.inputs = (0..self.conv.tile.halves).find(clear).unwrap_or(0);
+            self.progress.inputs = (0..self.conv.inp.count).find(clear).unwrap_or(0);
         }
     }
 
@@ -121,10 +122,11 @@ impl Walk<'_, '_, '_> {
         let [first, second, ..] = self.works else {
             return 0;
         };
-        let halved = conv.tile.halves > 1 && conv.tile.acc_halves > 1;
+        let halved = conv.inp.count > 1 && conv.acc.count > 1;
         let others = conv.bias.is_some() || conv.vectors.is_some() || conv.pool.is_some();
         let able = halved && conv.is_rounded() && !others && !first.chunks.is_empty();
         let acc = tiles(first, &conv.acc(first, self.progress.first_acc));
+        let able = able && first.layer == second.layer;
         if !able || meet(&acc, &seam.acc) || self.fetches_ahead() {
             return 0;
         }
@@ -139,15 +141,39 @@ impl Walk<'_, '_, '_> {
 
     /// Whether the layer before reads inputs in a half to its end.
     fn reads_inputs(&self, half: usize) -> bool {
-        let size = self.conv.inp_half;
-        meet(&(half * size..(half + 1) * size), &self.e.lowering.seam.inp)
+        meet(&self.conv.inp.part(half), &self.e.lowering.seam.inp)
+    }
+
+    /// What the load module does next may read what the tile reads of the other layer.
+    pub(super) fn take_stored(&mut self, work: &Work) -> Result<(), LowerError> {
+        let reads = work.reads.and_then(|tile| tile.checked_sub(self.first));
+        let Some(&stored) = reads.and_then(|tile| self.stored.get(tile)) else {
+            return Ok(());
+        };
+        let before = self.told.partition_point(|[_, taken]| *taken < stored);
+        let told = match self.told.get(before) {
+            Some(&[told, _]) => told,
+            None => {
+                self.e.reach(Done::Stored.edge(), stored)?;
+                self.tell_load(Done::Multiplied)?
+            }
+        };
+        self.e.reach(Done::Multiplied.edge(), told)
+    }
+
+    /// Tells the load module; the token's number.
+    pub(super) fn tell_load(&mut self, done: Done) -> Result<usize, LowerError> {
+        self.e.tell(done)?;
+        let told = self.e.told(done.edge());
+        self.told.push([told, self.e.taken(Done::Stored.edge())]);
+        Ok(told)
     }
 
     /// Hands on that all outputs of the layer before are in memory, once.
     pub(super) fn hand_on(&mut self) -> Result<(), LowerError> {
-        if self.progress.early.handed.is_none() {
+        if self.early.handed.is_none() {
             self.e.hand_on()?;
-            self.progress.early.handed = Some(self.e.told(Done::InMemory.edge()));
+            self.early.handed = Some(self.e.told(Done::InMemory.edge()));
         }
         Ok(())
     }
@@ -155,8 +181,8 @@ impl Walk<'_, '_, '_> {
     /// Compute multiplies for some cycles. Before, it hands on that all outputs of the layer before are in memory, if the load module wants
     /// to know next and they should be.
     pub(super) fn spend(&mut self, cycles: usize) -> Result<(), LowerError> {
-        let early = &mut self.progress.early;
-        let due = self.progress.chunks.used() + 1 >= early.chunks;
+        let early = &mut self.early;
+        let due = self.chunks + 1 >= early.chunks;
         let stored = early.spent >= self.e.lowering.seam.storing;
         early.spent += cycles;
         if due && stored {
@@ -168,14 +194,14 @@ impl Walk<'_, '_, '_> {
 
     /// What the load module does next may read any output of the layer before, if compute has handed on that they are in memory.
     pub(super) fn take_outputs(&mut self) -> Result<(), LowerError> {
-        let handed = self.progress.early.handed.unwrap_or(0);
+        let handed = self.early.handed.unwrap_or(0);
         self.e.reach(Done::InMemory.edge(), handed)
     }
 
     /// Whether the load module waited for all outputs of the layer before.
     pub(super) fn has_taken_outputs(&self) -> bool {
-        let handed = self.progress.early.handed;
-        handed.is_some_and(|number| self.e.is_reached(Done::InMemory.edge(), number))
+        let handed = self.early.handed;
+        handed.is_some_and(|number| self.e.taken(Done::InMemory.edge()) >= number)
     }
 
     /// Whether the next weights are loaded beside the first ones, since the bus is what the layer waits for.
@@ -183,7 +209,7 @@ impl Walk<'_, '_, '_> {
         let (conv, config) = (self.conv, self.e.lowering.config);
         let weights = conv.shape.co * conv.shape.weight_row();
         let beats = (weights * config.elem_bytes(conv.shape.weights_mem())).div_ceil(BUS_BYTES);
-        conv.tile.halves > 1 && !conv.shape.ones && beats as u64 > conv.shape.products()
+        conv.wgt.count > 1 && !conv.shape.ones && beats as u64 > conv.shape.products()
     }
 
     /// Loads constants before the first chunk's input: its weights as soon as their half is
@@ -193,6 +219,7 @@ impl Walk<'_, '_, '_> {
         let mut chunks = self
             .works
             .iter()
+            .filter(|work| work.layer == self.works[0].layer)
             .flat_map(|w| w.chunks.iter().map(move |c| (w, c)));
         let Some((work, chunk)) = chunks.next() else {
             return Ok(());
@@ -200,7 +227,7 @@ impl Walk<'_, '_, '_> {
         self.load_first(work, chunk)?;
         let next = chunks.find(|(w, c)| w.weights(c) != work.weights(chunk));
         if let Some((work, chunk)) = next.filter(|_| self.fetches_ahead()) {
-            let half = self.progress.weights % self.conv.tile.halves * self.conv.wgt_half;
+            let half = self.conv.wgt.at(self.progress.weights);
             self.fetch_weights(work, chunk, half)?;
             self.progress.ahead = Some(work.weights(chunk));
         }
@@ -216,9 +243,9 @@ impl Walk<'_, '_, '_> {
             self.e.wait(Done::LastMultiplied)?;
         }
         self.load_weights(work, chunk)?;
-        let early = self.progress.early.chunks > 0 && !self.reads_inputs(self.progress.inputs);
-        self.progress.early.owes = early && !touches;
-        if self.progress.early.owes {
+        let early = self.early.chunks > 0 && !self.reads_inputs(self.progress.inputs);
+        self.early.owes = early && !touches;
+        if self.early.owes {
             return Ok(());
         }
         if !touches {
@@ -234,7 +261,7 @@ impl Walk<'_, '_, '_> {
 
     /// What the load module does next is behind the layer before, if the first chunk's inputs weren't.
     pub(super) fn take_multiplied(&mut self) -> Result<(), LowerError> {
-        match std::mem::take(&mut self.progress.early.owes) {
+        match std::mem::take(&mut self.early.owes) {
             true => self.e.wait(Done::LastMultiplied),
             false => Ok(()),
         }
@@ -244,7 +271,7 @@ impl Walk<'_, '_, '_> {
     pub(super) fn leave(&mut self) -> Result<(), LowerError> {
         self.hand_on()?;
         self.e.leave(Done::Stored)?;
-        if self.progress.chunks.used() == 0 {
+        if self.chunks == 0 {
             // The load module took none, and one was handed on to it.
             self.e.wait(Done::EarlyMultiplied)?;
             self.e.settle(Module::Load)?;
@@ -263,15 +290,14 @@ impl Walk<'_, '_, '_> {
             Some((work, chunk)) => self.conv.read_last(work, chunk, &self.progress),
             None => self.e.lowering.seam.wgt.clone(),
         };
-        let unstored = self.unstored(work);
-        let [inp, _] = self.conv.halves(&self.progress);
+        let unstored = self.unstored();
         // A residual or the input of a bias lies behind.
         let beside =
             matches!(self.conv.residual, Some(Residual::Product(_))) || self.conv.bias.is_some();
         let inp = if beside {
             0..usize::MAX
         } else {
-            inp..inp + self.conv.inp_half
+            self.conv.inp.part(self.progress.inputs + 1)
         };
         let storing = self.conv.storing(self.e.lowering.config, work);
         self.e.lowering.seam = Seam {
@@ -284,21 +310,26 @@ impl Walk<'_, '_, '_> {
         Ok(())
     }
 
-    /// What may not be in memory when all chunks but the last are multiplied. A tile waits until all but the one before it are stored.
-    fn unstored(&self, last: &Work) -> Option<Vec<Run>> {
+    /// What may not be in memory when the first token that is left in compute->load comes: tiles that compute didn't wait for before.
+    fn unstored(&mut self) -> Option<Vec<Run>> {
         let rounds = self.e.has(Extension::Requant);
-        if !rounds || self.conv.pool.is_some() || self.progress.chunks.used() == 0 {
+        if !rounds || self.conv.pool.is_some() || self.chunks == 0 {
             return None;
         }
-        let count = if last.chunks.len() > 1 { 2 } else { 3 };
-        let works = self.works.iter().rev().take(count);
-        let outputs = |work| {
-            self.conv
-                .outputs(work, &(0..work.co.len()), [0, work.area()])
-        };
-        let mut runs: Vec<Run> = works.flat_map(outputs).flat_map(Transfer::runs).collect();
+        let first = self.e.told(Done::EarlyMultiplied.edge()) - 1;
+        let before = self.told.partition_point(|[told, _]| *told <= first);
+        let taken = before.checked_sub(1).map_or(0, |at| self.told[at][1]);
+        let known = self.stored.partition_point(|stored| *stored <= taken);
+        let mut runs = Vec::new();
+        for work in &self.works[known..] {
+            self.turn(work);
+            let outputs = self
+                .conv
+                .outputs(work, &(0..work.co.len()), [0, work.area()]);
+            runs.extend(outputs.into_iter().flat_map(Transfer::runs));
+        }
         // Nor what the layer before stores last, if compute didn't wait for that until its last chunk.
-        if self.progress.early.chunks >= self.progress.chunks.used() {
+        if self.early.chunks >= self.chunks {
             runs.extend(self.e.lowering.seam.unstored.iter().flatten().cloned());
         }
         Some(runs)

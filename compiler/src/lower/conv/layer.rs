@@ -12,7 +12,7 @@ use super::super::emit::Emitter;
 use super::super::geometry::window;
 use super::super::lowering::Lowering;
 use super::super::ring::Ring;
-use super::super::tile::{ConvShape, ConvTile};
+use super::super::tile::{ConvShape, ConvTile, Room};
 use super::super::tokens::Done;
 use super::super::transfer::Base;
 use super::choice::Choice;
@@ -49,12 +49,44 @@ pub(super) struct Conv<'g> {
     pub output: Base,
     /// Output rows and columns in memory.
     pub out_size: [usize; 2],
-    /// Where a part of each scratchpad starts, in tiles.
-    pub inp_half: usize,
-    pub wgt_half: usize,
-    pub acc_half: usize,
+    /// The parts of the scratchpads.
+    pub inp: Places,
+    pub wgt: Places,
+    pub acc: Places,
     /// First accumulator tile of the vectors.
     pub vector_base: usize,
+    /// Its weights and its STOREs' entries stay, those of all blocks: they are loaded with the first tile.
+    pub stays: bool,
+}
+
+/// Parts of a scratchpad that a layer fills in turn, in tiles.
+#[derive(Clone, Copy)]
+pub(super) struct Places {
+    /// Where the first starts.
+    pub first: usize,
+    pub size: usize,
+    pub count: usize,
+}
+
+impl Places {
+    /// Some tiles in equal parts.
+    pub fn new(tiles: Range<usize>, count: usize) -> Self {
+        Self {
+            first: tiles.start,
+            size: tiles.len() / count,
+            count,
+        }
+    }
+
+    /// The first tile of the part that has its turn.
+    pub const fn at(&self, turn: usize) -> usize {
+        self.first + turn % self.count * self.size
+    }
+
+    /// All tiles of that part.
+    pub const fn part(&self, turn: usize) -> Range<usize> {
+        self.at(turn)..self.at(turn) + self.size
+    }
 }
 
 /// The constants of a bias that the matrix unit adds.
@@ -111,13 +143,25 @@ pub(super) struct Product {
     pub division: Division,
 }
 
-/// A convolution whose tiles are being emitted, one after another.
+/// A convolution whose tiles are being emitted, one after another, or two that take turns.
 pub(super) struct Walk<'r, 'l, 'a> {
     pub conv: &'r Conv<'r>,
-    pub e: Emitter<'l, 'a>,
-    /// The tiles up to the next cut, as far as it is known.
-    pub works: &'r [Work],
     pub progress: Progress,
+    /// The one whose turn it isn't, and which of the two that is.
+    pub other: Option<(&'r Conv<'r>, Progress)>,
+    pub waits: usize,
+    pub e: Emitter<'l, 'a>,
+    /// The tiles up to the next cut, as far as it is known, and how many were before them.
+    pub works: &'r [Work],
+    pub first: usize,
+    pub early: Early,
+    /// How many tiles and chunks were used up, since the last cut.
+    pub tiles: usize,
+    pub chunks: usize,
+    /// The number of the token that a tile is stored.
+    pub stored: Vec<usize>,
+    /// Tokens to the load module, by number, and how many tokens of stored tiles compute took before each.
+    pub told: Vec<[usize; 2]>,
 }
 
 /// How a layer starts before all outputs of the layer before are in memory.
@@ -133,7 +177,7 @@ pub(super) struct Early {
     pub owes: bool,
 }
 
-/// What the halves hold and how many chunks were started, since the last cut.
+/// What the parts of a convolution hold, since the last cut.
 pub(super) struct Progress {
     /// Of the input and weight scratchpads, by chunks.
     pub chunks: Ring,
@@ -142,7 +186,6 @@ pub(super) struct Progress {
     /// Loads so far, and where the first went: its half.
     pub inputs: usize,
     pub weights: usize,
-    pub early: Early,
     /// The accumulator half of the first tile.
     pub first_acc: usize,
     /// With its input blocks and the output rows and columns.
@@ -166,7 +209,6 @@ impl Progress {
             tiles: Ring::new(tile.acc_halves, Done::Stored),
             inputs: 0,
             weights: 0,
-            early: Early::default(),
             first_acc: 0,
             loaded_input: None,
             loaded_weights: None,
@@ -181,7 +223,12 @@ impl Progress {
 
 impl Lowering<'_> {
     /// Packs the constants and divides the scratchpads.
-    pub(super) fn prepare<'g>(&mut self, parts: &Parts<'g>, choice: Choice) -> Conv<'g> {
+    pub(super) fn prepare<'g>(
+        &mut self,
+        parts: &Parts<'g>,
+        choice: Choice,
+        room: &Room<'_>,
+    ) -> Conv<'g> {
         let Choice {
             cost: _,
             shape,
@@ -192,11 +239,18 @@ impl Lowering<'_> {
             regions: places,
         } = choice;
         let block = self.config.block();
-        let depth = |mem: MemType| self.config.depth(mem);
+        let depth = |mem: MemType| room.depth(mem);
+        let base = |mem: MemType| room.first(mem);
         let sums = tile.co * tile.output[0] * tile.output[1];
-        let (inp, wgt) = shape.streamed(self.config, sums);
+        let (inp, wgt) = shape.streamed(room, sums);
         // Vectors lie at the end; the parts for sums share what is in front of them.
-        let vector_base = depth(MemType::Acc) - shape.vectors * tile.co;
+        let stays = room.stays;
+        let kept = if stays {
+            shape.entry * shape.co
+        } else {
+            shape.vectors * tile.co
+        };
+        let vector_base = base(MemType::Acc) + depth(MemType::Acc) - kept;
         let [_, channels] = parts.channels;
         let taps = parts.weights.len() / (channels * shape.weight_parts).max(1);
         let packed = pack::weights(parts.weights, [channels, taps], &shape, block);
@@ -234,6 +288,7 @@ impl Lowering<'_> {
                 division,
             })
         });
+        let divided = |mem, tiles, count| Places::new(base(mem)..base(mem) + tiles, count);
         let output = parts.pool.map_or(parts.output, |p| p.output);
         let [_, oh, ow] = self.tile_chw(output);
         Conv {
@@ -251,10 +306,11 @@ impl Lowering<'_> {
             pool: parts.pool.map(|p| p.window),
             output: self.base(output),
             out_size: [oh, ow],
-            inp_half: inp / tile.halves,
-            wgt_half: wgt / tile.halves,
-            acc_half: vector_base / tile.acc_halves,
+            inp: divided(MemType::Inp, inp, tile.halves),
+            wgt: divided(MemType::Wgt, wgt, if stays { 1 } else { tile.halves }),
+            acc: Places::new(base(MemType::Acc)..vector_base, tile.acc_halves),
             vector_base,
+            stays,
             shape,
             tile,
         }

@@ -29,6 +29,11 @@ impl Conv<'_> {
             _ => Vec::new(),
         }
     }
+
+    /// The half of the accumulators in which a tile's sums are.
+    fn half(&self, acc: &Acc) -> usize {
+        usize::from(acc.base > self.acc.first)
+    }
 }
 
 impl Walk<'_, '_, '_> {
@@ -40,20 +45,56 @@ impl Walk<'_, '_, '_> {
         acc: &Acc,
         preload: bool,
     ) -> Result<(), LowerError> {
+        self.load_entries(work, acc, preload)?;
+        let to = [acc.base + acc.distance.unwrap_or(0), acc.pitch];
+        let mut residual = self.conv.residual(work, to).into_iter();
+        residual.try_for_each(|rows| self.e.load_by(MemType::Acc8, preload, rows))
+    }
+
+    /// Loads the entries of a tile's blocks, or of all if they stay, unless they are there.
+    fn load_entries(&mut self, work: &Work, acc: &Acc, preload: bool) -> Result<(), LowerError> {
         if let Some(buffer) = self
             .conv
             .roundings
             .filter(|_| self.lacks_entries(work, acc))
         {
+            let entry = self.conv.shape.entry;
             let [first, count] = acc.entries;
-            self.progress.loaded_entries[half(acc)] = Some((work.co.clone(), first));
-            let from = work.co.start * self.conv.shape.entry;
-            let entries = Transfer::run(buffer, [first, from], count);
+            self.progress.loaded_entries[self.conv.half(acc)] = Some((work.co.clone(), first));
+            let entries = match self.conv.stays {
+                true => Transfer::run(
+                    buffer,
+                    [self.conv.vector_base, 0],
+                    self.conv.shape.co * entry,
+                ),
+                false => Transfer::run(buffer, [first, work.co.start * entry], count),
+            };
             self.e.load_by(MemType::Acc, preload, entries)?;
         }
-        let to = [acc.base + acc.distance.unwrap_or(0), acc.pitch];
-        let mut residual = self.conv.residual(work, to).into_iter();
-        residual.try_for_each(|rows| self.e.load_by(MemType::Acc8, preload, rows))
+        Ok(())
+    }
+
+    /// Loads what stays of the other layer beside the first tiles of one, some with each of them: all at once would take longer than a tile.
+    pub(super) fn load_staying(&mut self) -> Result<(), LowerError> {
+        if self.other.is_none() || !(2..4).contains(&self.tiles) {
+            return Ok(());
+        }
+        let mut works = self.works.iter().filter(|work| work.layer == self.waits);
+        let first = works.next();
+        let Some((work, chunk)) = first.and_then(|work| Some((work, work.chunks.first()?))) else {
+            return Ok(());
+        };
+        let turn = &self.works[self.tiles - 1];
+        self.turn(work);
+        // The load module has waited for all that the layer before does.
+        if self.conv.stays && self.tiles == 2 {
+            self.load_weights(work, chunk)?;
+        } else if self.conv.stays && self.e.has(Extension::Preload) {
+            let [acc, _] = self.accs(work);
+            self.load_entries(work, &acc, true)?;
+        }
+        self.turn(turn);
+        Ok(())
     }
 
     /// Whether the load module brings what [`Self::load_stored`] loads, beside the tile's products, and there is any. Vectors
@@ -65,7 +106,10 @@ impl Walk<'_, '_, '_> {
     }
 
     fn lacks_entries(&self, work: &Work, acc: &Acc) -> bool {
-        let entries = &self.progress.loaded_entries[half(acc)];
+        if self.conv.stays {
+            return self.progress.loaded_entries == [None, None];
+        }
+        let entries = &self.progress.loaded_entries[self.conv.half(acc)];
         *entries != Some((work.co.clone(), acc.entries[0]))
     }
 
@@ -98,19 +142,20 @@ impl Walk<'_, '_, '_> {
         first: bool,
     ) -> Result<(), LowerError> {
         self.progress.chunks.fill(&mut self.e)?;
-        let early = self.progress.early.chunks;
-        if self.progress.chunks.used() >= early {
+        let early = self.early.chunks;
+        if self.chunks >= early {
             if early > 0 && !self.has_taken_outputs() {
                 // Meanwhile the layer before stores.
                 self.load_weights(work, chunk)?;
             }
             self.take_outputs()?;
         }
+        self.take_stored(work)?;
         let blocks = self.conv.shape.input_blocks(&work.co, &chunk.ci);
         let places = [blocks, work.rows.clone(), work.cols.clone()];
         let input = (chunk.clone(), places);
         if self.progress.loaded_input.as_ref() != Some(&input) {
-            let half = self.progress.inputs % self.conv.tile.halves * self.conv.inp_half;
+            let half = self.conv.inp.at(self.progress.inputs);
             if self.conv.shape.window_rows > 0 {
                 self.load_windows(work, half)?;
             } else {
@@ -151,11 +196,12 @@ impl Walk<'_, '_, '_> {
     /// Loads the chunk's weights unless they were loaded last.
     pub(super) fn load_weights(&mut self, work: &Work, chunk: &Chunk) -> Result<(), LowerError> {
         let weights = work.weights(chunk);
-        let resident = self.conv.shape.ones && self.progress.loaded_weights.is_some();
+        let resident =
+            (self.conv.shape.ones || self.conv.stays) && self.progress.loaded_weights.is_some();
         if resident || self.progress.loaded_weights.as_ref() == Some(&weights) {
             return Ok(());
         }
-        let half = self.progress.weights % self.conv.tile.halves * self.conv.wgt_half;
+        let half = self.conv.wgt.at(self.progress.weights);
         self.progress.weights += 1;
         let ahead = self.progress.ahead.take().filter(|ahead| *ahead == weights);
         self.progress.loaded_weights = Some(weights);
@@ -181,13 +227,16 @@ impl Walk<'_, '_, '_> {
         let before = |ci: usize, rows: usize| shape.weight_tiles([1, ci, rows]);
         let row = shape.weight_row();
         let tiles = before(chunk.ci.len(), chunk.kernel_rows.len());
+        let co = if self.conv.stays {
+            0..shape.co
+        } else {
+            work.co.clone()
+        };
         let rows = Transfer {
             base: self.conv.weights.into(),
             sram: half,
-            dram: work.co.start * row
-                + before(chunk.ci.start, kh)
-                + before(1, chunk.kernel_rows.start),
-            size: [work.co.len(), tiles],
+            dram: co.start * row + before(chunk.ci.start, kh) + before(1, chunk.kernel_rows.start),
+            size: [co.len(), tiles],
             // A row alone has no next one, which might be further away than the field can say.
             stride: if Load::FIELDS.x_stride.fits(row) {
                 row
@@ -198,9 +247,4 @@ impl Walk<'_, '_, '_> {
         };
         self.e.load(shape.weights_mem(), rows)
     }
-}
-
-/// The half of the accumulators in which a tile's sums are.
-fn half(acc: &Acc) -> usize {
-    usize::from(acc.base > 0)
 }

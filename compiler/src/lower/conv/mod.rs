@@ -5,7 +5,8 @@
 //! for the whole layer at the ends of their scratchpads; a large bias takes two. A two-operand
 //! addition takes two as well, and a vector in the accumulators.
 //! A residual is added by the matrix unit too where that is cheaper (`division`).
-//! A max pool that alone reads the convolution joins it (`join`).
+//! A max pool that alone reads the convolution joins it (`join`), and a depthwise convolution may take
+//! turns with it (`turns`).
 
 mod choice;
 mod division;
@@ -20,6 +21,7 @@ mod parts;
 mod pool;
 mod region;
 mod residual;
+mod turns;
 mod windows;
 mod work;
 
@@ -28,13 +30,14 @@ use vta_program::listing::LayerForm;
 use vta_program::{GemmSteps, Layer};
 
 use super::emit::{Emitter, count_vectors};
-use super::tile::{ConvShape, ConvTile};
+use super::tile::{ConvShape, ConvTile, Room};
 use super::{LowerError, Lowering};
 use crate::qgraph::window::Pads;
 use crate::qgraph::{NodeId, QConv, QOp};
 use choice::Choice;
 pub(super) use join::fusable;
 use parts::Parts;
+use turns::Turns;
 
 impl<'a> Lowering<'a> {
     /// The shape and the tile of a convolution.
@@ -49,14 +52,12 @@ impl<'a> Lowering<'a> {
 
     /// Emits the layer of a convolution; the number of nodes that it covers (2 with a pool).
     pub(super) fn conv(&mut self, id: NodeId, conv: &'a QConv) -> Result<usize, LowerError> {
-        let (parts, choice) = self.plan_conv(id, conv)?;
-        let [co, oh, ow] = self.graph.tensors[parts.output.0].chw;
-        let count = parts.weight_count();
-        let mut layer = Layer {
-            macs: (co * oh * ow) as u64 * (count / co.max(1)) as u64,
-            steps: choice.steps(),
-            ..self.layer(id)
-        };
+        let planned = self.plan_conv(id, conv)?;
+        if let Some(pair) = self.plan_turns(id, &planned) {
+            return self.take_turns(id, pair);
+        }
+        let (parts, choice) = planned;
+        let mut layer = self.conv_layer(id, &parts, &choice);
         if let Some(pool) = &parts.pool {
             layer.name = format!("{}+{}", parts.name, self.graph.nodes[pool.node.0].name);
             layer.output = pool.output.0 as u32;
@@ -66,17 +67,58 @@ impl<'a> Lowering<'a> {
         Ok(1 + usize::from(parts.pool.is_some()))
     }
 
+    /// The layer of a convolution, without commands.
+    fn conv_layer(&self, id: NodeId, parts: &Parts<'_>, choice: &Choice) -> Layer {
+        let [co, oh, ow] = self.graph.tensors[parts.output.0].chw;
+        let count = parts.weight_count();
+        Layer {
+            macs: (co * oh * ow) as u64 * (count / co.max(1)) as u64,
+            steps: choice.steps(),
+            ..self.layer(id)
+        }
+    }
+
+    /// Emits one layer of two convolutions whose tiles take turns; how many nodes it covers.
+    fn take_turns(&mut self, id: NodeId, turns: Turns<'a>) -> Result<usize, LowerError> {
+        let Turns { plans, order } = turns;
+        let Some(rooms) = Room::divided(self.config, order.room) else {
+            return Err(self.internal(id, "its layers have no room"));
+        };
+        let ids = [id, NodeId(id.0 + 1)];
+        let [mut layer, other] = [0, 1].map(|at| {
+            let (parts, choice) = &plans[at];
+            self.conv_layer(ids[at], parts, choice)
+        });
+        layer.name = format!("{}+{}", layer.name, other.name);
+        layer.output = other.output;
+        layer.nodes.extend(other.nodes);
+        layer.macs += other.macs;
+        layer.steps.add(&other.steps);
+        let [(first, choice), (second, other)] = plans;
+        let conv = self.prepare(&first, choice, &rooms[0]);
+        self.form = Some(LayerForm::Conv(conv.geometry(&first)));
+        self.before = Some(self.describe(ids[0]));
+        let convs = [conv, self.prepare(&second, other, &rooms[1])];
+        self.form = Some(LayerForm::Conv(convs[1].geometry(&second)));
+        let works = turns::ordered(&order, [&convs[0].shape, &convs[1].shape], &rooms);
+        let emitter = emit::emit(&convs, &works, Emitter::new(self, &layer.name))?;
+        emitter.finish(layer)?;
+        Ok(2)
+    }
+
     fn emit_conv(
         &mut self,
         parts: &Parts<'a>,
         choice: Choice,
         mut layer: Layer,
     ) -> Result<(), LowerError> {
-        let conv = self.prepare(parts, choice);
+        let conv = self.prepare(parts, choice, &Room::all(self.config));
         // A sum over windows is listed as the pool that it is.
         self.form = (!parts.ones).then(|| LayerForm::Conv(conv.geometry(parts)));
         layer.steps.products += conv.further_products();
-        let emitter = conv.emit(Emitter::new(self, parts.name))?;
+        let works = work::works(&conv.shape, &conv.tile);
+        let conv = [conv];
+        let emitter = emit::emit(&conv, &works, Emitter::new(self, parts.name))?;
         emitter.finish(layer)
     }
 
@@ -106,9 +148,14 @@ impl<'a> Lowering<'a> {
         let mut parts = self.divide(parts);
         let mut choice = self.choose(&parts);
         let padded = padded.filter(|_| !parts.regions.is_empty());
+        // Where the bus decides, one bias for all outputs still leaves compute free.
+        let is_better = |found: &Choice, own: &Choice| {
+            let leaves_more = found.regions.len() < own.regions.len();
+            found.cost < own.cost + u64::from(leaves_more)
+        };
         for other in [self.borders(&parts), padded].into_iter().flatten() {
             if let Ok(found) = self.choose(&other)
-                && choice.as_ref().map_or(true, |own| found.cost < own.cost)
+                && choice.as_ref().map_or(true, |own| is_better(&found, own))
                 && let works = work::works(&found.shape, &found.tile)
                 && works.iter().all(|work| !work.chunks.is_empty())
             {

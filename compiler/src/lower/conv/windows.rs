@@ -8,6 +8,7 @@ use std::ops::Range;
 
 use super::super::LowerError;
 use super::super::emit::{Loops, Sums, uop};
+use super::super::tile::ConvShape;
 use super::super::transfer::{Area, Transfer};
 use super::layer::{Acc, Conv, Walk};
 use super::work::Work;
@@ -18,12 +19,12 @@ struct Side {
     pads: [usize; 2],
 }
 
-impl Conv<'_> {
+impl ConvShape {
     fn side(&self, axis: usize, out: &Range<usize>, size: usize) -> Side {
-        let window = &self.shape.window;
+        let window = &self.window;
         // Counted from the first row or column of padding.
         let (first, pad) = (out.start * window.stride[axis], window.pads.before()[axis]);
-        let memory = pad..pad + self.shape.input[axis];
+        let memory = pad..pad + self.input[axis];
         let inside = first.max(memory.start)..(first + size).min(memory.end);
         Side {
             pads: [inside.start - first, first + size - inside.end],
@@ -31,11 +32,21 @@ impl Conv<'_> {
         }
     }
 
+    /// Blocks, rows and columns of the inputs that the windows of outputs have.
+    pub(super) fn windows_of(&self, [blocks, rows, cols]: [&Range<usize>; 3]) -> [Range<usize>; 3] {
+        let size = self.frame([rows.len(), cols.len()]);
+        let [rows, cols] =
+            [(0, rows), (1, cols)].map(|(axis, out)| self.side(axis, out, size[axis]).inside);
+        [blocks.clone(), rows, cols]
+    }
+}
+
+impl Conv<'_> {
     /// The transfers of a tile's inputs to a place, block after block, and the padding of each.
     pub(super) fn windows(&self, work: &Work, sram: usize) -> (Vec<Transfer>, [[usize; 2]; 2]) {
         let size @ [height, width] = self.shape.frame([work.rows.len(), work.cols.len()]);
-        let [rows, cols] =
-            [(0, &work.rows), (1, &work.cols)].map(|(axis, out)| self.side(axis, out, size[axis]));
+        let [rows, cols] = [(0, &work.rows), (1, &work.cols)]
+            .map(|(axis, out)| self.shape.side(axis, out, size[axis]));
         let one = |(i, block): (usize, usize)| {
             let area = Area {
                 block,
@@ -72,10 +83,16 @@ impl Walk<'_, '_, '_> {
         let [kernel_rows, columns] = window.kernel;
         let (across, pitch) = (conv.shape.weight_row(), window.dilation[0] * width);
         let steps = (0..work.co.len()).flat_map(|i| (0..across).map(move |t| (i, t)));
+        // Of weights that stay, those of the blocks before come first.
+        let first = if conv.stays { work.co.start } else { 0 };
         let tiles = |(i, t): (usize, usize)| {
             let row = t * conv.shape.window_rows;
             let src = inp + i * height * width + row * pitch;
-            uop([acc.base + i * acc.pitch, src, wgt + i * across + t])
+            uop([
+                acc.base + i * acc.pitch,
+                src,
+                wgt + (first + i) * across + t,
+            ])
         };
         let kernel = self.e.kernel(steps.clone().map(tiles).collect())?;
         let loops = Loops {

@@ -10,6 +10,9 @@ pub(super) type Weights = (Range<usize>, Range<usize>, Range<usize>);
 
 /// One output tile, in positions of the convolution (before pooling).
 pub(super) struct Work {
+    /// Which of the layers that take turns, and which tile is the last that it reads of the other.
+    pub layer: usize,
+    pub reads: Option<usize>,
     pub co: Range<usize>,
     pub rows: Range<usize>,
     pub cols: Range<usize>,
@@ -97,6 +100,8 @@ pub(super) fn works(shape: &ConvShape, tile: &ConvTile) -> Vec<Work> {
             .flat_map(move |r| parts(0..ow, tile.output[1]).map(move |c| (r.clone(), c)))
     };
     let work = |co: Range<usize>, rows: Range<usize>, cols: Range<usize>| Work {
+        layer: 0,
+        reads: None,
         chunks: chunks(shape, tile, [&co, &rows, &cols]),
         co,
         rows,
