@@ -49,13 +49,8 @@ impl Ring {
     /// What came last used a part up. That it is free is told.
     pub fn free(&mut self, e: &mut Emitter<'_, '_>) -> Result<(), LowerError> {
         e.tell(self.freed)?;
-        self.used_up(e.told(self.freed.edge()));
-        Ok(())
-    }
-
-    /// What came last used a part up, and a token with a number tells that.
-    pub fn used_up(&mut self, told: usize) {
         self.used += 1;
-        self.ends.push_back(told);
+        self.ends.push_back(e.told(self.freed.edge()));
+        Ok(())
     }
 }

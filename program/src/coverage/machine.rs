@@ -48,9 +48,6 @@ pub(super) enum Wgt {
     Tile(u32),
 }
 
-/// What is expected of a layer, or of each of two that take turns: at least one.
-pub struct Expects<'l>(pub Vec<Expect<'l>>);
-
 pub struct Machine<'l> {
     pub(super) listing: &'l Listing,
     /// Bytes of a tile of int8 values.
@@ -171,14 +168,9 @@ impl<'l> Machine<'l> {
     /// Follows a layer.
     pub fn layer(&mut self, at: usize) -> Result<(), CoverageError> {
         let layer = &self.listing.layers[at];
-        let expects = Expects(
-            layer
-                .geometry
-                .all()
-                .map(|one| Expect::of(self.listing, layer, one))
-                .collect(),
-        );
-        let tiles = expects.0.iter().map(|expect| self.tiles(expect.output));
+        let of = |geometry| Expect::of(self.listing, layer, geometry);
+        let expects: Vec<Expect<'l>> = layer.geometry.all().map(of).collect();
+        let tiles = expects.iter().map(|expect| self.tiles(expect.output));
         let tiles = tiles.map(|tiles| tiles.end - tiles.start).sum();
         self.layer = at;
         self.layers.push(LayerCoverage {
@@ -199,10 +191,7 @@ impl<'l> Machine<'l> {
             self.insn(&expects, listed)?;
         }
         self.at = None;
-        expects
-            .0
-            .iter()
-            .for_each(|expect| self.check_stored(expect));
+        expects.iter().for_each(|expect| self.check_stored(expect));
         Ok(())
     }
 
@@ -212,7 +201,7 @@ impl<'l> Machine<'l> {
         &mut self.layers[last]
     }
 
-    fn insn(&mut self, expects: &Expects<'l>, listed: &ListedInsn) -> Result<(), CoverageError> {
+    fn insn(&mut self, expects: &[Expect<'l>], listed: &ListedInsn) -> Result<(), CoverageError> {
         let listing = self.listing;
         let Some(uops) = listing.uops(&listed.insn, listed.kernel) else {
             self.fault(FaultKind::Outside, self.at, |_| {
@@ -244,14 +233,14 @@ impl<'l> Machine<'l> {
         (addr < end).then_some(buffer)
     }
 
-    fn load(&mut self, expects: &Expects<'l>, access: &LoadAccess) -> Result<(), CoverageError> {
+    fn load(&mut self, expects: &[Expect<'l>], access: &LoadAccess) -> Result<(), CoverageError> {
         let load = &access.load;
         let elem = self.listing.config.elem_bytes(load.mem) as u64;
         for fill in load.fills(&self.listing.config) {
             for (at, entry) in fill.entries.enumerate() {
                 let addr = fill.from.as_ref().map(|from| from.start + at as u64 * elem);
                 let (expect, role) = match addr {
-                    None => (&expects.0[0], None),
+                    None => (&expects[0], None),
                     Some(addr) => match self.source(expects, load.mem, addr) {
                         None => continue,
                         Some((expect, role)) => (expect, Some(role)),
@@ -271,7 +260,7 @@ impl<'l> Machine<'l> {
     /// What a LOAD reads at an address, and whose it is: a constant, or `None` for a tensor. Faults are no answer.
     fn source<'e>(
         &mut self,
-        expects: &'e Expects<'l>,
+        expects: &'e [Expect<'l>],
         mem: MemType,
         addr: u64,
     ) -> Option<(&'e Expect<'l>, Option<Role>)> {
@@ -282,7 +271,7 @@ impl<'l> Machine<'l> {
                 let (role, _) = constants.find(|(_, own)| *own == buffer)?;
                 (role.mem() == mem).then_some((expect, Some(*role)))
             };
-            let found = expects.0.iter().find_map(role);
+            let found = expects.iter().find_map(role);
             return found.or_else(|| self.foreign(buffer, mem, addr));
         }
         let content = self.contents.get((addr / self.tile) as usize).copied();
@@ -297,7 +286,7 @@ impl<'l> Machine<'l> {
             inputs.any(|input| listing.tensors[*input as usize].buffer == buffer)
         };
         let int8 = matches!(mem, MemType::Inp | MemType::Acc8);
-        let found = expects.0.iter().find(reads).filter(|_| int8);
+        let found = expects.iter().find(reads).filter(|_| int8);
         let found = found.map(|expect| (expect, None));
         found.or_else(|| self.foreign(buffer, mem, addr))
     }

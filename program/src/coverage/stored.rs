@@ -5,12 +5,12 @@ use vta_isa::{MemType, Requantize};
 
 use super::expect::{Expect, Terms};
 use super::found::FaultKind;
-use super::machine::{Expects, Machine};
+use super::machine::Machine;
 use super::term::Term;
 use crate::listing::ListedTensor;
 
 impl<'l> Machine<'l> {
-    pub(super) fn store(&mut self, expects: &Expects<'l>, access: &StoreAccess) {
+    pub(super) fn store(&mut self, expects: &[Expect<'l>], access: &StoreAccess) {
         let listing = self.listing;
         let elem = listing.config.elem_bytes(MemType::Out) as u64;
         let addrs = access
@@ -21,9 +21,9 @@ impl<'l> Machine<'l> {
         for (entry, addr) in access.tiles.clone().zip(addrs) {
             self.count().stored_bytes += elem;
             let tile = addr / self.tile;
-            let mut all = expects.0.iter();
+            let mut all = expects.iter();
             let expect = all.find(|expect| self.tiles(expect.output).contains(&tile));
-            let expect = expect.unwrap_or(&expects.0[0]);
+            let expect = expect.unwrap_or(&expects[0]);
             let (output, tiles) = (expect.output, self.tiles(expect.output));
             if !tiles.contains(&tile) {
                 self.fault(FaultKind::StoredBeside, self.at, |_| {

@@ -3,8 +3,9 @@
 use vta_isa::resolve::{AluAccess, DepthwiseAccess, GemmAccess};
 use vta_isa::{AluOp, AluOperand, Extension};
 
+use super::expect::Expect;
 use super::found::{CoverageError, FaultKind};
-use super::machine::{Expects, Inp, MAX_STEPS, MAX_TERMS, Machine, Wgt};
+use super::machine::{Inp, MAX_STEPS, MAX_TERMS, Machine, Wgt};
 use super::term::Term;
 
 impl Machine<'_> {
@@ -132,7 +133,7 @@ impl Machine<'_> {
 
     pub(super) fn alu(
         &mut self,
-        expects: &Expects<'_>,
+        expects: &[Expect<'_>],
         access: &AluAccess<'_>,
     ) -> Result<(), CoverageError> {
         let op = access.alu.op;
@@ -146,7 +147,7 @@ impl Machine<'_> {
         }
         self.take(access.dst.loops.trips, access.uops.known.len())?;
         let reads_dst = access.alu.tiles_read() > 1;
-        let scales = expects.0.iter().any(|expect| expect.geometry.reads_twice())
+        let scales = expects.iter().any(|expect| expect.geometry.reads_twice())
             || !self.listing.config.extensions().contains(Extension::Mul);
         for (dst, src) in access.steps() {
             let (dst, src) = (dst as usize, src as usize);

@@ -192,8 +192,8 @@ impl Walk<'_, '_, '_> {
     /// What came last used a chunk's part of the scratchpads up.
     fn free_chunk(&mut self) -> Result<(), LowerError> {
         self.chunks += 1;
-        let told = self.tell_load(Done::Multiplied)?;
-        self.progress.chunks.used_up(told);
+        self.progress.chunks.free(&mut self.e)?;
+        self.note_told();
         Ok(())
     }
 
@@ -270,10 +270,8 @@ impl Walk<'_, '_, '_> {
             self.end_tile(work, &acc, vectors, is_last)?;
         }
         self.tiles += 1;
-        self.e.tell(Done::Stored)?;
-        let stored = self.e.told(Done::Stored.edge());
-        self.stored.push(stored);
-        self.progress.tiles.used_up(stored);
+        self.progress.tiles.free(&mut self.e)?;
+        self.stored.push(self.e.told(Done::Stored.edge()));
         Ok(())
     }
 

@@ -164,9 +164,14 @@ impl Walk<'_, '_, '_> {
     /// Tells the load module; the token's number.
     pub(super) fn tell_load(&mut self, done: Done) -> Result<usize, LowerError> {
         self.e.tell(done)?;
-        let told = self.e.told(done.edge());
+        Ok(self.note_told())
+    }
+
+    /// Notes what was told the load module last; the token's number.
+    pub(super) fn note_told(&mut self) -> usize {
+        let told = self.e.told(Done::Multiplied.edge());
         self.told.push([told, self.e.taken(Done::Stored.edge())]);
-        Ok(told)
+        told
     }
 
     /// Hands on that all outputs of the layer before are in memory, once.

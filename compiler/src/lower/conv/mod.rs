@@ -30,14 +30,13 @@ use vta_program::listing::LayerForm;
 use vta_program::{GemmSteps, Layer};
 
 use super::emit::{Emitter, count_vectors};
-use super::tile::{ConvShape, ConvTile, Room};
+use super::tile::{ConvShape, ConvTile, Order, Room};
 use super::{LowerError, Lowering};
 use crate::qgraph::window::Pads;
 use crate::qgraph::{NodeId, QConv, QOp};
 use choice::Choice;
 pub(super) use join::fusable;
 use parts::Parts;
-use turns::Turns;
 
 impl<'a> Lowering<'a> {
     /// The shape and the tile of a convolution.
@@ -53,8 +52,8 @@ impl<'a> Lowering<'a> {
     /// Emits the layer of a convolution; the number of nodes that it covers (2 with a pool).
     pub(super) fn conv(&mut self, id: NodeId, conv: &'a QConv) -> Result<usize, LowerError> {
         let planned = self.plan_conv(id, conv)?;
-        if let Some(pair) = self.plan_turns(id, &planned) {
-            return self.take_turns(id, pair);
+        if let Some((other, order)) = self.plan_turns(id, &planned) {
+            return self.take_turns(id, [planned, other], &order);
         }
         let (parts, choice) = planned;
         let mut layer = self.conv_layer(id, &parts, &choice);
@@ -79,8 +78,12 @@ impl<'a> Lowering<'a> {
     }
 
     /// Emits one layer of two convolutions whose tiles take turns; how many nodes it covers.
-    fn take_turns(&mut self, id: NodeId, turns: Turns<'a>) -> Result<usize, LowerError> {
-        let Turns { plans, order } = turns;
+    fn take_turns(
+        &mut self,
+        id: NodeId,
+        plans: [(Parts<'a>, Choice); 2],
+        order: &Order,
+    ) -> Result<usize, LowerError> {
         let Some(rooms) = Room::divided(self.config, order.room) else {
             return Err(self.internal(id, "its layers have no room"));
         };
@@ -94,13 +97,14 @@ impl<'a> Lowering<'a> {
         layer.nodes.extend(other.nodes);
         layer.macs += other.macs;
         layer.steps.add(&other.steps);
-        let [(first, choice), (second, other)] = plans;
+        let [(first, mut choice), (second, mut other)] = plans;
+        [choice.tile, other.tile] = order.tiles;
         let conv = self.prepare(&first, choice, &rooms[0]);
         self.form = Some(LayerForm::Conv(conv.geometry(&first)));
         self.before = Some(self.describe(ids[0]));
         let convs = [conv, self.prepare(&second, other, &rooms[1])];
         self.form = Some(LayerForm::Conv(convs[1].geometry(&second)));
-        let works = turns::ordered(&order, [&convs[0].shape, &convs[1].shape], &rooms);
+        let works = turns::ordered(order, [&convs[0].shape, &convs[1].shape], self.config);
         let emitter = emit::emit(&convs, &works, Emitter::new(self, &layer.name))?;
         emitter.finish(layer)?;
         Ok(2)

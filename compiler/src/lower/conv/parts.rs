@@ -20,7 +20,6 @@ pub(super) struct Region {
 }
 
 /// The parts of a convolution node.
-#[derive(Clone)]
 pub(super) struct Parts<'g> {
     pub name: &'g str,
     pub input: TensorId,

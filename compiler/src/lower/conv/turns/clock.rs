@@ -1,8 +1,8 @@
 //! About how many cycles two layers take whose tiles take turns: what modules are given, one after another.
 
-use super::super::super::tile::{BUS_BYTES, ConvShape, Room};
-use super::super::work::Work;
-use vta_isa::MemType;
+use super::super::super::tile::{BUS_BYTES, ConvShape};
+use super::super::work::{Chunk, Work};
+use vta_isa::{Config, MemType};
 
 /// A tile that has its turn: which of its layer's, and the last that it reads of the other's.
 pub(super) struct Turn {
@@ -26,14 +26,14 @@ pub(super) struct Cycles {
 }
 
 impl Cycles {
-    /// Of all tiles of a layer, whose constants stay if its room says so.
-    pub fn of(shape: &ConvShape, room: &Room<'_>, works: &[Work]) -> Vec<Self> {
+    /// Of all tiles of a layer.
+    pub fn of(shape: &ConvShape, config: &Config, works: &[Work]) -> Vec<Self> {
         let before = works.iter().map(Some);
         let pairs = works.iter().zip(std::iter::once(None).chain(before));
         pairs
             .map(|(work, before)| Self {
-                chunks: chunks(shape, room, work, before),
-                store: STORES.map(|halves| store(shape, room, work, halves)),
+                chunks: chunks(shape, config, work, before),
+                store: STORES.map(|halves| store(shape, config, work, halves)),
             })
             .collect()
     }
@@ -62,34 +62,34 @@ impl Cycles {
     }
 }
 
-fn beats(room: &Room<'_>, mem: MemType, tiles: usize) -> usize {
-    (tiles * room.config.elem_bytes(mem)).div_ceil(BUS_BYTES)
+fn beats(config: &Config, mem: MemType, tiles: usize) -> usize {
+    (tiles * config.elem_bytes(mem)).div_ceil(BUS_BYTES)
 }
 
 fn chunks(
     shape: &ConvShape,
-    room: &Room<'_>,
+    config: &Config,
     work: &Work,
     before: Option<&Work>,
 ) -> Vec<[usize; 2]> {
     let [co, rows, _] = work.places().map(|range| range.len());
     if shape.window_rows > 0 {
         let [_, height, width] = shape.windows_of(work.places()).map(|range| range.len());
-        let load = co * (beats(room, MemType::Inp, height * width) + LATENCY);
+        let load = co * (beats(config, MemType::Inp, height * width) + LATENCY);
         let compute = co * shape.weight_row() * (work.area() * shape.window_step() + START + rows);
         return vec![[load, compute]];
     }
     let alone = before.filter(|_| work.chunks.len() == 1);
-    let one = |chunk: &super::super::work::Chunk| {
+    let one = |chunk: &Chunk| {
         let (ci, area) = (chunk.ci.len(), chunk.rows.len * chunk.cols.len);
         let whole = chunk.cols.len == shape.input[1] && chunk.rows.step == 1;
         let mut load = 0;
         if !alone.is_some_and(|before| before.chunks.first() == Some(chunk)) {
-            load += beats(room, MemType::Inp, ci * area) + if whole { 1 } else { ci } * LATENCY;
+            load += beats(config, MemType::Inp, ci * area) + if whole { 1 } else { ci } * LATENCY;
         }
         if !alone.is_some_and(|before| before.co == work.co) {
             let tiles = shape.weight_tiles([co, ci, chunk.kernel_rows.len()]);
-            load += beats(room, shape.weights_mem(), tiles) + LATENCY;
+            load += beats(config, shape.weights_mem(), tiles) + LATENCY;
         }
         let taps = chunk.kernel_rows.len() * shape.tiles_across();
         [load, co * ci * work.area() * taps + START]
@@ -97,7 +97,7 @@ fn chunks(
     work.chunks.iter().map(one).collect()
 }
 
-fn store(shape: &ConvShape, room: &Room<'_>, work: &Work, halves: usize) -> usize {
+fn store(shape: &ConvShape, config: &Config, work: &Work, halves: usize) -> usize {
     let [co, rows, cols] = work.places().map(|range| range.len());
     let whole = cols == shape.output[1];
     let (runs, length, stores) = if whole {
@@ -105,7 +105,7 @@ fn store(shape: &ConvShape, room: &Room<'_>, work: &Work, halves: usize) -> usiz
     } else {
         (co * rows, cols, co)
     };
-    runs * (beats(room, MemType::Out, length) * halves / 2 + 3) + stores * START
+    runs * (beats(config, MemType::Out, length) * halves / 2 + 3) + stores * START
 }
 
 /// When modules are done with what they were given, in cycles.

@@ -8,7 +8,7 @@
 
 mod clock;
 
-use vta_isa::MemType;
+use vta_isa::{Config, MemType};
 
 use super::super::Lowering;
 use super::super::tile::{self, ConvShape, ConvTile, LoopOrder, Order, Room};
@@ -17,12 +17,6 @@ use super::parts::Parts;
 use super::work::{Work, works};
 use crate::qgraph::{NodeId, QOp};
 use clock::{Cycles, Turn, time};
-
-/// Two convolutions whose tiles take turns.
-pub(super) struct Turns<'g> {
-    pub plans: [(Parts<'g>, Choice); 2],
-    pub order: Order,
-}
 
 /// Tiles of each layer that are tried with each other. Those of the second come twice, in both orders.
 const FIRSTS: usize = 48;
@@ -43,9 +37,9 @@ struct Tiled {
 }
 
 impl Tiled {
-    fn new(shape: &ConvShape, room: &Room<'_>, tile: ConvTile) -> Self {
+    fn new(shape: &ConvShape, config: &Config, tile: ConvTile) -> Self {
         let works = works(shape, &tile);
-        let cycles = Cycles::of(shape, room, &works);
+        let cycles = Cycles::of(shape, config, &works);
         Self {
             tile,
             works,
@@ -56,12 +50,12 @@ impl Tiled {
 }
 
 impl<'a> Lowering<'a> {
-    /// The depthwise convolution behind another that it takes turns with, where that is cheaper.
+    /// The depthwise convolution behind another that it takes turns with, and how, where that is cheaper.
     pub(super) fn plan_turns(
         &self,
         id: NodeId,
         (parts, choice): &(Parts<'a>, Choice),
-    ) -> Option<Turns<'a>> {
+    ) -> Option<((Parts<'a>, Choice), Order)> {
         let next = NodeId(id.0 + 1);
         let nodes = &self.graph.nodes[..self.nodes];
         let QOp::Conv(conv) = &nodes.get(next.0)?.op else {
@@ -81,32 +75,14 @@ impl<'a> Lowering<'a> {
             self.orders.borrow_mut().insert(shapes, found);
             found
         })?;
-        let plan = |parts: &Parts<'a>, choice: &Choice, tile| {
-            let choice = Choice {
-                tile,
-                epilogue: Vec::new(),
-                digits: None,
-                regions: Vec::new(),
-                product: None,
-                ..*choice
-            };
-            (parts.clone(), choice)
-        };
-        let [first, second] = order.tiles;
-        Some(Turns {
-            plans: [
-                plan(parts, choice, first),
-                plan(&other_parts, &other, second),
-            ],
-            order,
-        })
+        Some(((other_parts, other), order))
     }
 
     /// The cheapest way for two layers to take turns, if that is cheaper than one behind the other.
     fn order(&self, choices: [&Choice; 2]) -> Option<Order> {
         let shapes = choices.map(|choice| &choice.shape);
         let all = Room::all(self.config);
-        let alone = choices.map(|choice| Tiled::new(&choice.shape, &all, choice.tile));
+        let alone = choices.map(|choice| Tiled::new(&choice.shape, self.config, choice.tile));
         if alone.iter().any(|one| one.works.len() > MOST) {
             return None;
         }
@@ -129,7 +105,7 @@ impl<'a> Lowering<'a> {
                 continue;
             };
             let firsts = tile::cheapest(shapes[0], &rooms[0], second_busy, FIRSTS).into_iter();
-            let firsts = firsts.map(|tile| Tiled::new(shapes[0], &rooms[0], tile));
+            let firsts = firsts.map(|tile| Tiled::new(shapes[0], self.config, tile));
             let mut seconds = tile::cheapest(shapes[1], &rooms[1], first_busy, 2 * SECONDS);
             // Outputs come in the order of channels or of positions, and so they are read.
             let order = LoopOrder::PositionsOutside;
@@ -137,7 +113,7 @@ impl<'a> Lowering<'a> {
             seconds.dedup();
             let of = |order| {
                 let tiles = seconds.iter().map(|tile| ConvTile { order, ..*tile });
-                let seconds = tiles.map(|tile| Tiled::new(shapes[1], &rooms[1], tile));
+                let seconds = tiles.map(|tile| Tiled::new(shapes[1], self.config, tile));
                 seconds.collect::<Vec<_>>()
             };
             let ordered = [LoopOrder::PositionsOutside, LoopOrder::ChannelsOutside].map(of);
@@ -207,8 +183,8 @@ fn turns(tiled: [&Tiled; 2], shapes: [&ConvShape; 2], lag: Option<usize>) -> Vec
 }
 
 /// The tiles of both layers in their turns.
-pub(super) fn ordered(order: &Order, shapes: [&ConvShape; 2], rooms: &[Room<'_>; 2]) -> Vec<Work> {
-    let all = [0, 1].map(|layer| Tiled::new(shapes[layer], &rooms[layer], order.tiles[layer]));
+pub(super) fn ordered(order: &Order, shapes: [&ConvShape; 2], config: &Config) -> Vec<Work> {
+    let all = [0, 1].map(|layer| Tiled::new(shapes[layer], config, order.tiles[layer]));
     let turns = turns(all.each_ref(), shapes, Some(order.lag));
     let mut all = all.map(|one| one.works.into_iter());
     let mut firsts = Vec::new();
