@@ -212,6 +212,7 @@ const QUEUES: [[[usize; 2]; 2]; 3] = {
 };
 
 /// The queues that an instruction of a module pops, `pop_prev` first.
+#[inline]
 pub fn pops(module: Module, deps: Deps) -> impl Iterator<Item = Edge> {
     let [prev, next] = neighbours(module);
     let prev = prev.filter(|_| deps.pop_prev).map(|(pop, _)| pop);
@@ -220,6 +221,7 @@ pub fn pops(module: Module, deps: Deps) -> impl Iterator<Item = Edge> {
 }
 
 /// The queues that an instruction of a module pushes, `push_prev` first.
+#[inline]
 pub fn pushes(module: Module, deps: Deps) -> impl Iterator<Item = Edge> {
     let [prev, next] = neighbours(module);
     let prev = prev.filter(|_| deps.push_prev).map(|(_, push)| push);

@@ -1,6 +1,6 @@
 //! GEMM, DEPTHWISE and ALU: pipelines whose end follows from the number of steps.
 
-use vta_isa::{Alu, Depthwise, Gemm};
+use vta_isa::{Alu, Depthwise, Gemm, Insn};
 
 use super::TimingConfig;
 
@@ -8,6 +8,13 @@ use super::TimingConfig;
 const DECODE: u64 = 1;
 /// Cycles from the last write-back to the done cycle.
 const DRAIN: u64 = 1;
+/// Cycles before the done cycle in which the next instruction starts, if it does so ahead: its first issue is behind the last write-back.
+pub(super) const AHEAD: u64 = DECODE + 1;
+
+/// Whether an instruction issues steps into a pipeline.
+pub(super) const fn has_pipeline(insn: &Insn) -> bool {
+    matches!(insn, Insn::Gemm(_) | Insn::Depthwise(_) | Insn::Alu(_))
+}
 
 /// The done cycle of a GEMM that starts in `start`: one step a cycle, whatever its destinations.
 pub(super) fn gemm_done(timing: &TimingConfig, gemm: &Gemm, start: u64) -> u64 {

@@ -130,7 +130,7 @@ impl<'a, L: Listener> Engine<'a, L> {
         if self.reads.wake == now
             && let Some(done) = self.reads.step(now, &mut self.dram, &mut self.sink)
         {
-            self.complete(&done);
+            self.complete(&done, now);
         }
         if self.writes.wake == now
             && let Some(done) = self.writes.step(now, &mut self.dram, &mut self.sink)
@@ -164,11 +164,12 @@ impl<'a, L: Listener> Engine<'a, L> {
             return Ok(());
         }
         match state.state {
-            State::Waiting(..) => self.try_start(module, now),
-            State::Running(_) => {
+            State::Running(running) if running.done == now => {
                 self.done(module, now);
                 Ok(())
             }
+            State::Running(running) => self.begin_ahead(module, running.done, now),
+            State::Waiting(..) => self.try_start(module, now),
         }
     }
 
@@ -206,9 +207,14 @@ impl<'a, L: Listener> Engine<'a, L> {
         }
     }
 
-    /// Starts the head instruction of an idle module, if it is there with its tokens.
+    /// Starts the head instruction of an idle module, if it is there with its tokens or has begun ahead.
     fn try_start(&mut self, module: Module, now: u64) -> Result<(), CycleError> {
         let state = &mut self.modules[module as usize];
+        if let Some((insn, done)) = state.ahead {
+            state.ahead = None;
+            self.run_insn(module, Start { insn, cycle: now }, done);
+            return Ok(());
+        }
         let Some(insn) = state.head(now) else {
             state.wake = state.head_at();
             state.wait(StallReason::QueueEmpty, None, now, &mut self.sink);
@@ -221,7 +227,73 @@ impl<'a, L: Listener> Engine<'a, L> {
             return Ok(());
         }
         state.end_wait(Some(insn), now, &mut self.sink);
-        for edge in pops(module, deps) {
+        self.pop(pops(module, deps), insn, now);
+        let start = Start { insn, cycle: now };
+        let done = self.begin(start, now);
+        if done != NEVER && done > self.budget.cycles {
+            return Err(self.budget.over_cycles(*self.at(insn)).into());
+        }
+        self.run_insn(module, start, done);
+        Ok(())
+    }
+
+    /// Begins the instruction behind the running one, if it is there with its tokens. It starts when that is done in cycle `after`, and
+    /// so do the beats of a LOAD.
+    #[cold]
+    fn begin_ahead(&mut self, module: Module, after: u64, now: u64) -> Result<(), CycleError> {
+        let state = &mut self.modules[module as usize];
+        state.wake = after;
+        let Some(&(insn, seen_at)) = state.queue.get(1) else {
+            return Ok(());
+        };
+        if seen_at > now {
+            state.wake = after.min(seen_at);
+            return Ok(());
+        }
+        let next = &self.insns[insn as usize];
+        let able = match next {
+            Insn::Load(load) => module == Module::Load && !load.is_sync(),
+            next => compute::has_pipeline(next),
+        };
+        let deps = next.deps();
+        if !able || pops(module, deps).any(|e| self.tokens[e as usize] == 0) {
+            return Ok(());
+        }
+        state.ahead_from = NEVER;
+        self.pop(pops(module, deps), insn, now);
+        // It is done behind its start at the earliest.
+        let done = self
+            .begin(Start { insn, cycle: now }, after + 1)
+            .max(after + 2);
+        if done != NEVER && done > self.budget.cycles {
+            return Err(self.budget.over_cycles(*self.at(insn)).into());
+        }
+        self.modules[module as usize].ahead = Some((insn, done));
+        Ok(())
+    }
+
+    /// A module runs an instruction, which is done in a cycle, if that is known.
+    fn run_insn(&mut self, module: Module, start: Start, done: u64) {
+        let Start { insn, cycle } = start;
+        self.sink
+            .tell(|l| l.insn_start(module, insn as usize, cycle));
+        let state = &mut self.modules[module as usize];
+        state.wake = done;
+        if self.timing.compute_ahead && compute::has_pipeline(&self.insns[insn as usize]) {
+            state.ahead_from = (cycle + 1).max(done - compute::AHEAD);
+            state.wake = done.min(state.ahead_from);
+        }
+        state.state = State::Running(Running {
+            start,
+            done,
+            padding: (0, 0),
+        });
+    }
+
+    /// Takes an instruction's tokens.
+    #[inline(always)]
+    fn pop(&mut self, edges: impl Iterator<Item = Edge>, insn: u32, now: u64) {
+        for edge in edges {
             self.notes.any = true;
             self.notes.pops[edge as usize] = true;
             let event = TokenEvent {
@@ -231,32 +303,22 @@ impl<'a, L: Listener> Engine<'a, L> {
             };
             self.sink.tell(|l| l.token_pop(&event));
         }
-        self.sink.tell(|l| l.insn_start(module, insn as usize, now));
-        let start = Start { insn, cycle: now };
-        let done = self.begin(start);
-        if done != NEVER && done > self.budget.cycles {
-            return Err(self.budget.over_cycles(*self.at(insn)).into());
-        }
-        let state = &mut self.modules[module as usize];
-        state.wake = done;
-        state.state = State::Running(Running {
-            start,
-            padding: (0, 0),
-        });
-        Ok(())
     }
 
-    /// Begins an instruction; its done cycle, or [`NEVER`] if memory will tell.
-    fn begin(&mut self, start: Start) -> u64 {
+    /// Begins an instruction, which has its module for itself from a cycle on; its done cycle, or [`NEVER`] if memory will tell.
+    #[inline(always)]
+    fn begin(&mut self, start: Start, alone: u64) -> u64 {
         let now = start.cycle;
         match &self.insns[start.insn as usize] {
-            Insn::Load(load) => match load::transfer(self.timing, self.config, load, start) {
-                Some(transfer) => {
-                    self.reads.open(transfer);
-                    NEVER
+            Insn::Load(load) => {
+                match load::transfer(self.timing, self.config, load, start, alone) {
+                    Some(transfer) => {
+                        self.reads.open(transfer);
+                        NEVER
+                    }
+                    None => now + SYNC,
                 }
-                None => now + SYNC,
-            },
+            }
             Insn::Store(store) => match store.dram_rows(self.config) {
                 Some(rows) => {
                     self.writes.open(store, rows, start);
@@ -290,11 +352,16 @@ impl<'a, L: Listener> Engine<'a, L> {
     }
 
     /// Memory knows when a transfer is over.
-    fn complete(&mut self, completion: &Completion) {
+    fn complete(&mut self, completion: &Completion, now: u64) {
         match completion.client {
             Client::Fetch => self.fetch.wake = completion.done,
             Client::Inp | Client::Wgt | Client::Preload => {
                 self.set_done(Module::Load, completion.data_end, completion.done);
+                if self.timing.load_ahead {
+                    let state = &mut self.modules[Module::Load as usize];
+                    state.ahead_from = now + 1;
+                    state.wake = state.ahead_from;
+                }
             }
             Client::Uop | Client::Acc | Client::Out => {
                 self.set_done(Module::Compute, completion.data_end, completion.done);
@@ -306,6 +373,7 @@ impl<'a, L: Listener> Engine<'a, L> {
         let state = &mut self.modules[module as usize];
         if let State::Running(running) = &mut state.state {
             running.padding = (data_end, at);
+            running.done = at;
             state.wake = at;
         }
     }
@@ -317,6 +385,7 @@ impl<'a, L: Listener> Engine<'a, L> {
             return;
         };
         state.state = State::Waiting(StallReason::QueueEmpty, now + 1);
+        state.ahead_from = NEVER;
         state.wake = now + 1;
         let insn = running.start.insn;
         let index = insn as usize;
@@ -350,7 +419,7 @@ impl<'a, L: Listener> Engine<'a, L> {
 
     /// Counts an instruction that ran until `end`, not included.
     fn end_running(&mut self, module: Module, running: &Running, end: u64) {
-        let Running { start, padding } = running;
+        let Running { start, padding, .. } = running;
         let unit = Unit::from(module);
         self.sink.busy(unit, end - start.cycle);
         self.sink.stall(&StallEvent {

@@ -20,6 +20,7 @@ pub(super) fn transfer(
     config: &Config,
     load: &Load,
     start: Start,
+    alone: u64,
 ) -> Option<Transfer> {
     let rows = load.dram_rows(config)?;
     let elem = config.elem_bytes(load.mem) as u64;
@@ -41,16 +42,15 @@ pub(super) fn transfer(
         },
         single_tile_bytes: if single { elem } else { 0 },
         padding: Padding::of(load),
-        pad_next: start.cycle + pad_delay,
+        pad_next: alone + pad_delay,
         ..Arrival::default()
     };
-    let opened_at = start.cycle + 1;
     Some(Transfer {
         client,
         insn: start.insn,
         bursts: Bursts::new(Cuts::new(timing), rows),
-        opened_at,
-        offer_at: opened_at + u64::from(load.y_pad_0),
+        opened_at: alone + 1,
+        offer_at: start.cycle + 1 + u64::from(load.y_pad_0),
         arrival,
     })
 }

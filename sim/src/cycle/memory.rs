@@ -22,7 +22,7 @@ pub(super) struct Transfer {
     /// The LOAD, or the chunk's first instruction.
     pub insn: u32,
     pub bursts: Bursts,
-    /// First cycle that counts as waiting.
+    /// First cycle that counts as waiting; no beat comes before.
     pub opened_at: u64,
     /// First cycle in which the first command is offered.
     pub offer_at: u64,
@@ -90,6 +90,8 @@ pub(super) struct ReadPort {
     /// Clients with a burst that isn't taken up yet.
     waiting: ClientSet,
     fifo: VecDeque<Request>,
+    /// From when on beats of all transfers may come.
+    held_until: u64,
     /// When the FIFO became non-empty: the latency counts from there.
     counting_from: u64,
     /// Cycle of the last beat of the newest burst.
@@ -120,6 +122,7 @@ impl ReadPort {
             slotted: 0,
             waiting: 0,
             fifo: VecDeque::with_capacity(tags),
+            held_until: 0,
             counting_from: 0,
             bus_end: 0,
             on_bus: None,
@@ -133,6 +136,7 @@ impl ReadPort {
         let bit = 1 << client;
         self.offering |= bit;
         self.waiting |= bit;
+        self.held_until = self.held_until.max(transfer.opened_at - 1);
         self.wake = self.wake.min(transfer.offer_at);
         self.streams[client] = Some(Stream {
             slot: None,
@@ -173,10 +177,16 @@ impl ReadPort {
         completion
     }
 
-    /// When the head of the FIFO is served: the latency has passed and the bus is free or in its
-    /// last beat.
+    /// When the head of the FIFO is served: the latency has passed, the bus is free or in its last beat, and its client
+    /// takes beats.
     fn dequeue_at(&self) -> u64 {
-        self.bus_end.max(self.counting_from + self.latency)
+        let at = self.bus_end.max(self.counting_from + self.latency);
+        if at >= self.held_until {
+            return at;
+        }
+        let head = self.fifo.front().map(|head| head.client as usize);
+        let stream = head.and_then(|client| self.streams[client].as_ref());
+        stream.map_or(at, |stream| at.max(stream.transfer.opened_at - 1))
     }
 
     /// Puts a request's beats on the bus.

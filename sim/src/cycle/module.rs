@@ -33,6 +33,8 @@ pub(super) struct Start {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Running {
     pub start: Start,
+    /// When it is done, if that is known.
+    pub done: u64,
     /// Cycles at the end that only padding takes.
     pub padding: (u64, u64),
 }
@@ -44,6 +46,10 @@ pub(super) struct ModuleState {
     /// Instructions delivered and not done, each with the first cycle in which it is seen.
     pub queue: VecDeque<(u32, u64)>,
     pub state: State,
+    /// First cycle in which the next instruction may begin beside the running one, if that is known.
+    pub ahead_from: u64,
+    /// The instruction that has started beside the running one, and when it is done, if that is known.
+    pub ahead: Option<(u32, u64)>,
     /// The next cycle in which anything happens here.
     pub wake: u64,
 }
@@ -54,6 +60,8 @@ impl ModuleState {
             module,
             queue: VecDeque::new(),
             state: State::Waiting(StallReason::QueueEmpty, 0),
+            ahead_from: NEVER,
+            ahead: None,
             wake: NEVER,
         }
     }
@@ -73,6 +81,8 @@ impl ModuleState {
     pub(super) fn delivered(&mut self, at: u64) {
         if matches!(self.state, State::Waiting(StallReason::QueueEmpty, _)) {
             self.wake = self.wake.min(at);
+        } else if self.ahead_from != NEVER {
+            self.wake = self.wake.min(at.max(self.ahead_from));
         }
     }
 
@@ -80,6 +90,8 @@ impl ModuleState {
     pub(super) fn token(&mut self, at: u64) {
         if matches!(self.state, State::Waiting(StallReason::Token(_), _)) {
             self.wake = self.wake.min(at);
+        } else if self.ahead_from != NEVER {
+            self.wake = self.wake.min(at.max(self.ahead_from));
         }
     }
 

@@ -66,6 +66,11 @@ pub struct TimingConfig {
     /// Whether a STORE reads a tile of several beats while the last beat of the tile before is sent, not in a cycle of
     /// its own. Source: RTL, no.
     pub store_ahead: bool,
+    /// Whether a GEMM, DEPTHWISE or ALU is decoded while the pipeline of the one before drains. Source: RTL, no.
+    pub compute_ahead: bool,
+    /// Whether the load module asks for the beats of its next LOAD while the last burst of the one before arrives, not when
+    /// that is done. Source: RTL, no.
+    pub load_ahead: bool,
     /// Cycles after the start of FINISH in which the memory still serves, and counts requests and
     /// beats, 0..=4096: until the host sees the end and stops the clock. No cycle of the run
     /// depends on it. Source: counters of the RTL simulation.
@@ -93,6 +98,8 @@ struct Keys {
     alu_pipeline_cycles: Option<u32>,
     alu_two_operand_cycles: Option<u32>,
     store_ahead: Option<bool>,
+    compute_ahead: Option<bool>,
+    load_ahead: Option<bool>,
     end_poll_cycles: Option<u32>,
     clock_mhz: Option<f64>,
     dram: Option<DramModel>,
@@ -124,6 +131,8 @@ impl TimingConfig {
             alu_pipeline_cycles: 4,
             alu_two_operand_cycles: 2,
             store_ahead: false,
+            compute_ahead: false,
+            load_ahead: false,
             end_poll_cycles: 18,
             clock_mhz: 100.0,
             dram: DramModel::Ideal {},
@@ -140,11 +149,13 @@ impl TimingConfig {
     }
 
     /// As [`TimingConfig::pynq`] without what only the public RTL is bound by: an ALU step takes a cycle whatever it reads,
-    /// and STOREs read ahead. docs/extensions.md has the circuits.
+    /// and instructions of all three modules begin beside the end of the one before. docs/extensions.md has the circuits.
     pub const fn own() -> Self {
         Self {
             alu_two_operand_cycles: 1,
             store_ahead: true,
+            compute_ahead: true,
+            load_ahead: true,
             ..Self::pynq()
         }
     }
@@ -204,6 +215,8 @@ impl TimingConfig {
                 .alu_two_operand_cycles
                 .unwrap_or(base.alu_two_operand_cycles),
             store_ahead: keys.store_ahead.unwrap_or(base.store_ahead),
+            compute_ahead: keys.compute_ahead.unwrap_or(base.compute_ahead),
+            load_ahead: keys.load_ahead.unwrap_or(base.load_ahead),
             end_poll_cycles: keys.end_poll_cycles.unwrap_or(base.end_poll_cycles),
             clock_mhz: keys.clock_mhz.unwrap_or(base.clock_mhz),
             dram: keys.dram.unwrap_or(base.dram),

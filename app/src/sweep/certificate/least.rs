@@ -33,9 +33,9 @@ pub struct Certificate {
     pub steps: u64,
 }
 
-/// Cycles of a LOAD besides those of its beats and the memory's latency.
+/// Cycles of a LOAD besides those of its beats and the memory's latency, where it doesn't ask for them ahead.
 const LOAD: u64 = 6;
-/// Cycles of a GEMM or ALU instruction besides those of its steps and its pipeline.
+/// Cycles of a GEMM or ALU instruction besides those of its steps and its pipeline, where it isn't decoded ahead.
 const ISSUE: u64 = 3;
 /// Cycles of a burst of a STORE besides those of its beats and tiles.
 const BURST: u64 = 4;
@@ -62,7 +62,10 @@ impl Certificate {
                 .unwrap_or_else(|| reads([inputs, weights])),
         };
         let beats = (loaded + needs.others).div_ceil(bus);
-        let latency = LOAD + u64::from(timing.memory_latency_cycles);
+        let latency = match timing.load_ahead {
+            true => 0,
+            false => LOAD + u64::from(timing.memory_latency_cycles),
+        };
         let loads = [
             inputs.div_ceil(depth(MemType::Inp)),
             weights.div_ceil(depth(MemType::Wgt)),
@@ -75,7 +78,8 @@ impl Certificate {
             0 => 0,
             _ => fills(needs.sums).max(loads[0]).max(loads[1]),
         };
-        let issue = |pipeline: u32, insns: u64| insns * (ISSUE + u64::from(pipeline));
+        let issue = if timing.compute_ahead { 0 } else { ISSUE };
+        let issue = |pipeline: u32, insns: u64| insns * (issue + u64::from(pipeline));
         let compute = steps
             + issue(timing.gemm_pipeline_cycles, gemms)
             + issue(

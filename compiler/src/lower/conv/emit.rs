@@ -147,7 +147,7 @@ impl Walk<'_, '_, '_> {
             if next == 1 {
                 self.begin_early();
             }
-            self.turn(work);
+            self.turn(work.layer);
             let ahead = match started.take() {
                 Some(ahead) => ahead,
                 None => self.start(work, self.works.len() == next)?,
@@ -158,28 +158,27 @@ impl Walk<'_, '_, '_> {
                 .get(next)
                 .filter(|other| other.layer != work.layer);
             if let Some(other) = other.filter(|_| next > 1) {
-                self.turn(other);
+                self.turn(other.layer);
                 let [acc, _] = self.accs(other);
                 if self.preloads(other, &acc) {
                     started = Some(self.start(other, self.works.len() == next + 1)?);
                 }
-                self.turn(work);
+                self.turn(work.layer);
             }
             // The last of its layer.
             let mut behind = self.works[next..].iter();
             let is_last = !behind.any(|other| other.layer == work.layer);
             self.tile(work, ahead, is_last)?;
-            self.load_staying()?;
         }
         self.leave()
     }
 
-    /// It is the turn of a tile's layer.
-    pub(super) fn turn(&mut self, work: &Work) {
-        if let Some((conv, progress)) = self.other.as_mut().filter(|_| self.waits == work.layer) {
+    /// It is the turn of a layer.
+    pub(super) fn turn(&mut self, layer: usize) {
+        if let Some((conv, progress)) = self.other.as_mut().filter(|_| self.waits == layer) {
             std::mem::swap(&mut self.conv, conv);
             std::mem::swap(&mut self.progress, progress);
-            self.waits = 1 - self.waits;
+            self.waits = 1 - layer;
         }
     }
 
@@ -205,6 +204,7 @@ impl Walk<'_, '_, '_> {
                 self.load_constants()?;
             }
             self.load_chunk(work, chunk, i == 0)?;
+            self.load_ahead()?;
             let ahead = ahead.filter(|ahead| ahead.behind == i);
             if let Some(ahead) = ahead {
                 self.preload(work, &acc, ahead)?;

@@ -327,7 +327,7 @@ impl Walk<'_, '_, '_> {
         let known = self.stored.partition_point(|stored| *stored <= taken);
         let mut runs = Vec::new();
         for work in &self.works[known..] {
-            self.turn(work);
+            self.turn(work.layer);
             let outputs = self
                 .conv
                 .outputs(work, &(0..work.co.len()), [0, work.area()]);

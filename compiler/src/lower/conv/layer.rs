@@ -55,7 +55,7 @@ pub(super) struct Conv<'g> {
     pub acc: Places,
     /// First accumulator tile of the vectors.
     pub vector_base: usize,
-    /// Its weights and its STOREs' entries stay, those of all blocks: they are loaded with the first tile.
+    /// Its weights and its STOREs' entries stay, those of all blocks.
     pub stays: bool,
 }
 
@@ -196,6 +196,8 @@ pub(super) struct Progress {
     pub loaded_vectors: Option<Range<usize>>,
     /// Output blocks whose entries lie in each half, and where.
     pub loaded_entries: [Option<(Range<usize>, usize)>; 2],
+    /// Output blocks whose weights are there to stay.
+    pub staying: usize,
     /// Output blocks whose bias is resident.
     pub loaded_bias: usize,
     /// Output blocks whose diagonals are resident.
@@ -215,6 +217,7 @@ impl Progress {
             ahead: None,
             loaded_vectors: None,
             loaded_entries: [None, None],
+            staying: 0,
             loaded_bias: 0,
             loaded_diagonals: 0,
         }

@@ -10,6 +10,9 @@ use super::super::transfer::{Transfer, transfers};
 use super::layer::{Acc, Conv, Residual, Walk};
 use super::work::{Chunk, Work, inputs};
 
+/// Output blocks whose weights are loaded beside a chunk of the other layer.
+const AHEAD: usize = 4;
+
 impl Conv<'_> {
     /// The transfers of a chunk's inputs to a place.
     pub(super) fn inputs(&self, work: &Work, chunk: &Chunk, sram: usize) -> Vec<Transfer> {
@@ -74,27 +77,48 @@ impl Walk<'_, '_, '_> {
         Ok(())
     }
 
-    /// Loads what stays of the other layer beside the first tiles of one, some with each of them: all at once would take longer than a tile.
-    pub(super) fn load_staying(&mut self) -> Result<(), LowerError> {
-        if self.other.is_none() || !(2..4).contains(&self.tiles) {
-            return Ok(());
-        }
-        let mut works = self.works.iter().filter(|work| work.layer == self.waits);
-        let first = works.next();
-        let Some((work, chunk)) = first.and_then(|work| Some((work, work.chunks.first()?))) else {
+    /// Loads some more of what stays of the other layer, beside the products of a chunk: all at once would take longer than those.
+    pub(super) fn load_ahead(&mut self) -> Result<(), LowerError> {
+        let Some((other, progress)) = &self.other else {
             return Ok(());
         };
-        let turn = &self.works[self.tiles - 1];
-        self.turn(work);
-        // The load module has waited for all that the layer before does.
-        if self.conv.stays && self.tiles == 2 {
-            self.load_weights(work, chunk)?;
-        } else if self.conv.stays && self.e.has(Extension::Preload) {
-            let [acc, _] = self.accs(work);
-            self.load_entries(work, &acc, true)?;
+        let (to, waits) = (other.shape.co.min(progress.staying + AHEAD), self.waits);
+        // Before, the layer before may use its place.
+        if other.stays && self.tiles > 0 && self.has_taken_outputs() {
+            self.turn(waits);
+            self.load_staying(to)?;
+            self.turn(1 - waits);
         }
-        self.turn(turn);
         Ok(())
+    }
+
+    /// Loads what stays up to an output block, unless it is there: weights, and entries if the load module can do so.
+    fn load_staying(&mut self, to: usize) -> Result<(), LowerError> {
+        let (conv, from) = (self.conv, self.progress.staying);
+        if from >= to {
+            return Ok(());
+        }
+        self.progress.staying = to;
+        let run = |buffer, first: usize, each: usize| {
+            let places = [first + from * each, from * each];
+            Transfer::run(buffer, places, (to - from) * each)
+        };
+        let weights = run(conv.weights, conv.wgt.first, conv.shape.weight_row());
+        self.e.load(conv.shape.weights_mem(), weights)?;
+        let lacks = self.progress.loaded_entries == [None, None];
+        match conv.roundings.filter(|_| lacks && self.loads_entries()) {
+            Some(entries) => {
+                let entries = run(entries, conv.vector_base, conv.shape.entry);
+                self.e.load_by(MemType::Acc, true, entries)
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Whether the load module brings entries that stay with their weights. Beside the first tile STOREs of the layer before may read their
+    /// place.
+    fn loads_entries(&self) -> bool {
+        self.tiles > 0 && self.e.has(Extension::Preload)
     }
 
     /// Whether the load module brings what [`Self::load_stored`] loads, beside the tile's products, and there is any. Vectors
@@ -107,7 +131,7 @@ impl Walk<'_, '_, '_> {
 
     fn lacks_entries(&self, work: &Work, acc: &Acc) -> bool {
         if self.conv.stays {
-            return self.progress.loaded_entries == [None, None];
+            return !self.loads_entries() && self.progress.loaded_entries == [None, None];
         }
         let entries = &self.progress.loaded_entries[self.conv.half(acc)];
         *entries != Some((work.co.clone(), acc.entries[0]))
@@ -196,8 +220,10 @@ impl Walk<'_, '_, '_> {
     /// Loads the chunk's weights unless they were loaded last.
     pub(super) fn load_weights(&mut self, work: &Work, chunk: &Chunk) -> Result<(), LowerError> {
         let weights = work.weights(chunk);
-        let resident =
-            (self.conv.shape.ones || self.conv.stays) && self.progress.loaded_weights.is_some();
+        if self.conv.stays {
+            return self.load_staying(work.co.end);
+        }
+        let resident = self.conv.shape.ones && self.progress.loaded_weights.is_some();
         if resident || self.progress.loaded_weights.as_ref() == Some(&weights) {
             return Ok(());
         }
@@ -227,16 +253,13 @@ impl Walk<'_, '_, '_> {
         let before = |ci: usize, rows: usize| shape.weight_tiles([1, ci, rows]);
         let row = shape.weight_row();
         let tiles = before(chunk.ci.len(), chunk.kernel_rows.len());
-        let co = if self.conv.stays {
-            0..shape.co
-        } else {
-            work.co.clone()
-        };
         let rows = Transfer {
             base: self.conv.weights.into(),
             sram: half,
-            dram: co.start * row + before(chunk.ci.start, kh) + before(1, chunk.kernel_rows.start),
-            size: [co.len(), tiles],
+            dram: work.co.start * row
+                + before(chunk.ci.start, kh)
+                + before(1, chunk.kernel_rows.start),
+            size: [work.co.len(), tiles],
             // A row alone has no next one, which might be further away than the field can say.
             stride: if Load::FIELDS.x_stride.fits(row) {
                 row

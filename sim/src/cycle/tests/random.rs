@@ -185,7 +185,7 @@ fn any_timing() -> impl Strategy<Value = TimingConfig> {
         prop_oneof![Just(256u32), 1u32..4],
     );
     let rest = (
-        (prop_oneof![Just(128u32), 1u32..12], any::<bool>()),
+        (prop_oneof![Just(128u32), 1u32..12], any::<[bool; 3]>()),
         prop_oneof![Just(512u32), 1u32..5],
         prop_oneof![4 => Just(255u32), 1 => 1u32..4],
         1u32..9,
@@ -195,12 +195,14 @@ fn any_timing() -> impl Strategy<Value = TimingConfig> {
     (memory, rest, any_dram()).prop_map(|(memory, rest, dram)| {
         let (bus_bytes, burst_beats, memory_latency_cycles, tags, request_fifo) = memory;
         let (fetch, queue_depth, token_max, depth, alu_two_operand_cycles, poll) = rest;
-        let (chunk, store_ahead) = fetch;
+        let (chunk, [store_ahead, load_ahead, compute_ahead]) = fetch;
         TimingConfig {
             bus_bytes,
             burst_beats,
             fetch_chunk_insns: chunk.min(burst_beats * bus_bytes / 16),
             store_ahead,
+            load_ahead,
+            compute_ahead,
             memory_latency_cycles,
             tags,
             request_fifo,

@@ -74,6 +74,9 @@ pub(super) struct Stepper<'a> {
     tokens: [u32; 4],
     queues: [VecDeque<(usize, u64)>; 3],
     running: [Option<Running>; 3],
+    /// What has begun beside what runs, and what it reads.
+    ahead: [Option<Running>; 3],
+    held: Option<(usize, Reader)>,
     readers: [Option<Reader>; 6],
     fifo: VecDeque<(usize, Burst)>,
     counter: u32,
@@ -109,6 +112,8 @@ impl<'a> Stepper<'a> {
             tokens: [0; 4],
             queues: Default::default(),
             running: [const { None }; 3],
+            ahead: [const { None }; 3],
+            held: None,
             readers: [const { None }; 6],
             fifo: VecDeque::new(),
             counter: 0,
@@ -227,8 +232,13 @@ impl<'a> Stepper<'a> {
                 }
                 changes.leaving[m] = true;
                 self.running[m] = None;
+            } else if self.ahead[m].is_none() {
+                self.start_ahead(module, changes);
             }
             return;
+        }
+        if let Some(next) = self.ahead[m].take() {
+            return self.follow(next);
         }
         let head = self.queues[m].front().filter(|(_, seen)| *seen <= self.now);
         let Some(&(insn, _)) = head else {
@@ -264,9 +274,75 @@ impl<'a> Stepper<'a> {
         });
     }
 
+    /// What has begun beside what ran starts.
+    fn follow(&mut self, next: Running) {
+        if !self.over() {
+            let unit = Unit::from(self.insns[next.insn].module());
+            self.out.spans[next.insn].0 = Some(self.now);
+            self.out.busy[unit as usize] += 1;
+        }
+        if let Job::Read(client) = next.job
+            && let Some((_, mut reader)) = self.held.take()
+        {
+            reader.follow(self.now);
+            self.readers[client] = Some(reader);
+        }
+        let module = self.insns[next.insn].module();
+        self.running[module as usize] = Some(next);
+    }
+
+    /// Begins the next instruction beside what runs, where the machine does so.
+    fn start_ahead(&mut self, module: Module, changes: &mut Changes) {
+        let m = module as usize;
+        let next = self.queues[m].get(1).filter(|(_, seen)| *seen <= self.now);
+        let (Some(running), Some(&(insn, _))) = (&self.running[m], next) else {
+            return;
+        };
+        let steps = |insn: usize| {
+            !matches!(
+                self.insns[insn],
+                Insn::Load(_) | Insn::Store(_) | Insn::Finish(_)
+            )
+        };
+        let able = match (&running.job, self.insns[insn]) {
+            (Job::Read(client), Insn::Load(load)) if module == Module::Load => {
+                let asked = self.readers[*client]
+                    .as_ref()
+                    .is_some_and(Reader::has_asked);
+                self.timing.load_ahead && asked && !load.is_sync()
+            }
+            // A cycle to start and one to decode.
+            (Job::Steps(cycles), _) if steps(running.insn) && steps(insn) => {
+                self.timing.compute_ahead && self.now + 2 >= running.start + cycles
+            }
+            _ => false,
+        };
+        let deps = self.insns[insn].deps();
+        if !able || pops(module, deps).any(|e| self.tokens[e as usize] == 0) {
+            return;
+        }
+        for edge in pops(module, deps) {
+            changes.popped[edge as usize] = true;
+        }
+        let job = match self.insns[insn] {
+            Insn::Load(load) => {
+                let held = self.begin_load(&load);
+                let client = held.0;
+                self.held = Some(held);
+                Job::Read(client)
+            }
+            _ => self.begin(insn),
+        };
+        self.ahead[m] = Some(Running {
+            insn,
+            start: self.now,
+            job,
+        });
+    }
+
     fn is_done(&self, running: &Running) -> bool {
         match running.job {
-            Job::Steps(cycles) => self.now == running.start + cycles,
+            Job::Steps(cycles) => self.now >= running.start + cycles,
             Job::Read(client) => self.readers[client]
                 .as_ref()
                 .is_some_and(|r| r.finished() && self.now > r.last_write),
@@ -279,7 +355,11 @@ impl<'a> Stepper<'a> {
         match self.insns[insn] {
             Insn::Load(load) if load.is_sync() => Job::Steps(1),
             Insn::Store(store) if store.is_sync() => Job::Steps(1),
-            Insn::Load(load) => self.begin_load(&load),
+            Insn::Load(load) => {
+                let (client, reader) = self.begin_load(&load);
+                self.readers[client] = Some(reader);
+                Job::Read(client)
+            }
             Insn::Store(store) => {
                 self.begin_store(&store);
                 Job::Write

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use vta_isa::resolve::Rows;
 use vta_isa::{Load, MemType};
 
-use super::{Job, Stepper};
+use super::Stepper;
 use crate::cycle::bursts::{Burst, Bursts, Cuts};
 use crate::cycle::events::{Client, StallReason};
 
@@ -34,6 +34,7 @@ pub(super) struct Reader {
     /// Tiles (or beats) that arrive, each with the first cycle in which it can be written.
     arriving: VecDeque<u64>,
     pads: VecDeque<Pad>,
+    pad_delay: u64,
     pad_from: u64,
     /// Done one cycle after this.
     pub last_write: u64,
@@ -49,7 +50,8 @@ pub(super) struct Bus {
 }
 
 impl Stepper<'_> {
-    pub(super) fn begin_load(&mut self, load: &Load) -> Job {
+    /// Of whom a LOAD's transfer is, and the transfer.
+    pub(super) fn begin_load(&self, load: &Load) -> (usize, Reader) {
         let elem = self.config.elem_bytes(load.mem) as u64;
         let bus = u64::from(self.timing.bus_bytes);
         let (mut client, direct) = match load.mem {
@@ -71,7 +73,8 @@ impl Stepper<'_> {
         let mut reader = self.reader(rows, self.now + 1, u64::from(load.y_pad_0));
         reader.delay = if direct { 1 } else { 2 };
         reader.single = if load.mem == MemType::Acc8 { elem } else { 0 };
-        reader.pad_from = self.now + if client == Client::Uop { 1 } else { 2 };
+        reader.pad_delay = if client == Client::Uop { 1 } else { 2 };
+        reader.pad_from = self.now + reader.pad_delay;
         let width = load.x_pad_0 as usize + load.x_size as usize + load.x_pad_1 as usize;
         let sides = load.x_pad_0 as usize + load.x_pad_1 as usize;
         let tiles = |n: usize| std::iter::repeat_n(Pad::Tile, n);
@@ -84,8 +87,7 @@ impl Stepper<'_> {
             }
         }
         reader.pads.extend(tiles(width * load.y_pad_1 as usize));
-        self.readers[client as usize] = Some(reader);
-        Job::Read(client as usize)
+        (client as usize, reader)
     }
 
     fn reader(&self, rows: Rows, opened_at: u64, offer_after: u64) -> Reader {
@@ -105,6 +107,7 @@ impl Stepper<'_> {
             single: 0,
             arriving: VecDeque::new(),
             pads: VecDeque::new(),
+            pad_delay: 0,
             pad_from: 0,
             last_write: 0,
         }
@@ -166,7 +169,13 @@ impl Stepper<'_> {
             reader.missing -= 1;
         }
         let ready = self.counter == self.timing.memory_latency_cycles;
-        if queued > 0 && ready && self.bus.is_none() {
+        // What was asked for ahead waits for the LOAD before.
+        let held = self.held.as_ref().map(|(client, _)| *client);
+        let waits = self
+            .fifo
+            .front()
+            .is_some_and(|(client, _)| Some(*client) == held);
+        if queued > 0 && ready && self.bus.is_none() && !waits {
             self.take_up();
         }
         let room = queued < self.timing.request_fifo as usize;
@@ -182,6 +191,9 @@ impl Stepper<'_> {
         for reader in self.readers.iter_mut().flatten() {
             reader.offer(now);
             reader.write(now);
+        }
+        if let Some((_, reader)) = &mut self.held {
+            reader.offer(now);
         }
     }
 
@@ -204,8 +216,21 @@ impl Stepper<'_> {
     }
 
     fn request(&mut self) {
-        for (client, reader) in self.readers.iter_mut().enumerate() {
-            let Some(reader) = reader else { continue };
+        let mut held = self.held.as_mut();
+        let readers = self
+            .readers
+            .iter_mut()
+            .enumerate()
+            .flat_map(|(client, reader)| {
+                let own = reader.as_mut();
+                let ahead = held
+                    .take_if(|(of, _)| *of == client)
+                    .map(|(_, reader)| reader);
+                own.into_iter()
+                    .chain(ahead)
+                    .map(move |reader| (client, reader))
+            });
+        for (client, reader) in readers {
             if let Some((burst, ready)) = reader.slot
                 && ready <= self.now
             {
@@ -251,6 +276,17 @@ impl Stepper<'_> {
 }
 
 impl Reader {
+    /// The LOAD before is done in a cycle.
+    pub(super) fn follow(&mut self, now: u64) {
+        self.opened_at = now + 1;
+        self.pad_from = self.pad_from.max(now + self.pad_delay);
+    }
+
+    /// Whether the memory has taken up all that it asks for.
+    pub(super) fn has_asked(&self) -> bool {
+        self.pending == 0
+    }
+
     pub(super) fn finished(&self) -> bool {
         self.missing == 0 && self.arriving.is_empty() && self.pads.is_empty()
     }
