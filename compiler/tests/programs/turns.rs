@@ -3,7 +3,7 @@
 
 use proptest::prelude::*;
 use vta_compiler::lower::{self, LowerOptions};
-use vta_compiler::qgraph::{LaneOp, QConv, QGraph, QOp, TensorId, Window};
+use vta_compiler::qgraph::{LaneOp, QConv, QGraph, QOp, QPair, TensorId, Window};
 use vta_compiler::{passes, zoo};
 use vta_isa::{Config, Extension, Extensions};
 
@@ -56,14 +56,39 @@ fn conv(
     push(graph, op, [co, oh, ow])
 }
 
-/// Pairs of a convolution and a depthwise one, by the channels, kernels and stride of each, one behind the other.
-fn pairs(chw: [usize; 3], all: &[(usize, usize, usize, usize)], zero: i32, seed: u64) -> QGraph {
+/// A pair: channels, both kernels, the stride of the second, and whether the input is added to what the first gives, which then has as
+/// many channels.
+type Pair = (usize, usize, usize, usize, bool);
+
+/// The sum of two tensors, which STOREs may make.
+fn sum(graph: &mut QGraph, [a, b]: [TensorId; 2]) -> TensorId {
+    let op = QOp::Add(QPair {
+        store: None,
+        a,
+        a_ops: vec![],
+        b,
+        b_ops: vec![LaneOp::shl(1)],
+        epilogue: [vec![LaneOp::shr(2)], clamp()].concat(),
+    });
+    let chw = graph.tensors[a.0].chw;
+    push(graph, op, chw)
+}
+
+/// Pairs of a convolution and a depthwise one, one behind the other.
+fn pairs(chw: [usize; 3], all: &[Pair], zero: i32, seed: u64) -> QGraph {
     let (mut graph, mut rng) = (QGraph::default(), Rng(seed));
     let mut last = tensor(&mut graph, chw);
     graph.inputs = vec![last];
-    for &(channels, kernel, depthwise, stride) in all {
-        let dense = square(kernel, 1);
+    for &(channels, kernel, depthwise, stride, adds) in all {
+        let (dense, input) = (square(kernel, 1), last);
+        let channels = match adds {
+            true => graph.tensors[input.0].chw[0],
+            false => channels,
+        };
         last = conv(&mut graph, &mut rng, last, (channels, 1), dense);
+        if adds {
+            last = sum(&mut graph, [last, input]);
+        }
         graph.tensors[last.0].zero = zero;
         let depthwise = square(depthwise, stride);
         last = conv(&mut graph, &mut rng, last, (channels, channels), depthwise);
@@ -86,7 +111,7 @@ proptest! {
     #[test]
     fn turns_are_what_the_reference_says(
         c in 16usize..120, hw in [8usize..30, 8usize..30],
-        all in prop::collection::vec((16usize..100, prop::sample::select(vec![1usize, 1, 3]), prop::sample::select(vec![3usize, 3, 5]), 1usize..3), 1..3),
+        all in prop::collection::vec((16usize..100, prop::sample::select(vec![1usize, 1, 3]), prop::sample::select(vec![3usize, 3, 5]), 1usize..3, any::<bool>()), 1..3),
         at in 0usize..6, more in prop::collection::vec(prop::sample::select(Extension::ALL.to_vec()), 0..5),
         zero in prop::sample::select(vec![0, 0, 5]), seed in any::<u64>(),
     ) {
@@ -95,30 +120,45 @@ proptest! {
     }
 }
 
+fn adds(seed: u64) -> bool {
+    seed % 4 == 3
+}
+
 /// A pair, and a machine.
 fn drawn(seed: u64) -> (QGraph, Config) {
     let mut rng = Rng(seed);
     let mut from = |least: usize, most: usize| least + rng.next() as usize % (most - least);
     let chw = [from(16, 120), from(8, 30), from(8, 30)];
-    let all = [(from(16, 100), 1 + 2 * (from(0, 3) / 2), 3, from(1, 3))];
-    (pairs(chw, &all, 0, seed), config(from(0, 6)))
+    let pair = (
+        from(16, 100),
+        1 + 2 * (from(0, 3) / 2),
+        3,
+        from(1, 3),
+        adds(seed),
+    );
+    (pairs(chw, &[pair], 0, seed), config(from(0, 6)))
 }
 
-/// Many pairs, and those of a network, take turns. Without the extensions none does.
+/// Many pairs, also where the first adds, and those of a network, take turns. Without the extensions none does.
 #[test]
 fn layers_take_turns_where_stores_round() {
-    let (mut some, mut all) = (0, 0);
+    let (mut some, mut all, mut adding) = (0, 0, 0);
     for seed in 0..40 {
         let (graph, machine) = drawn(seed);
         all += 1;
-        some += turns(&graph, &extended(&machine, &[Extension::Preload]));
+        let found = turns(&graph, &extended(&machine, &[Extension::Preload]));
+        some += found;
+        adding += found * usize::from(adds(seed));
         assert_eq!(
             turns(&graph, &machine.with_extensions(Extensions::DEFAULT)),
             0
         );
     }
-    println!("{some} of {all}");
-    assert!(some * 4 > all, "{some} of {all}");
+    println!("{some} of {all}, {adding} of them add");
+    assert!(
+        some * 4 > all && adding > 2,
+        "{some} of {all}, {adding} of them add"
+    );
     let graph = passes::quantized(&zoo::graph("mobilenet-v1").unwrap()).unwrap();
     assert!(turns(&graph, &extended(&Config::default(), &[Extension::Preload])) > 6);
 }

@@ -8,7 +8,7 @@ use super::TimingConfig;
 const DECODE: u64 = 1;
 /// Cycles from the last write-back to the done cycle.
 const DRAIN: u64 = 1;
-/// Cycles before the done cycle in which the next instruction starts, if it does so ahead: its first issue is behind the last write-back.
+/// Cycles before the done cycle in which the next instruction begins, if it does so ahead: its first issue is behind the last write-back.
 pub(super) const AHEAD: u64 = DECODE + 1;
 
 /// Whether an instruction issues steps into a pipeline.

@@ -48,7 +48,7 @@ pub(super) struct ModuleState {
     pub state: State,
     /// First cycle in which the next instruction may begin beside the running one, if that is known.
     pub ahead_from: u64,
-    /// The instruction that has started beside the running one, and when it is done, if that is known.
+    /// The instruction that has begun beside the running one, and when it is done, if that is known.
     pub ahead: Option<(u32, u64)>,
     /// The next cycle in which anything happens here.
     pub wake: u64,
