@@ -68,6 +68,7 @@ fn bad_files_name_key_and_value() {
         ("core = \"hls\"", "core is 'hls', but it must be rtl or own"),
         ("tags = 0", "tags is 0"),
         ("latency = 3", "unknown field `latency`"),
+        ("store_ahead = 3", "store_ahead: invalid type: integer `3`"),
         ("config = 3", "config: invalid type"),
         ("[config]\nLOG_BLOK = 3", "LOG_BLOK"),
         ("[config]\nEXTENSIONS = [\"DIV\"]", "'DIV'"),

@@ -190,9 +190,14 @@ impl TimingConfig {
     /// As [`TimingConfig::from_toml`] of what a table has beside a preset, over the values of
     /// `base`.
     pub(crate) fn from_table(table: toml::Table, base: Self) -> Result<Self, TimingError> {
-        let keys: Result<Keys, toml::de::Error> = table.try_into();
-        let keys = keys.map_err(|e| TimingError::Toml(e.message().to_owned()))?;
-        Self::from_keys(keys, base)
+        let read =
+            |table: toml::Table| table.try_into::<Keys>().map_err(|e| e.message().to_owned());
+        // A table has no places in a text: the key is the place.
+        for (key, value) in &table {
+            let one = toml::Table::from_iter([(key.clone(), value.clone())]);
+            read(one).map_err(|message| TimingError::Toml(format!("{key}: {message}")))?;
+        }
+        Self::from_keys(read(table).map_err(TimingError::Toml)?, base)
     }
 
     fn from_keys(keys: Keys, base: Self) -> Result<Self, TimingError> {
