@@ -56,8 +56,8 @@ fn other_axes_replace_what_a_preset_has() {
         ]
     );
     let slow = TimingConfig {
-        alu_two_operand_cycles: 2,
-        ..own
+        store_ahead: true,
+        ..TimingConfig::pynq()
     };
     assert_eq!(timings(&["store_ahead=true"]), [slow]);
     let own = TimingConfig {
