@@ -219,10 +219,10 @@ impl Walk<'_, '_, '_> {
 
     /// Loads the chunk's weights unless they were loaded last.
     pub(super) fn load_weights(&mut self, work: &Work, chunk: &Chunk) -> Result<(), LowerError> {
-        let weights = work.weights(chunk);
         if self.conv.stays {
             return self.load_staying(work.co.end);
         }
+        let weights = work.weights(chunk);
         let resident = self.conv.shape.ones && self.progress.loaded_weights.is_some();
         if resident || self.progress.loaded_weights.as_ref() == Some(&weights) {
             return Ok(());
