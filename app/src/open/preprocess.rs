@@ -172,13 +172,18 @@ pub fn to_steps(values: &[f32], scale: f32, zero: i16, numbers: Numbers) -> Vec<
     let zero = f32::from(zero);
     let (low, high) = numbers.bounds();
     let (low, high) = (f32::from(low), f32::from(high));
-    let step = |v: &f32| {
-        let steps = (nearest((v / scale).clamp(-MOST, MOST)) + zero).clamp(low, high);
+    // Slices of one length, numbers by value, nothing but comparisons: loops of vectors with any compiler's settings.
+    let step = move |v: f32| {
+        let v = if v.is_nan() { -zero } else { v / scale };
+        let steps = (nearest(v.max(-MOST).min(MOST)) + zero).max(low).min(high);
         // As `steps as i16`, which CPUs do one by one: the last bits of such a sum are the whole number.
-        let bits = (steps + WHOLE).to_bits();
-        if steps.is_nan() { 0 } else { bits as i16 }
+        (steps + WHOLE).to_bits() as i16
     };
-    values.iter().map(step).collect()
+    let mut steps = vec![0; values.len()];
+    for (to, &v) in steps.iter_mut().zip(values) {
+        *to = step(v);
+    }
+    steps
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@
 //! from zero. Tiles that no product took are reset as before.
 //!
 //! An ADD between them, of tiles that nothing writes meanwhile, comes behind the products first: sums wrap, so that
-//! their order is free.
+//! their order is free. One of some of a product's tiles stays, since it would part the product from its end.
 
 use std::rc::Rc;
 
@@ -52,7 +52,8 @@ fn put_off(slots: &mut [Slot]) {
     for (at, draft) in behind.iter().enumerate() {
         let Some(draft) = draft else { continue };
         let touches = draft.touches(&first.writes);
-        if draft.writes.meets(&alu.steps.sources) || touches && !adds(draft) {
+        let of_it = || adds(draft) && first.writes.includes(&draft.writes);
+        if draft.writes.meets(&alu.steps.sources) || touches && !of_it() {
             break;
         }
         if touches {
