@@ -175,7 +175,7 @@ pub fn to_steps(values: &[f32], scale: f32, zero: i16, numbers: Numbers) -> Vec<
     // Slices of one length, numbers by value, nothing but comparisons: loops of vectors with any compiler's settings.
     let step = move |v: f32| {
         let v = if v.is_nan() { -zero } else { v / scale };
-        let steps = (nearest(v.max(-MOST).min(MOST)) + zero).max(low).min(high);
+        let steps = (nearest(v.clamp(-MOST, MOST)) + zero).max(low).min(high);
         // As `steps as i16`, which CPUs do one by one: the last bits of such a sum are the whole number.
         (steps + WHOLE).to_bits() as i16
     };
