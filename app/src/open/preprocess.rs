@@ -172,7 +172,7 @@ pub fn to_steps(values: &[f32], scale: f32, zero: i16, numbers: Numbers) -> Vec<
     let zero = f32::from(zero);
     let (low, high) = numbers.bounds();
     let (low, high) = (f32::from(low), f32::from(high));
-    // Slices of one length, numbers by value, nothing but comparisons: loops of vectors with any compiler's settings.
+    // Numbers by value and one test for what is none: the compiler takes vectors however it divides the crate.
     let step = move |v: f32| {
         let v = if v.is_nan() { -zero } else { v / scale };
         let steps = (nearest(v.clamp(-MOST, MOST)) + zero).max(low).min(high);
