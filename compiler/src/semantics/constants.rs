@@ -16,7 +16,7 @@ const MAX_RATIO: f64 = 4096.0;
 /// What a multiplier by immediates may be wrong by, in steps of an int8.
 const IMMEDIATE_ERROR: f64 = 1.0 / 1024.0;
 /// Steps of an int8 that no value is as far from its bounds as: anything farther is clamped.
-const FAR: f64 = 512.0;
+const FAR: f64 = 257.0;
 /// Bits that intermediates have at most.
 const BITS: f64 = 30.0;
 
