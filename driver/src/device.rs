@@ -251,6 +251,15 @@ pub trait Device: Send + Sync {
     /// When the device is gone or the work is malformed.
     fn submit(&self, work: Work) -> Result<Box<dyn Ticket>, DriverError>;
 
+    /// As [`Self::submit`], for a caller that waits for the work next: the device may do it on the thread that calls,
+    /// before this returns, if nothing waits. To hand it to another thread and back takes tens of microseconds.
+    ///
+    /// # Errors
+    /// As [`Self::submit`].
+    fn perform(&self, work: Work) -> Result<Box<dyn Ticket>, DriverError> {
+        self.submit(work)
+    }
+
     /// As [`Self::submit`], on one of the device's lanes.
     ///
     /// Each lane is in the order of submission; [`Self::submit`] uses [`Lane::Compute`]. Lanes

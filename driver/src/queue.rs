@@ -106,6 +106,8 @@ pub struct CommandQueue {
     counters: Counters,
     /// Where work goes; without one to the device in its own order.
     route: Option<Route>,
+    /// Whether whoever submits without a route waits next.
+    pub(crate) waits: bool,
     /// Keeps the two queues in device memory until this queue is dropped.
     _memory: Allocations,
 }
@@ -172,6 +174,7 @@ impl CommandQueue {
             tickets: Vec::new(),
             counters: Counters::default(),
             route: None,
+            waits: false,
             _memory: memory,
         })
     }
@@ -370,9 +373,13 @@ impl CommandQueue {
         Ok(())
     }
 
-    fn emit(&mut self, work: Work) -> Result<Box<dyn Ticket>, DriverError> {
+    /// Sends a piece of work where the queue's go.
+    pub(crate) fn emit(&mut self, work: Work) -> Result<Box<dyn Ticket>, DriverError> {
         let Some(route) = &mut self.route else {
-            return self.device.submit(work);
+            return match self.waits {
+                true => self.device.perform(work),
+                false => self.device.submit(work),
+            };
         };
         let signal = route.done.promise_next()?;
         let waits = std::mem::take(&mut route.waits);

@@ -213,14 +213,20 @@ impl Session {
     }
 
     /// Runs the network on up to BATCH images: each the values of all inputs, one input behind
-    /// the other, in NCHW order. Queues everything, then waits once.
+    /// the other, in NCHW order. Queues everything, then waits once; from the second run on, a device that nobody
+    /// else uses may do it all on this thread.
     ///
     /// # Errors
     /// [`DriverError::Input`] for the wrong number or length of images; what the device reports.
     /// After an error the session can be used again.
     pub fn run(&mut self, images: &[&[i16]]) -> Result<RunOutput, DriverError> {
         let writes = self.input_writes(0, images)?;
-        let inputs = writes.into_iter().map(|write| self.device.submit(write));
+        let BufferSet {
+            queue, recording, ..
+        } = &mut self.sets[0];
+        // The first time the program is encoded while the device works.
+        queue.waits = recording.is_some();
+        let inputs = writes.into_iter().map(|write| queue.emit(write));
         let inputs: Vec<Box<dyn Ticket>> = inputs.collect::<Result<_, _>>()?;
         (self.current, self.images) = (0, images.len());
         let submitted = self.submit_layers(0);
@@ -229,7 +235,7 @@ impl Session {
         let program = Arc::clone(&self.program);
         for &output in &program.outputs {
             let read = self.read_work(0, program.tensor(output)?);
-            tickets.push(self.device.submit(read)?);
+            tickets.push(self.sets[0].queue.emit(read)?);
         }
         for input in inputs {
             input.wait()?;

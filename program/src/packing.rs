@@ -4,12 +4,14 @@
 mod bands;
 mod images;
 mod patches;
+mod threads;
 mod write;
 
 use vta_isa::{Config, MemType, number};
 
 pub use self::bands::Packers;
 pub use self::images::{ImagesError, TensorImages};
+pub use self::threads::Threads;
 pub use self::write::MAX_PACKED_BYTES;
 
 use crate::{Packing, PhysAddr, TensorSpec};

@@ -35,7 +35,7 @@ impl SimDevice {
     }
 
     /// The fast functional simulator with a kernel of choice, which runs each batch within a budget and on up to so
-    /// many threads, its worker thread among them: see [`Functional::with_threads`]. As many pack images. They end
+    /// many threads, its worker thread among them: see [`Functional::with_threads`]. The same pack images. They end
     /// with the device.
     pub fn functional_within(
         budget: Budget,
@@ -45,6 +45,7 @@ impl SimDevice {
     ) -> WorkerDevice {
         let executor = Functional::with_kernel(config.clone(), kernel).with_threads(threads);
         let executor = executor.with_max_steps(budget.steps);
+        let threads = executor.helpers();
         Self::with_executor("sim", config, executor).with_packing_threads(threads)
     }
 
@@ -101,6 +102,6 @@ impl SimDevice {
             runner,
         )
         .without_words()
-        .with_small_work_at_once()
+        .with_work_at_once()
     }
 }

@@ -56,6 +56,7 @@ pub fn simulator(config: &Config, kernel: GemmKernel, threads: usize) -> Arc<dyn
     let executor = Functional::with_kernel(config.clone(), kernel).with_threads(threads);
     // Known programs are measured.
     let executor = executor.with_planning(Planning::AtOnce);
+    let threads = executor.helpers();
     let device = SimDevice::with_executor("sim", config.clone(), executor);
     Arc::new(device.with_packing_threads(threads))
 }

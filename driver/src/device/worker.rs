@@ -12,7 +12,7 @@ use self::lane::LaneThread;
 pub use self::lane::Runner;
 use crate::memory::HostBytes;
 use crate::memory::regions::{Footprints, Regions};
-use crate::packing::Packers;
+use crate::packing::{Packers, Threads};
 use crate::{
     AllocError, Allocator, Device, DeviceInfo, DriverError, InPlace, Lane, PhysAddr, Ticket,
     Traffic, Work,
@@ -38,7 +38,7 @@ pub struct WorkerDevice {
     book: Mutex<Book>,
     footprints: Footprints,
     fetches: bool,
-    small_at_once: bool,
+    at_once: bool,
     lost: Arc<AtomicBool>,
     packers: Arc<OnceLock<Packers>>,
     compute: LaneThread,
@@ -71,7 +71,7 @@ impl WorkerDevice {
             }),
             footprints: Footprints::default(),
             fetches: true,
-            small_at_once: false,
+            at_once: false,
             lost,
             packers,
             compute,
@@ -79,9 +79,9 @@ impl WorkerDevice {
         }
     }
 
-    /// Packs images on up to so many threads, the lane's own among them, which start with the
-    /// first large tensor. One is the default; of several calls the first counts.
-    pub fn with_packing_threads(self, threads: usize) -> Self {
+    /// Packs large images on some threads, the lane's own among them. One is the default; of several calls the first
+    /// counts.
+    pub fn with_packing_threads(self, threads: Arc<Threads>) -> Self {
         self.packers.get_or_init(|| Packers::new(threads));
         self
     }
@@ -93,20 +93,17 @@ impl WorkerDevice {
         Self { fetches, ..self }
     }
 
-    /// Says that small pieces of work, of some tens of microseconds, may run on the caller's thread before
-    /// [`Device::submit`] returns, if nothing waits: to hand them to another thread costs more.
+    /// Says that work may run on the caller's thread, if nothing waits: by [`Device::perform`], and small pieces, of some
+    /// tens of microseconds, before [`Device::submit`] returns, since to hand them to another thread costs more.
     #[must_use]
-    pub fn with_small_work_at_once(self) -> Self {
-        let small_at_once = true;
-        Self {
-            small_at_once,
-            ..self
-        }
+    pub fn with_work_at_once(self) -> Self {
+        let at_once = true;
+        Self { at_once, ..self }
     }
 
     /// Whether a piece of work is so small that it may run on the caller's thread.
     fn is_small(&self, work: &Work) -> bool {
-        self.small_at_once
+        self.at_once
             && match work {
                 Work::Write { data, .. } => data.len() as u64 <= SMALL_BYTES,
                 Work::Read { size_bytes, .. } => *size_bytes <= SMALL_BYTES,
@@ -196,7 +193,19 @@ impl Device for WorkerDevice {
         self.submit_on(Lane::Compute, work)
     }
 
+    fn perform(&self, work: Work) -> Result<Box<dyn Ticket>, DriverError> {
+        self.send(Lane::Compute, work, self.at_once)
+    }
+
     fn submit_on(&self, lane: Lane, work: Work) -> Result<Box<dyn Ticket>, DriverError> {
+        let at_once = lane == Lane::Compute && self.is_small(&work);
+        self.send(lane, work, at_once)
+    }
+}
+
+impl WorkerDevice {
+    /// Queues work on a lane, or does it on the caller's thread if it may and nothing waits.
+    fn send(&self, lane: Lane, work: Work, at_once: bool) -> Result<Box<dyn Ticket>, DriverError> {
         let thread = match (lane, &work) {
             (Lane::Compute, _) | (_, Work::Run(_)) => &self.compute,
             (Lane::Copy, _) => self
@@ -205,7 +214,7 @@ impl Device for WorkerDevice {
         };
         let spans = self.footprints.of(&work, &self.info.config);
         let regions = self.book().regions.touched(&spans);
-        if lane == Lane::Compute && self.is_small(&work) && thread.is_idle() {
+        if at_once && thread.is_idle() {
             let answer = thread.perform(&work, regions);
             return Ok(Box::new(move || answer));
         }

@@ -1,9 +1,9 @@
 //! Bands of a tensor's rows, which threads pack side by side.
 
 use std::ops::Range;
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
-use rayon::{ThreadPool, ThreadPoolBuilder};
+use super::threads::Threads;
 
 /// Packed bytes that are worth waking a thread for.
 const SHARE_BYTES: usize = 1 << 17;
@@ -39,31 +39,27 @@ impl<'a> Band<'a> {
     }
 }
 
-/// Threads that pack beside the one that asks for it. They start with the first tensor that is
-/// large enough, sleep between tensors and end with this.
+/// Threads that pack beside the one that asks for it, where tensors are large and nobody else runs jobs on them.
 #[derive(Debug)]
 pub struct Packers {
-    /// All but the one that asks.
-    others: usize,
+    threads: Arc<Threads>,
     /// Packed bytes that are worth waking a thread for.
     share_bytes: usize,
-    pool: OnceLock<Option<ThreadPool>>,
 }
 
 impl Default for Packers {
     /// None but the one that asks.
     fn default() -> Self {
-        Self::new(1)
+        Self::new(Arc::new(Threads::new(1)))
     }
 }
 
 impl Packers {
-    /// So many threads, the one that asks among them.
-    pub fn new(threads: usize) -> Self {
+    /// Some threads, the one that asks among them.
+    pub fn new(threads: Arc<Threads>) -> Self {
         Self {
-            others: threads.saturating_sub(1),
+            threads,
             share_bytes: SHARE_BYTES,
-            pool: OnceLock::new(),
         }
     }
 
@@ -72,27 +68,8 @@ impl Packers {
     pub fn for_any_size(threads: usize) -> Self {
         Self {
             share_bytes: 1,
-            ..Self::new(threads)
+            ..Self::new(Arc::new(Threads::new(threads)))
         }
-    }
-
-    /// The pool, if so many bytes are worth it, with how many threads to wake. One that the system
-    /// doesn't give is none.
-    fn pool(&self, bytes: usize) -> Option<(&ThreadPool, usize)> {
-        let others = self
-            .others
-            .min((bytes / self.share_bytes).saturating_sub(1));
-        let start = || {
-            let builder = ThreadPoolBuilder::new().num_threads(self.others);
-            let named = builder.thread_name(|n| format!("vta-pack-{}", n + 1));
-            let pool = named.build();
-            pool.inspect_err(|error| tracing::warn!(%error, "packing on one thread"))
-                .ok()
-        };
-        (others > 0)
-            .then(|| self.pool.get_or_init(start).as_ref())
-            .flatten()
-            .map(|pool| (pool, others))
     }
 
     /// Has `pack` write each band of a tensor once: of `rows` rows of `row_bytes` in each block.
@@ -102,19 +79,21 @@ impl Packers {
         [rows, row_bytes]: [usize; 2],
         pack: impl Fn(Band<'_>) + Sync,
     ) {
-        let Some((pool, others)) = self.pool(tiles.len()) else {
+        let others = (tiles.len() / self.share_bytes).saturating_sub(1);
+        let others = match others {
+            0 => 0,
+            others => others.min(self.threads.free()),
+        };
+        if others == 0 {
             return Band::cut(tiles, rows, row_bytes, 1)
                 .into_iter()
                 .for_each(pack);
-        };
+        }
         let count = (others + 1) * BANDS_PER_THREAD;
         let bands = Mutex::new(Band::cut(tiles, rows, row_bytes, count));
         let next = || bands.lock().unwrap_or_else(PoisonError::into_inner).pop();
         let work = || std::iter::from_fn(next).for_each(&pack);
-        pool.in_place_scope(|scope| {
-            (0..others).for_each(|_| scope.spawn(|_| work()));
-            work();
-        });
+        self.threads.run(vec![&work; others], work);
     }
 }
 

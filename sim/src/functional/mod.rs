@@ -26,6 +26,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use web_time::Instant;
 
+use vta_driver::packing::Threads;
 use vta_driver::{Batch, Budget, DeviceMemory, LayerMark, RunReport};
 use vta_isa::{Config, Insn};
 
@@ -75,8 +76,8 @@ pub struct Functional {
     /// The plan whose micro-ops and weights the scratchpads should hold but don't yet.
     pending: Option<Arc<Plan>>,
     /// Threads that a batch may use.
-    threads: usize,
-    /// The threads, since they were first needed. Inside, `None` if there are none to be had.
+    threads: Arc<Threads>,
+    /// What they work with, since they were first needed. Inside, `None` if there are none to be had.
     crew: Option<Option<Crew>>,
     /// The least that a batch must take, in nanoseconds, to be run by more than one thread.
     least_cost_ns: u64,
@@ -110,7 +111,7 @@ impl Functional {
             planning: Planning::default(),
             known: VecDeque::with_capacity(MOST_KNOWN),
             pending: None,
-            threads: 1,
+            threads: Arc::new(Threads::new(1)),
             crew: None,
             least_cost_ns: schedule::LEAST_COST_NS,
         }
@@ -122,11 +123,11 @@ impl Functional {
     /// What runs at the same time are parts of a batch that need nothing of each other: output
     /// tiles of a layer, mostly. Batches that take less than about 0.1 ms, or that have no such
     /// parts, run on the caller's thread alone. The other threads start with the first batch that
-    /// needs them, sleep between batches and end with the executor. Each has input and
+    /// needs them, sleep when none follows at once, and end with the executor. Each has input and
     /// accumulator scratchpads of its own, and plans keep a second copy of their input offsets.
     #[must_use]
     pub fn with_threads(mut self, threads: usize) -> Self {
-        self.threads = threads.max(1);
+        self.threads = Arc::new(Threads::new(threads));
         self.crew = None;
         self.known.clear();
         self
@@ -159,7 +160,12 @@ impl Functional {
 
     /// Threads that a batch may use.
     pub fn threads(&self) -> usize {
-        self.threads
+        self.threads.count()
+    }
+
+    /// The threads themselves, for other work between batches.
+    pub fn helpers(&self) -> Arc<Threads> {
+        Arc::clone(&self.threads)
     }
 
     /// Limits the GEMM and ALU steps of one run; [`Budget::steps`] of the default to begin with.
@@ -248,13 +254,14 @@ impl Functional {
     /// How several threads run a plan; `None` if one does it. Then there is a crew, unless the
     /// system has no more threads.
     fn schedule<'a>(&mut self, plan: &'a Plan) -> Option<&'a Schedule> {
-        if self.threads < 2 {
+        let threads = self.threads();
+        if threads < 2 {
             return None;
         }
-        let make = || Schedule::new(&plan.ops, &self.pads, self.threads, self.least_cost_ns);
+        let make = || Schedule::new(&plan.ops, &self.pads, threads, self.least_cost_ns);
         let schedule = plan.schedule.get_or_init(make).as_ref()?;
         self.crew
-            .get_or_insert_with(|| Crew::new(self.threads, &self.pads));
+            .get_or_insert_with(|| Crew::new(&self.threads, &self.pads));
         Some(schedule)
     }
 
@@ -480,7 +487,7 @@ impl Functional {
             config: self.config.clone(),
             kernel: self.pads.kernel,
             limits: self.limits,
-            threads: self.threads,
+            threads: self.threads(),
             least_cost_ns: self.least_cost_ns,
             staged_inputs: self.pads.staged_inputs,
         }

@@ -25,6 +25,7 @@ mod scalar;
 pub(crate) mod shared;
 #[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
 mod simd128;
+pub(crate) mod source;
 #[cfg(test)]
 mod tests;
 
@@ -41,17 +42,19 @@ use product::staging::Staging;
 pub(crate) use product::steps::{Operand, Step, Steps};
 use product::stretches::Stretch;
 pub(crate) use product::{Bases, Inputs, Memory, Product, Row, Rows, Start};
+use source::Source;
 
 /// Makes the copies that a product's kernel reads, if it reads any.
 ///
 /// # Panics
-/// When an input lies outside the bytes: a fault of the caller.
-pub(crate) fn stage(inputs: &Inputs, from: &[u8], staging: &mut Staging) {
+/// When an input lies outside the bytes, or they were lent for others: a fault of the caller.
+pub(crate) fn stage(inputs: &Inputs, from: Source<'_>, staging: &mut Staging) {
+    assert!(from.serves(&inputs.runs));
     #[cfg(target_arch = "x86_64")]
-    if let Some(lines) = &inputs.lines {
-        lines.copy(from, staging);
-    } else if let Some(to) = inputs.room_for_rows(from, staging) {
+    if let Some(to) = inputs.room_for_rows(from, staging) {
         avx512::pack(inputs, from, to);
+    } else {
+        avx512::copy_biased(inputs, from, staging);
     }
     #[cfg(not(target_arch = "x86_64"))]
     let _ = (inputs, from, staging);

@@ -93,7 +93,7 @@ impl<'a> Sums<'a> {
         for (t, &offset) in offsets.iter().enumerate() {
             let input = match offset {
                 PADDING => continue,
-                offset => &memory.inp[offset as usize..offset as usize + block],
+                offset => memory.inp.bytes(offset as usize..offset as usize + block),
             };
             let lines = &lines[(t * columns + self.column) * tap_lines..][..tap_lines];
             let rows = lines.iter().flat_map(|line| line.0.chunks(block));
@@ -115,7 +115,7 @@ impl<'a> Sums<'a> {
             for (at, &offset) in offsets.iter().enumerate() {
                 let inputs = match offset {
                     PADDING => continue,
-                    offset => &memory.inp[offset as usize..][..COLUMN],
+                    offset => memory.inp.bytes(offset as usize..offset as usize + COLUMN),
                 };
                 let weights = line.0.as_chunks::<4>().0;
                 for ((sum, &x), w) in sums.iter_mut().zip(inputs).zip(weights) {

@@ -11,7 +11,7 @@
 //! - [`Hand::next`] returns a task's [`Grant`] only after it has seen the flags of all tasks
 //!   before [`Order::after`]; a flag is raised when a grant is dropped, and no reference to the
 //!   bytes outlives its grant;
-//! - [`Grant::read`] and [`Grant::write`] refuse bytes that aren't in the task's footprint.
+//! - [`Grant::read`], [`Grant::read_runs`] and [`Grant::write`] refuse bytes that aren't in the task's footprint.
 
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -19,6 +19,8 @@ use std::sync::{Condvar, Mutex, PoisonError};
 
 use vta_driver::{Lent, Span};
 use vta_isa::resolve::{covers, meet, merge};
+
+use super::source::{Runs, Source};
 
 /// Tasks before a task that are searched for one that it must wait for. Behind them it waits for
 /// all: the search stays linear.
@@ -257,6 +259,21 @@ impl Grant<'_> {
         // writes any of them runs before this grant is dropped, and this task's own `write`
         // borrows the grant, as this reference does.
         unsafe { std::slice::from_raw_parts(bytes.start.add(span.start), span.len) }
+    }
+
+    /// The part of a region that inputs count from, of which the footprint says that their runs are read.
+    ///
+    /// # Panics
+    /// When it doesn't, or they aren't in the region: a fault of the caller.
+    pub fn read_runs<'g>(&'g self, whole: Span, runs: &'g Runs) -> Source<'g> {
+        assert!(
+            runs.of(whole)
+                .all(|run| covers(&self.footprint.reads, &run))
+        );
+        let start = self.bytes(&whole).start.wrapping_add(whole.start);
+        // SAFETY: all lie inside the region, which stays borrowed. No other task that writes any byte of the runs runs
+        // before this grant is dropped, and this task's own `write` borrows the grant, as this does.
+        unsafe { Source::of_runs(start, whole.len, runs) }
     }
 
     /// Bytes that the footprint says are written.

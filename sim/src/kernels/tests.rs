@@ -3,6 +3,7 @@
 use std::io::Write as _;
 
 use proptest::prelude::*;
+use vta_driver::Span;
 use vta_isa::AluOp;
 
 use super::*;
@@ -296,7 +297,7 @@ impl Data {
         let zeros = vec![0; case.block];
         for columns in (0..case.columns).collect::<Vec<_>>().chunks(way.columns()) {
             let mut memory = Memory {
-                inp: &self.inp,
+                inp: self.inp[..].into(),
                 zeros: &zeros,
                 acc: &mut acc,
                 out: &mut out,
@@ -377,14 +378,31 @@ impl Data {
             _ => blocks,
         };
         for part in [0..cut, cut..blocks] {
+            let bytes = memory.inp.len();
             let inputs = match case.seed % 4 {
-                0 => whole.part(&part, 0),
-                _ => (whole.part(&part, 0).staged_for(way, block)).packed_for(way, case.run),
+                0 => whole.part(&part, 0).in_runs(block, bytes),
+                _ => (whole
+                    .part(&part, 0)
+                    .staged_for(way, block)
+                    .in_runs(block, bytes))
+                .packed_for(way, case.run),
             };
+            // What the inputs say that they don't read is something else.
+            let mut inp: Vec<u8> = memory.inp.bytes(0..bytes).iter().map(|x| !x).collect();
+            let all = Span {
+                region: 0,
+                start: 0,
+                len: bytes,
+            };
+            for read in inputs.runs.of(all) {
+                let read = read.start..read.start + read.len;
+                inp[read.clone()].copy_from_slice(memory.inp.bytes(read));
+            }
+            let inp = Source::from(&inp[..]);
             let mut staging = Staging::default();
-            stage(&inputs, memory.inp, &mut staging);
+            stage(&inputs, inp, &mut staging);
             let mut memory = Memory {
-                inp: inputs.memory(memory.inp, &staging),
+                inp: inputs.memory(inp, &staging),
                 zeros: memory.zeros,
                 acc: &mut *memory.acc,
                 out: &mut *memory.out,

@@ -219,7 +219,7 @@ fn gated() -> (
         *byte = byte.wrapping_mul(3) + 1;
         Ok(RunReport::default())
     });
-    (device(runner).with_small_work_at_once(), go, threads)
+    (device(runner).with_work_at_once(), go, threads)
 }
 
 #[test]
@@ -255,6 +255,32 @@ fn small_work_runs_on_the_callers_thread_unless_something_waits() {
     assert!(matches!(found.wait(), Ok(WorkDone::Data(b)) if b == [13]));
     let others: Vec<_> = threads.try_iter().collect();
     assert!(others.len() == 2 && !others.contains(&own));
+    // Who waits next does large work, too, unless something waits.
+    let large = || store(vec![steps.into()]);
+    go.send(()).unwrap();
+    d.perform(large()).unwrap().wait().unwrap();
+    assert_eq!(threads.try_recv(), Ok(own));
+    let before = d.submit(large()).unwrap();
+    let behind = d.perform(large()).unwrap();
+    assert!(threads.try_recv().is_err());
+    go.send(()).unwrap();
+    go.send(()).unwrap();
+    before.wait().unwrap();
+    behind.wait().unwrap();
+    let others: Vec<_> = threads.try_iter().collect();
+    assert!(others.len() == 2 && !others.contains(&own));
+    // Other devices take it as they take all work.
+    let (ran, threads) = unbounded();
+    let runner: Runner = Box::new(move |_, _| {
+        ran.send(thread::current().id()).unwrap();
+        Ok(RunReport::default())
+    });
+    device(runner)
+        .perform(batch(vec![]))
+        .unwrap()
+        .wait()
+        .unwrap();
+    assert!(threads.recv().is_ok_and(|other| other != own));
 }
 
 #[test]
@@ -297,7 +323,7 @@ fn small_is_what_takes_some_tens_of_microseconds() {
 
 #[test]
 fn a_panic_on_the_callers_thread_loses_the_device() {
-    let d = device(Box::new(|_, _| panic!("runner"))).with_small_work_at_once();
+    let d = device(Box::new(|_, _| panic!("runner"))).with_work_at_once();
     let addr = d.alloc(16).unwrap();
     for work in [store_at(addr), read(addr), store_at(addr)] {
         let answer = d.submit(work).unwrap().wait();

@@ -134,7 +134,7 @@ fn product(op: &ProductOp, pads: &mut Scratchpads, memory: &mut DeviceMemory) {
     let mut before: Option<&Columns> = None;
     for group in &op.groups {
         let inputs = &group.inputs;
-        let read = &read[group.shift as usize..];
+        let read = (&read[group.shift as usize..]).into();
         // Neighbouring groups mostly have the same inputs, which are copied once.
         let same = |b: &Columns| Arc::ptr_eq(&b.inputs, inputs) && b.shift == group.shift;
         if !before.is_some_and(same) {

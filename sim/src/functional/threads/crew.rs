@@ -1,26 +1,25 @@
 //! Threads that run the tasks of one batch.
 
 use std::ops::Range;
+use std::sync::Arc;
 use std::time::Duration;
 use web_time::Instant;
 
 use vta_driver::DeviceMemory;
+use vta_driver::packing::Threads;
 
 use super::super::plan::Plan;
 use super::super::run::ops::{Copied, Op};
 use super::super::run::scratchpads::Scratchpads;
 use super::super::run::{self, Laps};
-use super::pool::Threads;
 use super::schedule::Schedule;
 use super::unit::{Piece, Work};
 use crate::kernels::shared::{Grant, Hand, Shared};
 use crate::kernels::{self, Memory};
 
-/// The threads of one executor, and what each has of its own. They sleep between runs and end
-/// with the crew.
+/// The threads of one executor, and what each has of its own.
 pub(crate) struct Crew {
-    /// All but the one that runs the executor.
-    threads: Threads,
+    threads: Arc<Threads>,
     workers: Vec<Worker>,
 }
 
@@ -42,8 +41,10 @@ struct Left<T> {
 
 impl Crew {
     /// `threads`, the caller's among them; `None` when there is none to be had.
-    pub fn new(threads: usize, pads: &Scratchpads) -> Option<Self> {
-        let others = threads.checked_sub(1).filter(|&n| n > 0)?;
+    pub fn new(threads: &Arc<Threads>, pads: &Scratchpads) -> Option<Self> {
+        if threads.others() == 0 {
+            return None;
+        }
         let worker = |_| Worker {
             pads: pads.own_tiles(),
             stage: Vec::new(),
@@ -52,8 +53,8 @@ impl Crew {
             laps: Vec::new(),
         };
         Some(Self {
-            threads: Threads::new(others)?,
-            workers: (0..threads).map(worker).collect(),
+            threads: Arc::clone(threads),
+            workers: (0..threads.count()).map(worker).collect(),
         })
     }
 
@@ -81,7 +82,8 @@ impl Crew {
             let (job, hand) = (&job, shared.hand());
             move || worker.work(job, hand)
         });
-        self.threads.run(others, || own.work(&job, shared.hand()));
+        self.threads
+            .run(others.collect(), || own.work(&job, shared.hand()));
         let mut laps: Vec<(usize, Instant)> = Vec::new();
         for worker in &mut self.workers {
             worker.acc.hand_over(&mut pads.acc);
@@ -162,8 +164,8 @@ impl Worker {
         let product = run::piece_of(op, piece, pads.block);
         let shift = op.groups[piece.group].shift as usize;
         let read = match piece.read {
-            Some(span) => grant.read(span),
-            None => &pads.inp[shift..],
+            Some(span) => grant.read_runs(span, &piece.inputs.runs),
+            None => (&pads.inp[shift..]).into(),
         };
         kernels::stage(&piece.inputs, read, &mut pads.staging);
         let mut memory = Memory {

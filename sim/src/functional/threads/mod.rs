@@ -6,7 +6,6 @@ pub(super) mod crew;
 mod cut;
 mod flow;
 mod pieces;
-mod pool;
 pub(super) mod schedule;
 mod tasks;
 pub(super) mod unit;

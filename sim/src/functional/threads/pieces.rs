@@ -50,7 +50,7 @@ impl Parts {
             _ => 0,
         };
         let base = offset(read, op.read).saturating_sub(group.shift);
-        let inputs = self.part((op.way, &group.inputs), &blocks, base);
+        let inputs = self.part((op.way, &group.inputs), &blocks, base, read);
         let sums = sums(rows, bases, dims);
         let mut reads = cells;
         if op.start == Start::Acc {
@@ -59,6 +59,9 @@ impl Parts {
         for steps in [&group.before, &group.after] {
             operands(steps, rows, bases.list().len(), dims, &mut reads);
         }
+        let reads_of = |span: Span| inputs.runs.of(span).collect::<Vec<_>>();
+        let mut dram_reads = read.map_or_else(Vec::new, reads_of);
+        dram_reads.extend(residual);
         let dram_writes = stage.copies.iter().map(|c| c.to).collect();
         // Bytes that are stored lie in the stage, and those that sums start from count from their own first.
         let from = offset(residual, op.residual);
@@ -82,7 +85,7 @@ impl Parts {
         };
         let sums = if op.write_acc { sums } else { Vec::new() };
         Unit {
-            dram_reads: read.into_iter().chain(residual).collect(),
+            dram_reads,
             dram_writes,
             ..Unit::new(index, Work::Product(Box::new(piece)), reads, sums)
         }
@@ -116,18 +119,24 @@ impl Parts {
         (way, inputs): (Way, &Arc<Inputs>),
         blocks: &Range<usize>,
         base: u32,
+        read: Option<Span>,
     ) -> Arc<Inputs> {
-        // Mostly they are counted from the first byte.
-        if *blocks == (0..inputs.blocks()) && base == 0 {
+        let dims = self.dims;
+        if read.is_none() && *blocks == (0..inputs.blocks()) && base == 0 {
             return Arc::clone(inputs);
         }
         let key = (Arc::as_ptr(inputs), blocks.clone(), base);
-        let (dims, made) = (self.dims, self.inputs.entry(key));
-        let part = || match (inputs.part(blocks, base), dims.staged_inputs) {
-            (part, true) => Arc::new(part.staged_for(way, dims.block)),
-            (part, false) => Arc::new(part),
-        };
-        Arc::clone(made.or_insert_with(part))
+        let made = self.inputs.entry(key).or_insert_with(|| {
+            let mut part = inputs.part(blocks, base);
+            if dims.staged_inputs {
+                part = part.staged_for(way, dims.block);
+            }
+            if let Some(read) = read {
+                part = part.in_runs(dims.block, read.len);
+            }
+            Arc::new(part)
+        });
+        Arc::clone(made)
     }
 
     /// Some rows; if they are stored, one after the other.

@@ -12,8 +12,8 @@
 //!   one that writes a tile last hands it over at the end, so that scratchpads are after a run
 //!   what they would be in order.
 //! - DRAM is shared. A task waits for the tasks before it that touch bytes that it writes, or
-//!   write bytes that it touches. What it writes is known exactly; of what it reads, the first and
-//!   the last byte of each part.
+//!   write bytes that it touches. What it writes is known exactly; what it reads, but for short gaps
+//!   between inputs. Of residuals, the first and the last byte count.
 //!
 //! Tasks are handed out in the order of their first units, to whichever thread asks next: a thread
 //! that was held up takes fewer, and costs needn't be known well. Results are those of one thread
@@ -41,7 +41,7 @@ pub(crate) const LEAST_COST_NS: u64 = 100_000;
 const MOST_GRAIN_NS: u64 = 60_000;
 /// Products that take less than this share of the least that a batch must take aren't cut however
 /// many threads there are.
-const LEAST_SHARE: u64 = 16;
+const LEAST_SHARE: u64 = 32;
 /// Tasks for each thread that cutting aims at: a network has some tens of layers, one after the
 /// other.
 const TASKS_PER_THREAD: u64 = 64;

@@ -15,6 +15,7 @@ use crate::kernels::pointers::Pointers;
 use crate::kernels::product::bundles::Joined;
 use crate::kernels::product::panel::PAIR;
 use crate::kernels::product::steps::UNBOUNDED;
+use crate::kernels::source::Source;
 use crate::kernels::{Inputs, Line, MAX_COLUMNS, Memory, PADDING, Product, Row, Start, Stretch};
 
 mod permission;
@@ -164,7 +165,7 @@ unsafe fn run_stretch<const M: usize>(
 ///
 /// # Panics
 /// When there is no room for them, or a block has more rows than two tiles: a fault of the caller.
-pub(in crate::kernels) fn pack(inputs: &Inputs, from: &[u8], to: &mut [u8]) {
+pub(in crate::kernels) fn pack(inputs: &Inputs, from: Source<'_>, to: &mut [u8]) {
     let (zeros, bundles) = ([0; 64], inputs.bundle_count());
     let ranges = inputs.stretches.iter().flat_map(|s| s.ranges());
     for (rows, to) in ranges.zip(to.chunks_exact_mut(bundles * ROWS * 64)) {
@@ -174,7 +175,7 @@ pub(in crate::kernels) fn pack(inputs: &Inputs, from: &[u8], to: &mut [u8]) {
             rows: rows.len(),
             bundles: [0, bundles],
         };
-        // SAFETY: `Inputs::stage` has seen to it that all inputs lie inside; there is room for all bundles; kernels are only
+        // SAFETY: `stage` has seen to it that all inputs lie inside; there is room for all bundles; kernels are only
         // chosen where `GemmKernel::supported` is true.
         unsafe { pack.run(inputs, [from.as_ptr(), zeros.as_ptr()], to.as_mut_ptr()) };
     }

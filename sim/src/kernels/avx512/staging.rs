@@ -2,24 +2,31 @@
 
 use std::arch::x86_64::*;
 
-/// Copies lines of 64 bytes, which count from the first byte, and adds 128 to each. Of a line that the end cuts, the
-/// bytes that there are count.
+use crate::kernels::Inputs;
+use crate::kernels::product::staging::Staging;
+use crate::kernels::source::Source;
+
+/// Copies the lines of inputs, if they have some, and adds 128 to each byte. Of a line that the end cuts, the bytes that
+/// there are count.
 ///
 /// # Panics
-/// When a line begins behind the end, or there is room for fewer.
-pub(in crate::kernels) fn copy_biased(lines: &[u32], from: &[u8], to: &mut [u8]) {
-    let (to, _) = to.as_chunks_mut::<64>();
+/// When a line begins behind the end, or the bytes were lent for other inputs.
+pub(in crate::kernels) fn copy_biased(inputs: &Inputs, from: Source<'_>, staging: &mut Staging) {
+    let Some(lines) = &inputs.lines else { return };
+    let (padding, to) = lines.room(staging);
+    padding.fill(0x80);
+    let (lines, (to, _)) = (lines.touched(), to.as_chunks_mut::<64>());
     let last = lines.iter().max().map_or(0, |&line| line as usize * 64);
-    assert!(lines.is_empty() || last < from.len());
+    assert!(from.serves(&inputs.runs) && (lines.is_empty() || last < from.len()));
     assert!(lines.len() <= to.len());
     // SAFETY: kernels are only chosen where `GemmKernel::supported` is true, and no line begins behind the end.
     unsafe { copy(lines, from, to) }
 }
 
 /// # Safety
-/// The CPU has the features. Every line begins inside the bytes.
+/// The CPU has the features. Every line begins inside the bytes, and they are there to read as far as those reach.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-unsafe fn copy(lines: &[u32], from: &[u8], to: &mut [[u8; 64]]) {
+unsafe fn copy(lines: &[u32], from: Source<'_>, to: &mut [[u8; 64]]) {
     let bias = _mm512_set1_epi8(i8::MIN);
     for (line, to) in lines.iter().zip(to) {
         let start = *line as usize * 64;

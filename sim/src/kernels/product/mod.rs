@@ -15,6 +15,7 @@ use self::staging::{Lines, Staging};
 use self::steps::Steps;
 use self::stretches::{Stretch, blocks};
 use super::kernel::{COLUMN, GemmKernel, MAX_COLUMNS, Way};
+use super::source::{Runs, Source};
 
 /// One accumulator row: offsets from the bases of the product.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -87,6 +88,7 @@ pub(crate) struct Inputs {
     pub(in crate::kernels) lines: Option<Lines>,
     /// Whether the kernel reads the rows of bundles packed, each in a line: `[block][bundle][row of the largest block]`.
     packed: bool,
+    pub(crate) runs: Runs,
 }
 
 /// Bytes of packed rows at most: what stays in a second cache.
@@ -151,6 +153,7 @@ impl Inputs {
             bundles,
             lines: None,
             packed: false,
+            runs: Runs::default(),
         }
     }
 
@@ -161,6 +164,7 @@ impl Inputs {
             self.lines = Lines::of(&mut self.offsets, block);
         }
         if self.lines.is_some() {
+            self.runs = Runs::default();
             self.most = self.offsets.iter().copied().max().unwrap_or(0);
         }
         self
@@ -199,27 +203,27 @@ impl Inputs {
     #[cfg(target_arch = "x86_64")]
     pub(in crate::kernels) fn room_for_rows<'a>(
         &self,
-        from: &[u8],
+        from: Source<'_>,
         staging: &'a mut Staging,
     ) -> Option<&'a mut [u8]> {
-        assert!(!self.packed || self.lie_inside(from));
+        assert!(!self.packed || self.lie_inside(from.len()));
         self.packed.then(|| staging.room(self.packed_bytes()))
     }
 
     /// What offsets count in, when [`stage`](crate::kernels::stage) has been called last for these inputs.
-    pub fn memory<'a>(&self, from: &'a [u8], staging: &'a Staging) -> &'a [u8] {
+    pub fn memory<'a>(&self, from: Source<'a>, staging: &'a Staging) -> Source<'a> {
         match &self.lines {
-            Some(lines) => lines.copies(staging),
-            None if self.packed => staging.lines(self.packed_bytes()),
+            Some(lines) => lines.copies(staging).into(),
+            None if self.packed => staging.lines(self.packed_bytes()).into(),
             None => from,
         }
     }
 
-    /// Whether what the kernel reads lies inside some bytes.
+    /// Whether what the kernel reads lies inside so many bytes.
     #[cfg(target_arch = "x86_64")]
-    fn lie_inside(&self, bytes: &[u8]) -> bool {
+    fn lie_inside(&self, bytes: usize) -> bool {
         let tap = self.bundles.map_or(0, |bundles| bundles.tap_bytes) as u64;
-        u64::from(self.most) + tap <= bytes.len() as u64 || self.only_padding
+        u64::from(self.most) + tap <= bytes as u64 || self.only_padding
     }
 
     /// Taps of every row.
@@ -332,7 +336,7 @@ pub(crate) struct Product<'a> {
 /// What a product reads and writes.
 pub(crate) struct Memory<'a> {
     /// What input offsets count in: see [`Inputs::memory`].
-    pub inp: &'a [u8],
+    pub inp: Source<'a>,
     /// At least BLOCK zeros.
     pub zeros: &'a [u8],
     pub acc: &'a mut [i32],
@@ -359,6 +363,7 @@ impl Product<'_> {
         assert!(inputs.block == way.rows(columns));
         assert!(inputs.bundles_fit(way, self.block));
         assert!(self.panel.fits(way.format, inputs.taps(), self.block));
+        assert!(memory.inp.serves(&inputs.runs));
         let room = memory.inp.len() as u64;
         // Padding alone reads no input.
         let inside = u64::from(inputs.most) + self.block as u64 <= room || inputs.only_padding;

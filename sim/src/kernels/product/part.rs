@@ -5,7 +5,14 @@
 
 use std::ops::Range;
 
+use super::super::source::Runs;
 use super::super::{Inputs, PADDING, Stretch};
+use super::staging::{LINE, Units};
+
+/// Bytes between two runs that are read as if they were inputs: a footprint of fewer runs is compared sooner.
+const GAP: u32 = 256;
+/// Runs of inputs at most. Others are read from the first to the last byte.
+const MOST_RUNS: usize = 128;
 
 impl Stretch {
     /// Some of the blocks, counted over all stretches; rows count from the first of them.
@@ -77,11 +84,90 @@ impl Inputs {
             .map(|patches| (patches.window, patches.step));
         Self::ordered(offsets, shape, stretches, self.bundles, windows)
     }
+
+    /// The same, knowing which bytes are read of so many, where those from the first to the last are more. Inputs have
+    /// `block` bytes.
+    pub fn in_runs(mut self, block: usize, bytes: usize) -> Self {
+        let mut runs: Vec<Range<u32>> = Vec::new();
+        let mut add = |unit: u32, size: usize| {
+            let size = size as u32;
+            let (start, end) = (unit * size, ((unit + 1) * size).min(bytes as u32));
+            match runs.last_mut() {
+                Some(last) if start <= last.end.saturating_add(GAP) => last.end = end,
+                _ => runs.push(start..end),
+            }
+        };
+        match &self.lines {
+            Some(lines) => lines.touched().iter().for_each(|&line| add(line, LINE)),
+            None => {
+                let units = Units::of(&self.offsets, block, block);
+                let units = units.iter().flat_map(Units::list);
+                units.for_each(|unit| add(unit, block));
+            }
+        }
+        if (2..=MOST_RUNS).contains(&runs.len()) {
+            self.runs = Runs::new(runs);
+        }
+        self
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+    use vta_driver::Span;
+
     use super::*;
+    use crate::kernels::{Format, GemmKernel, Way};
+
+    proptest! {
+        #[test]
+        fn every_input_lies_in_a_run_and_long_gaps_in_none(
+            starts in prop::collection::vec(0u32..40_000, 1..40), block in prop::sample::select(vec![4usize, 16, 64]),
+            staged in any::<bool>(), more in 0usize..200,
+        ) {
+            let end = starts.iter().max().map_or(0, |&o| o as usize) + block;
+            let inputs = Inputs::new(&starts, starts.len(), 1, None);
+            let way = Way { kernel: GemmKernel::Avx512Vnni, format: Format::Biased };
+            let inputs = if staged { inputs.staged_for(way, block) } else { inputs };
+            let bytes = end + more;
+            let inputs = inputs.in_runs(block, bytes);
+            let whole = Span { region: 3, start: 1000, len: bytes };
+            let reads: Vec<Span> = inputs.runs.of(whole).collect();
+            prop_assert!(reads.iter().all(|r| r.region == 3 && 1000 <= r.start && r.start + r.len <= 1000 + bytes));
+            prop_assert!(reads.windows(2).all(|r| r[0].start + r[0].len + (GAP as usize) < r[1].start));
+            for &start in &starts {
+                let start = 1000 + start as usize;
+                let holds = |r: &&Span| r.start <= start && start + block <= r.start + r.len;
+                prop_assert!(reads.iter().any(|r| holds(&r)), "{} of {:?}", start, reads);
+            }
+            // A gap of a run or more, and what lines of copies and units that aren't aligned take of it.
+            let mut sorted = starts.clone();
+            sorted.sort_unstable();
+            let far = |pair: &[u32]| pair[1] - pair[0] > block as u32 + GAP + 2 * 64;
+            let gaps = sorted.windows(2).filter(|pair| far(pair)).count();
+            prop_assert!(reads.len() > gaps, "{} runs with {} gaps", reads.len(), gaps);
+        }
+    }
+
+    #[test]
+    fn many_runs_are_read_from_the_first_to_the_last_byte() {
+        let whole = |len| Span {
+            region: 0,
+            start: 0,
+            len,
+        };
+        for (runs, expected) in [(1, 1), (2, 2), (MOST_RUNS, MOST_RUNS), (MOST_RUNS + 1, 1)] {
+            let starts: Vec<u32> = (0..runs as u32).map(|run| run * 1024).collect();
+            let bytes = runs * 1024;
+            let inputs = Inputs::new(&starts, runs, 1, None).in_runs(16, bytes);
+            let reads: Vec<Span> = inputs.runs.of(whole(bytes)).collect();
+            assert_eq!(reads.len(), expected);
+            // One run, like many, is all.
+            let all = reads.iter().map(|read| read.len).sum::<usize>();
+            assert_eq!(all == bytes, expected == 1);
+        }
+    }
 
     #[test]
     fn parts_are_the_blocks_of_the_whole() {

@@ -234,6 +234,7 @@ fn unsafe_code_is_where_it_may_be() {
         "sim/src/kernels/neon.rs",
         "sim/src/kernels/simd128.rs",
         "sim/src/kernels/shared.rs",
+        "sim/src/kernels/source.rs",
         "capi/src/api/describe.rs",
         "capi/src/api/open.rs",
         "capi/src/api/run.rs",
