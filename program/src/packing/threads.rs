@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 #[cfg(not(vta_thread_sanitizer))]
 use self::pool::Pool;
 
-/// Threads that start when they are first needed and end with this. Behind a run they look for another one for a
-/// millisecond before they sleep, as the runtimes of OpenMP and of onnxruntime have theirs do: to wake a thread takes
-/// some tens of microseconds, as long as a layer.
+/// Threads that start when they are first needed and end with this. After a run they look for another one for about a
+/// millisecond before they sleep, as threads of OpenMP and of onnxruntime do: to wake one takes tens of microseconds, as
+/// long as a layer.
 ///
 /// Built with `--cfg vta_thread_sanitizer` they are started and joined in each run: those are the
 /// calls that a thread sanitizer sees in a standard library that isn't built with it.

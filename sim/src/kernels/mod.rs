@@ -49,7 +49,7 @@ use source::Source;
 /// # Panics
 /// When an input lies outside the bytes, or they were lent for others: a fault of the caller.
 pub(crate) fn stage(inputs: &Inputs, from: Source<'_>, staging: &mut Staging) {
-    assert!(from.serves(&inputs.runs));
+    assert!(from.serves(inputs.runs()));
     #[cfg(target_arch = "x86_64")]
     if let Some(to) = inputs.room_for_rows(from, staging) {
         avx512::pack(inputs, from, to);

@@ -394,7 +394,7 @@ impl Data {
                 start: 0,
                 len: bytes,
             };
-            for read in inputs.runs.of(all) {
+            for read in inputs.runs().of(all) {
                 let read = read.start..read.start + read.len;
                 inp[read.clone()].copy_from_slice(memory.inp.bytes(read));
             }

@@ -164,7 +164,7 @@ impl Worker {
         let product = run::piece_of(op, piece, pads.block);
         let shift = op.groups[piece.group].shift as usize;
         let read = match piece.read {
-            Some(span) => grant.read_runs(span, &piece.inputs.runs),
+            Some(span) => grant.read_runs(span, piece.inputs.runs()),
             None => (&pads.inp[shift..]).into(),
         };
         kernels::stage(&piece.inputs, read, &mut pads.staging);

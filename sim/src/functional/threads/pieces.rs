@@ -59,7 +59,7 @@ impl Parts {
         for steps in [&group.before, &group.after] {
             operands(steps, rows, bases.list().len(), dims, &mut reads);
         }
-        let reads_of = |span: Span| inputs.runs.of(span).collect::<Vec<_>>();
+        let reads_of = |span: Span| inputs.runs().of(span).collect::<Vec<_>>();
         let mut dram_reads = read.map_or_else(Vec::new, reads_of);
         dram_reads.extend(residual);
         let dram_writes = stage.copies.iter().map(|c| c.to).collect();

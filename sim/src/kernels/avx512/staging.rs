@@ -17,7 +17,7 @@ pub(in crate::kernels) fn copy_biased(inputs: &Inputs, from: Source<'_>, staging
     padding.fill(0x80);
     let (lines, (to, _)) = (lines.touched(), to.as_chunks_mut::<64>());
     let last = lines.iter().max().map_or(0, |&line| line as usize * 64);
-    assert!(from.serves(&inputs.runs) && (lines.is_empty() || last < from.len()));
+    assert!(from.serves(inputs.runs()) && (lines.is_empty() || last < from.len()));
     assert!(lines.len() <= to.len());
     // SAFETY: kernels are only chosen where `GemmKernel::supported` is true, and no line begins behind the end.
     unsafe { copy(lines, from, to) }

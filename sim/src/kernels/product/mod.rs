@@ -88,7 +88,7 @@ pub(crate) struct Inputs {
     pub(in crate::kernels) lines: Option<Lines>,
     /// Whether the kernel reads the rows of bundles packed, each in a line: `[block][bundle][row of the largest block]`.
     packed: bool,
-    pub(crate) runs: Runs,
+    runs: Runs,
 }
 
 /// Bytes of packed rows at most: what stays in a second cache.
@@ -168,6 +168,11 @@ impl Inputs {
             self.most = self.offsets.iter().copied().max().unwrap_or(0);
         }
         self
+    }
+
+    /// What is read of the bytes that offsets count in, or that are copied or packed first.
+    pub fn runs(&self) -> &Runs {
+        &self.runs
     }
 
     /// Whether offsets count in copies.

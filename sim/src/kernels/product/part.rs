@@ -133,7 +133,7 @@ mod tests {
             let bytes = end + more;
             let inputs = inputs.in_runs(block, bytes);
             let whole = Span { region: 3, start: 1000, len: bytes };
-            let reads: Vec<Span> = inputs.runs.of(whole).collect();
+            let reads: Vec<Span> = inputs.runs().of(whole).collect();
             prop_assert!(reads.iter().all(|r| r.region == 3 && 1000 <= r.start && r.start + r.len <= 1000 + bytes));
             prop_assert!(reads.windows(2).all(|r| r[0].start + r[0].len + (GAP as usize) < r[1].start));
             for &start in &starts {
@@ -161,7 +161,7 @@ mod tests {
             let starts: Vec<u32> = (0..runs as u32).map(|run| run * 1024).collect();
             let bytes = runs * 1024;
             let inputs = Inputs::new(&starts, runs, 1, None).in_runs(16, bytes);
-            let reads: Vec<Span> = inputs.runs.of(whole(bytes)).collect();
+            let reads: Vec<Span> = inputs.runs().of(whole(bytes)).collect();
             assert_eq!(reads.len(), expected);
             // One run, like many, is all.
             let all = reads.iter().map(|read| read.len).sum::<usize>();

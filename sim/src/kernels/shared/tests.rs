@@ -172,7 +172,7 @@ fn inputs_are_lent_without_what_lies_between_them() {
     let inputs = || Inputs::new(&[4, 1004], 2, 1, None).in_runs(4, 1010);
     let (inputs, others) = (inputs(), inputs());
     let whole = span(100, 1010);
-    let reads: Vec<Span> = inputs.runs.of(whole).collect();
+    let reads: Vec<Span> = inputs.runs().of(whole).collect();
     assert_eq!(reads, [span(104, 4), span(1104, 4)]);
     let between = Footprint::new(Vec::new(), vec![span(108, 996)]);
     let footprint = Footprint::new(reads.clone(), Vec::new());
@@ -188,12 +188,12 @@ fn inputs_are_lent_without_what_lies_between_them() {
     let shared = Shared::new(&order, memory.lend(&[]));
     let mut hand = shared.hand();
     let grant = hand.next().unwrap();
-    let source = grant.read_runs(whole, &inputs.runs);
+    let source = grant.read_runs(whole, inputs.runs());
     assert_eq!(
         (source.len(), source.bytes(1004..1008)),
         (1010, &[1, 2, 3, 4][..])
     );
-    assert!(source.serves(&inputs.runs) && !source.serves(&others.runs));
+    assert!(source.serves(inputs.runs()) && !source.serves(others.runs()));
     let refused = |found: &dyn Fn()| catch_unwind(AssertUnwindSafe(found)).is_err();
     for range in [0..4, 4..9, 8..12, 1004..1009, 1008..1011] {
         assert!(refused(&|| _ = source.bytes(range.clone())), "{range:?}");
@@ -201,7 +201,7 @@ fn inputs_are_lent_without_what_lies_between_them() {
     // Places of which the footprint knows one, or none.
     for start in [99, 1100] {
         assert!(
-            refused(&|| _ = grant.read_runs(span(start, 1010), &inputs.runs)),
+            refused(&|| _ = grant.read_runs(span(start, 1010), inputs.runs())),
             "{start}"
         );
     }
