@@ -91,10 +91,11 @@ mod pool {
 
     use std::cell::Cell;
     use std::sync::OnceLock;
+    use std::sync::atomic::{AtomicUsize, Ordering};
 
     use rayon::{Scope, ThreadPool, ThreadPoolBuilder, Yield};
 
-    /// How often threads look for jobs behind one: for about a millisecond.
+    /// How often threads look for jobs behind one, and who asked for the end of all: for about a millisecond.
     const LOOKS: usize = 1000;
     /// Pauses of the CPU between two looks.
     const PAUSES: usize = 16;
@@ -121,10 +122,18 @@ mod pool {
 
         pub fn run<F: FnOnce() + Send>(&self, threads: usize, jobs: Vec<F>, own: impl FnOnce()) {
             let pool = (!jobs.is_empty()).then(|| self.get(threads)).flatten();
+            let left = AtomicUsize::new(jobs.len());
             match pool {
                 Some(pool) => pool.in_place_scope(|scope| {
-                    start(scope, jobs);
+                    start(scope, jobs, &left);
                     own();
+                    // A scope sleeps until its jobs have ended, however soon that is.
+                    let ended = |_: &usize| {
+                        let ended = left.load(Ordering::Relaxed) == 0;
+                        pause(ended);
+                        ended
+                    };
+                    let _ = (0..LOOKS).find(ended);
                 }),
                 None => {
                     debug_assert!(jobs.is_empty(), "there is no thread for them");
@@ -136,22 +145,35 @@ mod pool {
 
     /// Has a thread do each job. Those that must be woken wake others before they work: one alone would take
     /// microseconds for each of them.
-    fn start<'s, F: FnOnce() + Send + 's>(scope: &Scope<'s>, mut jobs: Vec<F>) {
+    fn start<'s, F: FnOnce() + Send + 's>(
+        scope: &Scope<'s>,
+        mut jobs: Vec<F>,
+        left: &'s AtomicUsize,
+    ) {
         while !jobs.is_empty() {
             let mut part = jobs.split_off(jobs.len() / 2);
             scope.spawn(move |scope| {
                 let own = part.pop();
-                start(scope, part);
+                start(scope, part, left);
                 if !LINGERS.get() {
                     rayon::spawn(linger);
                 }
                 own.into_iter().for_each(|job| job());
+                left.fetch_sub(1, Ordering::Relaxed);
             });
         }
     }
 
     thread_local! {
         static LINGERS: Cell<bool> = const { Cell::new(false) };
+    }
+
+    /// Lets others have the core, unless what it waits for comes at once.
+    fn pause(at_once: bool) {
+        (0..PAUSES).for_each(|_| std::hint::spin_loop());
+        if !at_once {
+            std::thread::yield_now();
+        }
     }
 
     /// Does what jobs come, until none has come for a while.
@@ -164,8 +186,7 @@ mod pool {
             if rayon::yield_now() == Some(Yield::Executed) {
                 looks = 0;
             } else {
-                (0..PAUSES).for_each(|_| std::hint::spin_loop());
-                std::thread::yield_now();
+                pause(false);
                 looks += 1;
             }
         }
@@ -175,6 +196,7 @@ mod pool {
 
 #[cfg(test)]
 mod tests {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use super::Threads;
@@ -194,6 +216,20 @@ mod tests {
             let done: Vec<usize> = done.iter().map(|d| d.load(Ordering::Relaxed)).collect();
             assert_eq!(done, vec![1; jobs + 1]);
         }
+    }
+
+    #[test]
+    fn a_panic_is_the_callers_and_the_threads_go_on() {
+        let threads = Threads::new(4);
+        let job = |at: usize| move || assert!(at != 1, "job {at}");
+        let run = |jobs: std::ops::Range<usize>| threads.run(jobs.map(job).collect(), || ());
+        let failed = catch_unwind(AssertUnwindSafe(|| run(0..3)));
+        assert_eq!(
+            failed.unwrap_err().downcast_ref::<String>().unwrap(),
+            "job 1"
+        );
+        assert_eq!(threads.free(), 3);
+        run(2..5);
     }
 
     #[test]
