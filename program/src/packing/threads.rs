@@ -2,22 +2,17 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-#[cfg(not(vta_thread_sanitizer))]
 use self::pool::Pool;
 
 /// Threads that start when they are first needed and end with this. After a run they look for another one for about a
 /// millisecond before they sleep, as threads of OpenMP and of onnxruntime do: to wake one takes tens of microseconds, as
 /// long as a layer.
-///
-/// Built with `--cfg vta_thread_sanitizer` they are started and joined in each run: those are the
-/// calls that a thread sanitizer sees in a standard library that isn't built with it.
 #[derive(Debug)]
 pub struct Threads {
     /// All but the one that asks.
     others: usize,
     /// Who runs jobs now.
     running: AtomicUsize,
-    #[cfg(not(vta_thread_sanitizer))]
     pool: Pool,
 }
 
@@ -27,7 +22,6 @@ impl Threads {
         Self {
             others: threads.saturating_sub(1),
             running: AtomicUsize::new(0),
-            #[cfg(not(vta_thread_sanitizer))]
             pool: Pool::new(),
         }
     }
@@ -39,11 +33,11 @@ impl Threads {
 
     /// How many there are beside the one that asks: none if the system gives none.
     pub fn others(&self) -> usize {
-        #[cfg(not(vta_thread_sanitizer))]
-        if self.others > 0 && self.pool.get(self.others).is_none() {
-            return 0;
+        match self.others {
+            0 => 0,
+            others if self.pool.starts(others) => others,
+            _ => 0,
         }
-        self.others
     }
 
     /// The same, and none while they run jobs.
@@ -62,17 +56,7 @@ impl Threads {
     pub fn run<F: FnOnce() + Send>(&self, jobs: Vec<F>, own: impl FnOnce()) {
         self.running.fetch_add(1, Ordering::Relaxed);
         let _ended = Ended(&self.running);
-        #[cfg(not(vta_thread_sanitizer))]
         self.pool.run(self.others, jobs, own);
-        #[cfg(vta_thread_sanitizer)]
-        std::thread::scope(|scope| {
-            let jobs: Vec<_> = jobs.into_iter().map(|job| scope.spawn(job)).collect();
-            own();
-            let ended = jobs.into_iter().map(|job| job.join());
-            if let Some(panicked) = ended.filter_map(Result::err).last() {
-                std::panic::resume_unwind(panicked);
-            }
-        });
     }
 }
 
@@ -85,7 +69,39 @@ impl Drop for Ended<'_> {
     }
 }
 
-#[cfg(not(vta_thread_sanitizer))]
+/// Built with `--cfg vta_thread_sanitizer`, threads are started and joined in each run: those are the calls that a thread
+/// sanitizer sees in a standard library that isn't built with it. WebAssembly has none.
+#[cfg(any(vta_thread_sanitizer, target_family = "wasm"))]
+mod pool {
+    #[derive(Debug)]
+    pub(super) struct Pool;
+
+    impl Pool {
+        pub const fn new() -> Self {
+            Self
+        }
+
+        pub fn starts(&self, _: usize) -> bool {
+            cfg!(vta_thread_sanitizer)
+        }
+
+        pub fn run<F: FnOnce() + Send>(&self, _: usize, jobs: Vec<F>, own: impl FnOnce()) {
+            if cfg!(target_family = "wasm") {
+                return own();
+            }
+            std::thread::scope(|scope| {
+                let jobs: Vec<_> = jobs.into_iter().map(|job| scope.spawn(job)).collect();
+                own();
+                let ended = jobs.into_iter().map(|job| job.join());
+                if let Some(panicked) = ended.filter_map(Result::err).last() {
+                    std::panic::resume_unwind(panicked);
+                }
+            });
+        }
+    }
+}
+
+#[cfg(not(any(vta_thread_sanitizer, target_family = "wasm")))]
 mod pool {
     //! Threads that linger.
 
@@ -109,8 +125,12 @@ mod pool {
             Self(OnceLock::new())
         }
 
-        /// The pool, of so many threads.
-        pub fn get(&self, threads: usize) -> Option<&ThreadPool> {
+        /// Whether there are so many threads, which are started if they aren't.
+        pub fn starts(&self, threads: usize) -> bool {
+            self.get(threads).is_some()
+        }
+
+        fn get(&self, threads: usize) -> Option<&ThreadPool> {
             let start = || {
                 let builder = ThreadPoolBuilder::new().num_threads(threads);
                 let pool = builder.thread_name(|n| format!("vta-{}", n + 1)).build();
