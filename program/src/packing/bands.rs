@@ -79,16 +79,11 @@ impl Packers {
         [rows, row_bytes]: [usize; 2],
         pack: impl Fn(Band<'_>) + Sync,
     ) {
-        let others = (tiles.len() / self.share_bytes).saturating_sub(1);
-        let others = match others {
+        // Threads that aren't worth waking aren't started.
+        let others = match (tiles.len() / self.share_bytes).saturating_sub(1) {
             0 => 0,
-            others => others.min(self.threads.free()),
+            worth => worth.min(self.threads.free()),
         };
-        if others == 0 {
-            return Band::cut(tiles, rows, row_bytes, 1)
-                .into_iter()
-                .for_each(pack);
-        }
         let count = (others + 1) * BANDS_PER_THREAD;
         let bands = Mutex::new(Band::cut(tiles, rows, row_bytes, count));
         let next = || bands.lock().unwrap_or_else(PoisonError::into_inner).pop();

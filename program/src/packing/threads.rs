@@ -148,12 +148,12 @@ mod pool {
                     start(scope, jobs, &left);
                     own();
                     // A scope sleeps until its jobs have ended, however soon that is.
-                    let ended = |_: &usize| {
-                        let ended = left.load(Ordering::Relaxed) == 0;
-                        pause(ended);
-                        ended
-                    };
-                    let _ = (0..LOOKS).find(ended);
+                    let mut looks = 0..LOOKS;
+                    while left.load(Ordering::Relaxed) > 0 && looks.next().is_some() {
+                        pause();
+                    }
+                    // The last has yet to tell the scope.
+                    pause();
                 }),
                 None => {
                     debug_assert!(jobs.is_empty(), "there is no thread for them");
@@ -188,12 +188,10 @@ mod pool {
         static LINGERS: Cell<bool> = const { Cell::new(false) };
     }
 
-    /// Lets others have the core, unless what it waits for comes at once.
-    fn pause(at_once: bool) {
+    /// A moment, in which others may have the core.
+    fn pause() {
         (0..PAUSES).for_each(|_| std::hint::spin_loop());
-        if !at_once {
-            std::thread::yield_now();
-        }
+        std::thread::yield_now();
     }
 
     /// Does what jobs come, until none has come for a while.
@@ -206,7 +204,7 @@ mod pool {
             if rayon::yield_now() == Some(Yield::Executed) {
                 looks = 0;
             } else {
-                pause(false);
+                pause();
                 looks += 1;
             }
         }

@@ -5,9 +5,11 @@
 
 use std::ops::Range;
 
+use vta_isa::resolve::merge;
+
 use super::super::source::Runs;
 use super::super::{Inputs, PADDING, Stretch};
-use super::staging::{LINE, Units};
+use super::staging::LINE;
 
 /// Bytes between two runs that are read as if they were inputs: a footprint of fewer runs is compared sooner.
 const GAP: u32 = 256;
@@ -88,23 +90,31 @@ impl Inputs {
     /// The same, knowing which bytes are read of so many, where those from the first to the last are more. Inputs have
     /// `block` bytes.
     pub fn in_runs(mut self, block: usize, bytes: usize) -> Self {
+        // Of more, ends of runs may not be offsets.
+        let Some(bytes) = u32::try_from(bytes).ok().filter(|&bytes| bytes < 1 << 31) else {
+            return self;
+        };
         let mut runs: Vec<Range<u32>> = Vec::new();
-        let mut add = |unit: u32, size: usize| {
-            let size = size as u32;
-            let (start, end) = (unit * size, ((unit + 1) * size).min(bytes as u32));
+        // Gaps that count as inputs lie behind each; neighbours mostly follow each other.
+        let mut add = |start: u32, size: usize| {
+            let end = start + size as u32 + GAP;
             match runs.last_mut() {
-                Some(last) if start <= last.end.saturating_add(GAP) => last.end = end,
+                Some(last) if (last.start..=last.end).contains(&start) => {
+                    last.end = last.end.max(end)
+                }
                 _ => runs.push(start..end),
             }
         };
         match &self.lines {
-            Some(lines) => lines.touched().iter().for_each(|&line| add(line, LINE)),
+            Some(lines) => (lines.touched().iter()).for_each(|line| add(line * LINE as u32, LINE)),
             None => {
-                let units = Units::of(&self.offsets, block, block);
-                let units = units.iter().flat_map(Units::list);
-                units.for_each(|unit| add(unit, block));
+                let inside = self.offsets.iter().filter(|&&offset| offset != PADDING);
+                inside.for_each(|&offset| add(offset, block));
             }
         }
+        merge(&mut runs);
+        runs.iter_mut()
+            .for_each(|run| run.end = (run.end - GAP).min(bytes));
         if (2..=MOST_RUNS).contains(&runs.len()) {
             self.runs = Runs::new(runs);
         }

@@ -24,62 +24,8 @@ pub(crate) fn gains() -> bool {
 pub(super) const LINE: usize = 64;
 /// Lines that are copied at most: what stays in a second cache.
 const MOST_LINES: usize = 1 << 13;
-/// Units that inputs may lie apart at most: bounds the table of those that are touched.
+/// Lines that inputs may lie apart at most: bounds the table of those that are touched.
 const MOST_APART: usize = 1 << 20;
-
-/// Units of memory that inputs lie in.
-pub(super) struct Units {
-    /// For each 64 of them: a bit for each that is touched, and the touched ones before.
-    bits: Vec<(u64, usize)>,
-}
-
-impl Units {
-    /// Those of so many bytes that inputs of `block` bytes touch; `None` if there is no input, or one lies too far behind.
-    pub fn of(offsets: &[u32], block: usize, unit: usize) -> Option<Self> {
-        let inside = || offsets.iter().copied().filter(|&o| o != PADDING);
-        let end = inside().max()? as usize + block;
-        let words = end.div_ceil(unit).div_ceil(64);
-        if words > MOST_APART / 64 {
-            return None;
-        }
-        let mut bits = vec![(0u64, 0); words];
-        for offset in inside() {
-            let offset = offset as usize;
-            for unit in offset / unit..=(offset + block - 1) / unit {
-                bits[unit / 64].0 |= 1 << (unit % 64);
-            }
-        }
-        let mut touched = 0;
-        for (word, before) in &mut bits {
-            *before = touched;
-            touched += word.count_ones() as usize;
-        }
-        Some(Self { bits })
-    }
-
-    /// How many there are.
-    fn count(&self) -> usize {
-        let last = self.bits.last();
-        last.map_or(0, |(word, before)| before + word.count_ones() as usize)
-    }
-
-    /// How many there are before one.
-    fn rank(&self, unit: usize) -> usize {
-        let (word, before) = self.bits[unit / 64];
-        before + (word & ((1 << (unit % 64)) - 1)).count_ones() as usize
-    }
-
-    /// In ascending order.
-    pub fn list(&self) -> impl Iterator<Item = u32> {
-        self.bits
-            .iter()
-            .enumerate()
-            .flat_map(|(index, &(word, _))| {
-                let bits = (0..64).filter(move |bit| word >> bit & 1 == 1);
-                bits.map(move |bit| index as u32 * 64 + bit)
-            })
-    }
-}
 
 /// Lines of memory that inputs lie in. Copied, they lie one behind the other, behind some of padding.
 #[derive(Debug)]
@@ -94,18 +40,43 @@ impl Lines {
     /// Those of inputs of `block` bytes, whose offsets become those among the copies; `None`, and the offsets stay, if
     /// there is none, or there are too many or too far apart.
     pub fn of(offsets: &mut [u32], block: usize) -> Option<Self> {
-        let units = Units::of(offsets, block, LINE)?;
-        if units.count() > MOST_LINES {
+        let inside = || offsets.iter().copied().filter(|&o| o != PADDING);
+        let end = inside().max()? as usize + block;
+        let words = end.div_ceil(LINE).div_ceil(64);
+        if words > MOST_APART / 64 {
             return None;
         }
-        let touched: Vec<u32> = units.list().collect();
+        let mut bits = vec![0u64; words];
+        for offset in inside() {
+            let offset = offset as usize;
+            for line in offset / LINE..=(offset + block - 1) / LINE {
+                bits[line / 64] |= 1 << (line % 64);
+            }
+        }
+        let count: usize = bits.iter().map(|word| word.count_ones() as usize).sum();
+        if count > MOST_LINES {
+            return None;
+        }
+        let mut touched = Vec::with_capacity(count);
+        // Touched lines before each word.
+        let mut before = Vec::with_capacity(words);
+        for (index, &word) in bits.iter().enumerate() {
+            before.push(touched.len());
+            let mut rest = word;
+            while rest != 0 {
+                touched.push((index * 64) as u32 + rest.trailing_zeros());
+                rest &= rest - 1;
+            }
+        }
         let padding = block.next_multiple_of(LINE);
         for offset in offsets {
             *offset = match *offset {
                 PADDING => 0,
                 at => {
                     let (line, byte) = (at as usize / LINE, at as usize % LINE);
-                    (padding + units.rank(line) * LINE + byte) as u32
+                    let lower = bits[line / 64] & ((1 << (line % 64)) - 1);
+                    let rank = before[line / 64] + lower.count_ones() as usize;
+                    (padding + rank * LINE + byte) as u32
                 }
             };
         }
