@@ -13,7 +13,7 @@ mod blocks;
 use std::arch::x86_64::*;
 
 use self::blocks::{Ahead, run_stretches};
-use self::sums::{Here, apply_steps, at, four_bytes, load, places, widen};
+use self::sums::{DOWN, Here, apply_steps, at, four_bytes, load, places, widen};
 use super::pointers::Pointers;
 use super::product::steps::UNBOUNDED;
 use super::{Memory, PADDING, Product, Start, Stretch};

@@ -254,9 +254,15 @@ fn steps(group: &Columns) -> String {
 }
 
 fn ended(steps: &Steps) -> String {
-    let before = steps.parts().0.len();
-    let (before, end) = steps.list().split_at(before);
-    [list(before), list(end)].join(" end ").trim().to_owned()
+    let (before, end) = steps.parts();
+    let floats = match &end.floors {
+        Some(floors) if floors.inner => " in floats with a floor",
+        Some(_) => " in floats",
+        None => "",
+    };
+    let (before, end) = steps.list().split_at(before.len());
+    let text = [list(before), list(end)].join(" end ");
+    text.trim().to_owned() + floats
 }
 
 fn list(steps: &[Step]) -> String {

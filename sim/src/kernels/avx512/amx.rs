@@ -10,7 +10,7 @@ use std::ptr::addr_of_mut;
 
 use std::arch::x86_64::*;
 
-use super::sums::{Here, apply_steps, at, four_bytes, load, places, widen};
+use super::sums::{DOWN, Here, apply_steps, at, four_bytes, load, places, widen};
 use crate::kernels::pointers::Pointers;
 use crate::kernels::product::bundles::Joined;
 use crate::kernels::product::panel::PAIR;

@@ -5,7 +5,7 @@
 
 use std::arch::x86_64::*;
 
-use super::sums::{Here, apply_steps, at, four_bytes, load, places, widen};
+use super::sums::{DOWN, Here, apply_steps, at, four_bytes, load, places, widen};
 use crate::kernels::pointers::Pointers;
 use crate::kernels::product::bundles::Joined;
 use crate::kernels::product::patches::{MOST_BUNDLES, Patches};

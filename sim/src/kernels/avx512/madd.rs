@@ -6,7 +6,7 @@
 use std::arch::x86_64::*;
 
 use super::blocks::{Ahead, run_stretches};
-use super::sums::{Here, apply_steps, at, four_bytes, load, places, widen};
+use super::sums::{DOWN, Here, apply_steps, at, four_bytes, load, places, widen};
 use crate::kernels::pointers::Pointers;
 use crate::kernels::product::steps::UNBOUNDED;
 use crate::kernels::{Memory, PADDING, Product, Start, Stretch};

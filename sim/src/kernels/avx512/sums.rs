@@ -229,6 +229,37 @@ macro_rules! requantize {
     };
 }
 
+/// As [`requantize`], by floats, for sums that saturate to bytes afterwards.
+macro_rules! take_floors {
+    ($floors:ident, $here:ident, $sums:ident) => {{
+        let lanes = $here.product.after.lanes().as_ptr();
+        let of = |place: usize| -> [__m512; M] {
+            std::array::from_fn(|m| _mm512_castsi512_ps(load(lanes.add(place).cast(), (16 * m) as u32)))
+        };
+        let (first, before) = (of($floors.first), of($floors.before));
+        each_sum!((n, m) {
+            let x = _mm512_cvtepi32_ps($sums[n][m]);
+            let x = _mm512_fmadd_round_ps::<DOWN>(x, first[m], before[m]);
+            $sums[n][m] = _mm512_castps_si512(x);
+        });
+        if $floors.inner {
+            each_sum!((n, m) {
+                let x = _mm512_castsi512_ps($sums[n][m]);
+                $sums[n][m] = _mm512_castps_si512(_mm512_roundscale_ps::<DOWN>(x));
+            });
+        }
+        let (second, after) = (of($floors.second), of($floors.after));
+        each_sum!((n, m) {
+            let x = _mm512_castsi512_ps($sums[n][m]);
+            let x = _mm512_fmadd_round_ps::<DOWN>(x, second[m], after[m]);
+            $sums[n][m] = _mm512_cvt_roundps_epi32::<DOWN>(x);
+        });
+    }};
+}
+
+/// Rounds down, whatever the thread's rounding is.
+pub(super) const DOWN: i32 = _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC;
+
 macro_rules! shift {
     ($places:expr, $sums:ident) => {
         let shift = places($places);
@@ -328,9 +359,17 @@ macro_rules! end_sums {
         if let Some(digits) = &end.residual {
             add_digits!(digits, $here, $sums);
         }
-        requantize!(end, $here, $sums);
+        let bytes = $here.product.store && !$here.product.write_acc;
+        match &end.floors {
+            Some(floors) if bytes => {
+                take_floors!(floors, $here, $sums);
+            }
+            _ => {
+                requantize!(end, $here, $sums);
+            }
+        }
         match end.bytes {
-            Some(bounds) if $here.product.store && !$here.product.write_acc => {
+            Some(bounds) if bytes => {
                 store_bytes!(bounds, $here, $sums);
             }
             _ => {

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 
 use vta_isa::AluOp;
 
+use self::floors::Floors;
 use super::super::{COLUMN, MAX_COLUMNS};
 
 /// The second operand of a step.
@@ -117,6 +118,16 @@ pub(crate) struct Requantize<L = usize> {
     pub last_clamp: [i32; 2],
     /// Where saturating to int8 loses nothing: what is left of the last clamp behind it.
     pub bytes: Option<[i8; 2]>,
+    /// What a sum that is stored as a byte may go through instead of all but the residual.
+    pub floors: Option<Floors<L>>,
+}
+
+/// What a lane is bounded by, multiplied by twice, and what is added then.
+struct Numbers {
+    bounds: [i32; 2],
+    first: i32,
+    factor: i32,
+    added: i32,
 }
 
 /// Steps in order, and how they end.
@@ -226,6 +237,7 @@ impl<'a> Requantize<Lanes<'a>> {
             last_shift,
             last_clamp,
             bytes: byte_bounds(last_clamp),
+            floors: None,
         };
         let (products, added) = match last_lanes(list, AluOp::Add) {
             Some((before, added)) => (before, Some(added)),
@@ -253,7 +265,10 @@ impl<'a> Requantize<Lanes<'a>> {
         let (before, residual) = take_residual(before);
         end.residual = residual;
         if end.bytes.is_none() && end.ends_in_bytes() {
-            end.bytes = Some([i8::MIN, i8::MAX]);
+            end.bytes = byte_bounds([last_clamp[0].max(-128), last_clamp[1].min(127)]);
+        }
+        if let Some((floors, bytes)) = Floors::of(&end) {
+            (end.floors, end.bytes) = (Some(floors), Some(bytes));
         }
         (before.len(), end)
     }
@@ -277,6 +292,13 @@ impl<'a> Requantize<Lanes<'a>> {
             last_shift: self.last_shift,
             last_clamp: self.last_clamp,
             bytes: self.bytes,
+            floors: self.floors.map(|floors| Floors {
+                first: place(floors.first),
+                before: place(floors.before),
+                second: place(floors.second),
+                after: place(floors.after),
+                inner: floors.inner,
+            }),
         };
         (packed, lanes.into())
     }
@@ -284,30 +306,45 @@ impl<'a> Requantize<Lanes<'a>> {
     /// Whether bounds before the first multiplication keep the end a byte, whatever the sum is: nothing wraps, and so
     /// each operation takes an interval to the one between what it makes of the ends.
     fn ends_in_bytes(&self) -> bool {
-        let (Some([low, high]), Some(first), Some(factors)) =
-            (&self.bounds, &self.first, &self.factors)
-        else {
+        let Some(mut lanes) = self.numbers() else {
             return false;
         };
-        let zeros;
-        let added = match &self.added {
-            Some(added) => added,
-            None => {
-                zeros = Lanes::from(vec![[0; COLUMN]; first.len()]);
-                &zeros
-            }
-        };
-        let end = |x: i32, first: i32, factor: i32, added: i32| {
-            let x = x.checked_mul(first)? >> self.shift;
-            let x = x.clamp(self.clamp[0], self.clamp[1]).checked_mul(factor)?;
-            i8::try_from(x.checked_add(added)? >> self.last_shift).ok()
-        };
-        let lanes = first.as_flattened().iter().zip(factors.as_flattened());
-        let lanes = lanes.zip(added.as_flattened());
-        [low, high].into_iter().all(|bounds| {
-            let mut ends = bounds.as_flattened().iter().zip(lanes.clone());
-            ends.all(|(x, ((first, factor), added))| end(*x, *first, *factor, *added).is_some())
+        let byte = |x, lane: &Numbers| self.unwrapped(x, lane).map(i8::try_from);
+        lanes.all(|lane| {
+            lane.bounds
+                .iter()
+                .all(|&x| matches!(byte(x, &lane), Some(Ok(_))))
         })
+    }
+
+    /// Each lane's numbers if there are bounds and two multiplications.
+    fn numbers(&self) -> Option<impl Iterator<Item = Numbers>> {
+        let [low, high] = self
+            .bounds
+            .as_ref()?
+            .each_ref()
+            .map(|all| all.as_flattened());
+        let first = self.first.as_ref()?.as_flattened();
+        let factors = self.factors.as_ref()?.as_flattened();
+        let added = self.added.as_ref().map(|all| all.as_flattened());
+        let others = [low, high, factors, added.unwrap_or(first)];
+        let same = others.iter().all(|all| all.len() == first.len());
+        let numbers = move |lane: usize| Numbers {
+            bounds: [low[lane], high[lane]],
+            first: first[lane],
+            factor: factors[lane],
+            added: added.map_or(0, |added| added[lane]),
+        };
+        same.then(|| (0..first.len()).map(numbers))
+    }
+
+    /// What a sum within the bounds ends as before the last clamp, unless something wraps on the way.
+    fn unwrapped(&self, x: i32, lane: &Numbers) -> Option<i32> {
+        let x = x.checked_mul(lane.first)? >> self.shift;
+        let x = x
+            .clamp(self.clamp[0], self.clamp[1])
+            .checked_mul(lane.factor)?;
+        Some(x.checked_add(lane.added)? >> self.last_shift)
     }
 }
 
@@ -422,5 +459,6 @@ fn take_shift(list: &[Step]) -> (&[Step], i32) {
     last_immediate(list, AluOp::Shr).unwrap_or((list, 0))
 }
 
+mod floors;
 #[cfg(test)]
 mod tests;

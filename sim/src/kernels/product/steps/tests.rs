@@ -185,11 +185,26 @@ fn a_requantization_in_two_steps_is_an_end() {
     let steps = Steps::new(list(0));
     let (before, end) = steps.parts();
     assert!(before.is_empty() && end.bounds.is_some() && end.first.is_some());
-    // At most 255, at least 0.
-    assert_eq!(
-        (end.shift, end.last_shift, end.bytes),
-        (7, 23, Some([i8::MIN, i8::MAX]))
-    );
+    // From 0 to 1000 all sums have the same end.
+    assert_eq!((end.shift, end.last_shift), (7, 23));
+    assert_eq!(end.bytes, Some([0, 0]));
+    // Bytes are bounded by what is left of a clamp. A lane with another bound keeps the end from being floats.
+    for (low, high, bytes) in [
+        (-300, 90, Some([-128, 90])),
+        (-9, 300, Some([-9, 127])),
+        (128, 300, None),
+    ] {
+        let mut bound = [1 << 21; COLUMN];
+        bound[3] = 1000;
+        let mut list = list(-1 << 14);
+        list[0].operand = Operand::Lanes([bound].into());
+        list[6] = Step::immediate(AluOp::Shr, 17);
+        list.extend([
+            Step::immediate(AluOp::Min, high),
+            Step::immediate(AluOp::Max, low),
+        ]);
+        assert_eq!(Steps::new(list).parts().1.bytes, bytes);
+    }
     // Bounds that cross are steps.
     assert_eq!(Steps::new(list(2000)).parts().0.len(), 2);
 }
