@@ -2,7 +2,6 @@
 
 use serde::{Deserialize, Serialize};
 use vta_compiler::qgraph::Numbers;
-use vta_compiler::quantize::nearest;
 
 use crate::error::{Context, Error, Result, bail, bail_input, ensure};
 use crate::images::{Picture, fit};
@@ -165,19 +164,17 @@ impl Preprocess {
 
 /// Rounds to steps of an input's scale, half to even, counted from its zero point.
 pub fn to_steps(values: &[f32], scale: f32, zero: i16, numbers: Numbers) -> Vec<i16> {
-    // Beyond these, what a zero point adds doesn't come back to int16.
-    const MOST: f32 = (1 << 17) as f32;
     /// Numbers near it are one apart, and its last bits are zero.
     const WHOLE: f32 = 1.5 * (1 << 23) as f32;
-    let zero = f32::from(zero);
     let (low, high) = numbers.bounds();
-    let (low, high) = (f32::from(low), f32::from(high));
+    let [none, low, high] = [0, low, high].map(|number| f32::from(number) - f32::from(zero));
     // Numbers by value and one test for what is none: the compiler takes vectors however it divides the crate.
     let step = move |v: f32| {
-        let v = if v.is_nan() { -zero } else { v / scale };
-        let steps = (nearest(v.clamp(-MOST, MOST)) + zero).max(low).min(high);
-        // As `steps as i16`, which CPUs do one by one: the last bits of such a sum are the whole number.
-        (steps + WHOLE).to_bits() as i16
+        let v = if v.is_nan() { none } else { v / scale };
+        let v = if v > low { v } else { low };
+        let v = if v < high { v } else { high };
+        // The last bits of such a sum are the whole number that is nearest, the even one of two.
+        ((v + WHOLE).to_bits() as i16).wrapping_add(zero)
     };
     let mut steps = vec![0; values.len()];
     for (to, &v) in steps.iter_mut().zip(values) {

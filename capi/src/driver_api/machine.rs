@@ -15,9 +15,9 @@ use vta_driver::{
 };
 use vta_isa::original::{Layout, LayoutError};
 use vta_isa::tokens::{Edge, TokenError, pops, pushes, run_in_token_order};
-use vta_isa::{Config, Deps, INSN_BYTES, Insn, Load, MemType, Module, Store};
+use vta_isa::{Config, Deps, INSN_BYTES, Insn, Load, MemType, Module, Store, asm};
 
-use super::memory::Memory;
+use super::memory::{Memory, align_bytes};
 use super::original::Uops;
 use crate::error::Failure;
 
@@ -25,6 +25,10 @@ use crate::error::Failure;
 const KEPT_STREAMS: usize = 32;
 /// The most instructions of one run: 1 GiB.
 const MOST_INSNS: u32 = 1 << 26;
+/// What `VTA_DEVICE` is by default.
+const SIMULATOR: &str = "sim";
+/// Runs until a small stream is planned, and once more.
+const WARM_RUNS: usize = 4;
 /// Words that are compared bit for bit at once.
 const COMPARED_WORDS: usize = 256;
 
@@ -91,12 +95,50 @@ impl Machine {
         let setup = Setup::new(&target(bitstream)?, "libvta")?;
         let threads = std::thread::available_parallelism().map_or(1, usize::from);
         let mut machine = Self::new(setup.device(&setup.machine.config, threads)?);
+        if setup.target.device == SIMULATOR {
+            machine.warm_up()?;
+        }
         // Without a file the caller's is the default one, whatever the board has.
         if let Some(ConfigSource::File(path)) = &setup.target.config {
             let layout = Layout::of(&vta_app::device::config(Some(path))?);
             machine.layout = layout.map(|layout| Some(layout).filter(|layout| !layout.is_ours()));
         }
         Ok(machine)
+    }
+
+    /// Runs some instructions until they are planned. Their first run brings code into the caches and pages into the
+    /// process, which takes ten times as long as they do; so a caller's first doesn't.
+    fn warm_up(&mut self) -> Result<(), Failure> {
+        let insns = "load.uop y_size=1 x_size=1 dram_base={uop}
+             load.acc y_size=1 x_size=1 dram_base={acc}
+             load.inp y_size=1 x_size=1 dram_base={inp}
+             load.wgt y_size=1 x_size=1 dram_base={wgt} push_next
+             gemm reset uop_end=1 iter_out=1 iter_in=1
+             gemm uop_end=1 iter_out=1 iter_in=1 pop_prev
+             alu.add imm=1 uop_end=1 iter_out=1 iter_in=1
+             alu.max uop_end=1 iter_out=1 iter_in=1 push_next
+             store y_size=1 x_size=1 dram_base={out} pop_prev push_prev
+             finish pop_next";
+        let size = align_bytes(self.config()) as usize;
+        let [zeros, out, words] = [(); 3].map(|()| self.alloc(size));
+        let buffers @ [zeros, out, words] = [zeros?.addr(), out?.addr(), words?.addr()];
+        let [zeros, out] = [self.memory.phys(zeros)?, self.memory.phys(out)?];
+        let text = MemType::ALL.iter().fold(insns.to_owned(), |text, mem| {
+            let from = if *mem == MemType::Out { out } else { zeros };
+            let element = from / self.config().elem_bytes(*mem) as u32;
+            text.replace(&format!("{{{}}}", mem.name()), &element.to_string())
+        });
+        let wrong = |error: &dyn std::fmt::Display| Failure::internal(error.to_string());
+        let insns = asm::parse(&text).map_err(|error| wrong(&error))?;
+        let encoded = insns.iter().map(Insn::encode);
+        let encoded: Vec<u128> = encoded.collect::<Result<_, _>>()?;
+        let bytes: Vec<u8> = encoded.iter().flat_map(|w| w.to_le_bytes()).collect();
+        self.memory.write(words, &bytes)?;
+        let at = self.memory.phys(words)?;
+        (0..WARM_RUNS).try_for_each(|_| self.run(at, insns.len() as u32))?;
+        self.streams.clear();
+        self.stats = Stats::default();
+        buffers.iter().try_for_each(|&at| self.memory.free(at))
     }
 
     /// Whether the original has instructions for the configuration.
@@ -387,7 +429,7 @@ fn target(bitstream: Option<PathBuf>) -> Result<Target, Failure> {
             .map(|value| value.into_string().map_err(wrong))
             .transpose()
     };
-    let device = text("VTA_DEVICE")?.unwrap_or_else(|| "sim".to_owned());
+    let device = text("VTA_DEVICE")?.unwrap_or_else(|| SIMULATOR.to_owned());
     if device.contains(',') {
         let several = format!("VTA_DEVICE={device}: the driver interface has one device");
         return Err(Failure::usage(several));

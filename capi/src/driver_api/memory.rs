@@ -330,7 +330,7 @@ fn outside(at: usize, len: usize) -> Failure {
 }
 
 /// Elements of every memory type begin at multiples of their size: those sizes are powers of two.
-fn align_bytes(config: &Config) -> u64 {
+pub(super) fn align_bytes(config: &Config) -> u64 {
     let sizes = MemType::ALL.map(|mem| config.elem_bytes(mem) as u64);
     sizes.into_iter().fold(PAGE_BYTES, u64::max)
 }

@@ -361,7 +361,7 @@ impl Executor for Functional {
                 self.run_unplanned(parts, report(), memory, |stage| script.run(stage))
             }
             (None, None) => {
-                let new = || Script::new(&self.config, insns.len(), memory);
+                let new = || Script::new(insns.len(), memory);
                 let mut new = (known.runs >= RUNS_BEFORE_SCRIPT).then(new);
                 let work = |stage: &mut Stage<'_>| stage.run(steps, new.as_mut());
                 let ran = self.run_unplanned(parts, report(), memory, work);

@@ -32,7 +32,7 @@ pub(crate) struct Script {
     layout: u64,
     /// Tokens that the batch leaves.
     leftover: [u32; 4],
-    /// Whether each micro-op of the scratchpad was loaded by the batch.
+    /// Whether each micro-op of the scratchpad was loaded by the batch, up to the last that was.
     known: Vec<bool>,
 }
 
@@ -107,14 +107,14 @@ struct Loaded {
 
 impl Script {
     /// No step yet, of a batch of so many instructions in a memory.
-    pub fn new(config: &Config, insns: usize, memory: &DeviceMemory) -> Self {
+    pub fn new(insns: usize, memory: &DeviceMemory) -> Self {
         Self {
             steps: Vec::with_capacity(insns),
             products: Vec::new(),
             loaded: Vec::new(),
             layout: memory.layout(),
             leftover: [0; 4],
-            known: vec![false; config.depth(MemType::Uop)],
+            known: Vec::new(),
         }
     }
 
@@ -169,6 +169,7 @@ impl Script {
     fn uops(&mut self, load: &Load, pads: &Scratchpads) -> What {
         let first = usize::from(load.sram_base);
         let all = first..first + load.sram_tiles() as usize;
+        self.known.resize(self.known.len().max(all.end), false);
         self.known[all.clone()].fill(true);
         let uops = pads.uop[all].into();
         self.loaded.push(Loaded { first, uops });
