@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use vta_isa::AluOp;
 
-use self::floors::Floors;
+use self::floors::{Floors, Numbers, Stages};
 use super::super::{COLUMN, MAX_COLUMNS};
 
 /// The second operand of a step.
@@ -120,14 +120,6 @@ pub(crate) struct Requantize<L = usize> {
     pub bytes: Option<[i8; 2]>,
     /// What a sum that is stored as a byte may go through instead of all but the residual.
     pub floors: Option<Floors<L>>,
-}
-
-/// What a lane is bounded by, multiplied by twice, and what is added then.
-struct Numbers {
-    bounds: [i32; 2],
-    first: i32,
-    factor: i32,
-    added: i32,
 }
 
 /// Steps in order, and how they end.
@@ -267,8 +259,11 @@ impl<'a> Requantize<Lanes<'a>> {
         if end.bytes.is_none() && end.ends_in_bytes() {
             end.bytes = byte_bounds([last_clamp[0].max(-128), last_clamp[1].min(127)]);
         }
-        if let Some((floors, bytes)) = Floors::of(&end) {
-            (end.floors, end.bytes) = (Some(floors), Some(bytes));
+        let lanes = end.numbers().map(Iterator::collect::<Vec<_>>);
+        if let (Some(lanes), Some(bytes)) = (lanes, end.bytes)
+            && let Some((floors, bytes)) = Floors::of(&end.stages(), &lanes, bytes)
+        {
+            (end.floors, end.bytes) = (Some(floors.map(Lanes::from)), Some(bytes));
         }
         (before.len(), end)
     }
@@ -292,13 +287,7 @@ impl<'a> Requantize<Lanes<'a>> {
             last_shift: self.last_shift,
             last_clamp: self.last_clamp,
             bytes: self.bytes,
-            floors: self.floors.map(|floors| Floors {
-                first: place(floors.first),
-                before: place(floors.before),
-                second: place(floors.second),
-                after: place(floors.after),
-                inner: floors.inner,
-            }),
+            floors: self.floors.map(|floors| floors.map(&mut place)),
         };
         (packed, lanes.into())
     }
@@ -309,7 +298,8 @@ impl<'a> Requantize<Lanes<'a>> {
         let Some(mut lanes) = self.numbers() else {
             return false;
         };
-        let byte = |x, lane: &Numbers| self.unwrapped(x, lane).map(i8::try_from);
+        let stages = self.stages();
+        let byte = |x, lane: &Numbers| stages.unwrapped(x, lane).map(i8::try_from);
         lanes.all(|lane| {
             lane.bounds
                 .iter()
@@ -338,13 +328,12 @@ impl<'a> Requantize<Lanes<'a>> {
         same.then(|| (0..first.len()).map(numbers))
     }
 
-    /// What a sum within the bounds ends as before the last clamp, unless something wraps on the way.
-    fn unwrapped(&self, x: i32, lane: &Numbers) -> Option<i32> {
-        let x = x.checked_mul(lane.first)? >> self.shift;
-        let x = x
-            .clamp(self.clamp[0], self.clamp[1])
-            .checked_mul(lane.factor)?;
-        Some(x.checked_add(lane.added)? >> self.last_shift)
+    fn stages(&self) -> Stages {
+        Stages {
+            shift: self.shift,
+            clamp: self.clamp,
+            last_shift: self.last_shift,
+        }
     }
 }
 

@@ -1,4 +1,4 @@
-//! Ends of sums in floats, which take half of what they take in integers.
+//! Ends of sums in floats, which take half the operations.
 //!
 //! `(((x * m) >> a) * n + h) >> b` is a floor of a floor. A multiply-add that rounds down has the floor's bits wherever
 //! that is a float, which whole numbers below 2^24 are. Three things make all others floats, too: multipliers have few
@@ -8,9 +8,9 @@
 //! Floats don't wrap. So bounds on the way go: each operation that rounds down keeps the order of what it gets, and
 //! beyond a bound the result is at least that of the bound, which one byte for all lanes clamps.
 
-use super::{COLUMN, Lanes, Numbers, Requantize};
+use crate::kernels::COLUMN;
 
-/// What [`Requantize`] does to a sum that is stored as a byte: `floor(floor(x * first + before) * second + after)`. Each
+/// What a requantisation does to a sum that is stored as a byte: `floor(floor(x * first + before) * second + after)`. Each
 /// lane has the bits of a float.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Floors<L = usize> {
@@ -22,16 +22,55 @@ pub(crate) struct Floors<L = usize> {
     pub inner: bool,
 }
 
+/// What a lane is bounded by, multiplied by twice, and what is added then.
+pub(super) struct Numbers {
+    pub bounds: [i32; 2],
+    pub first: i32,
+    pub factor: i32,
+    pub added: i32,
+}
+
+/// What is done to all lanes beside their numbers: a shift and a clamp between the multiplications, a shift at the end.
+pub(super) struct Stages {
+    pub shift: i32,
+    pub clamp: [i32; 2],
+    pub last_shift: i32,
+}
+
+impl Stages {
+    /// What a sum within the bounds ends as, unless something wraps on the way.
+    pub fn unwrapped(&self, x: i32, lane: &Numbers) -> Option<i32> {
+        let x = x.checked_mul(lane.first)? >> self.shift;
+        let x = x
+            .clamp(self.clamp[0], self.clamp[1])
+            .checked_mul(lane.factor)?;
+        Some(x.checked_add(lane.added)? >> self.last_shift)
+    }
+}
+
 /// Whole numbers up to this are floats; from its half on all floats are whole.
 const WHOLE: i64 = 1 << 24;
 /// So many low bits of the rest behind the second sum are zeros.
 const ZEROS: u32 = 10;
 
-impl Floors<Lanes<'static>> {
-    /// The same in floats with the bounds of bytes that it ends in; `None` where it isn't the same for every sum.
-    pub fn of(end: &Requantize<Lanes<'_>>) -> Option<(Self, [i8; 2])> {
-        let lanes: Vec<Numbers> = end.numbers()?.collect();
-        let bounds = bounds(end, &lanes, end.bytes?.map(i32::from))?;
+impl<L> Floors<L> {
+    /// The same with other lanes.
+    pub(super) fn map<M>(self, mut lanes: impl FnMut(L) -> M) -> Floors<M> {
+        Floors {
+            first: lanes(self.first),
+            before: lanes(self.before),
+            second: lanes(self.second),
+            after: lanes(self.after),
+            inner: self.inner,
+        }
+    }
+}
+
+impl Floors<Vec<[i32; COLUMN]>> {
+    /// What lanes that saturate to such bytes go through in floats, and the bytes that it must be clamped to afterwards;
+    /// `None` where some sum would end otherwise.
+    pub(super) fn of(end: &Stages, lanes: &[Numbers], bytes: [i8; 2]) -> Option<(Self, [i8; 2])> {
+        let bounds = bounds(end, lanes, bytes.map(i32::from))?;
         let windows = || lanes.iter().map(|lane| lane.window(end.shift));
         let inner = !windows().all(|[low, high]| high - low < WHOLE / 2 - (1 << ZEROS));
         let mut all = [const { Vec::new() }; 4];
@@ -55,7 +94,7 @@ impl Floors<Lanes<'static>> {
             }
         }
         let [first, before, second, after] =
-            all.map(|lanes| lanes.as_chunks::<COLUMN>().0.to_vec().into());
+            all.map(|lanes| lanes.as_chunks::<COLUMN>().0.to_vec());
         let floors = Self {
             first,
             before,
@@ -68,7 +107,7 @@ impl Floors<Lanes<'static>> {
 }
 
 /// The bytes that the lanes' bounds lead to, if all lanes that aren't constant have the same.
-fn bounds(end: &Requantize<Lanes<'_>>, lanes: &[Numbers], bytes: [i32; 2]) -> Option<[i8; 2]> {
+fn bounds(end: &Stages, lanes: &[Numbers], bytes: [i32; 2]) -> Option<[i8; 2]> {
     let mut bounds = None;
     for lane in lanes.iter().filter(|lane| !lane.is_constant()) {
         let [low, high] = lane.bounds;
