@@ -15,7 +15,7 @@
 
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Condvar, Mutex, PoisonError};
+use std::time::Duration;
 
 use vta_driver::{Lent, Span};
 use vta_isa::resolve::{covers, meet, merge};
@@ -28,9 +28,11 @@ const MOST_SEARCHED: usize = 2048;
 
 /// Looks at a flag before the thread lets others have its core: some tens of microseconds, longer
 /// than most tasks.
-const SPINS: u32 = 1000;
-/// Times that the thread lets others have its core before it sleeps.
-const YIELDS: u32 = 100;
+const SPINS: u64 = 1000;
+/// Times that the thread lets others have its core before it sleeps: about a millisecond, as long as a run.
+const YIELDS: u64 = 2000;
+/// How long it sleeps until it looks again.
+const NAP: Duration = Duration::from_micros(100);
 
 /// Bytes that a task reads and writes.
 #[derive(Clone, Debug, Default)]
@@ -128,9 +130,6 @@ pub(crate) struct Shared<'a> {
     ended: Box<[AtomicBool]>,
     /// A task has panicked: nobody waits any more.
     failed: AtomicBool,
-    sleepers: AtomicUsize,
-    bed: Mutex<()>,
-    bell: Condvar,
 }
 
 impl<'a> Shared<'a> {
@@ -142,9 +141,6 @@ impl<'a> Shared<'a> {
             next: AtomicUsize::new(0),
             ended: order.tasks.iter().map(|_| AtomicBool::new(false)).collect(),
             failed: AtomicBool::new(false),
-            sleepers: AtomicUsize::new(0),
-            bed: Mutex::new(()),
-            bell: Condvar::new(),
         }
     }
 
@@ -158,39 +154,23 @@ impl<'a> Shared<'a> {
 
     /// Whether the task has ended; `None` if it may never.
     fn has_ended(&self, task: usize) -> Option<bool> {
-        let ended = self.ended[task].load(Ordering::SeqCst);
-        (ended || !self.failed.load(Ordering::SeqCst)).then_some(ended)
+        let ended = self.ended[task].load(Ordering::Acquire);
+        (ended || !self.failed.load(Ordering::Relaxed)).then_some(ended)
     }
 
     /// Waits for a task's end; false if it may never come.
     fn wait(&self, task: usize) -> bool {
-        for spin in 0..SPINS + YIELDS {
+        let mut look = 0u64;
+        loop {
             match self.has_ended(task) {
-                Some(false) if spin < SPINS => std::hint::spin_loop(),
-                Some(false) => std::thread::yield_now(),
+                Some(false) if look < SPINS => std::hint::spin_loop(),
+                Some(false) if look < SPINS + YIELDS => std::thread::yield_now(),
+                // Nobody has to wake it, which would take longer than most tasks.
+                Some(false) => std::thread::sleep(NAP),
                 Some(true) => return true,
                 None => return false,
             }
-        }
-        let mut bed = self.bed.lock().unwrap_or_else(PoisonError::into_inner);
-        // Whoever ends a task looks for sleepers after it has raised the flag, and this thread
-        // looks at the flag after it has said that it sleeps: one of them sees the other.
-        self.sleepers.fetch_add(1, Ordering::SeqCst);
-        let ended = loop {
-            match self.has_ended(task) {
-                Some(false) => bed = self.bell.wait(bed).unwrap_or_else(PoisonError::into_inner),
-                Some(true) => break true,
-                None => break false,
-            }
-        };
-        self.sleepers.fetch_sub(1, Ordering::SeqCst);
-        ended
-    }
-
-    fn wake(&self) {
-        if self.sleepers.load(Ordering::SeqCst) > 0 {
-            let _bed = self.bed.lock().unwrap_or_else(PoisonError::into_inner);
-            self.bell.notify_all();
+            look += 1;
         }
     }
 }
@@ -294,11 +274,10 @@ impl Grant<'_> {
 impl Drop for Grant<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            self.shared.failed.store(true, Ordering::SeqCst);
+            self.shared.failed.store(true, Ordering::Relaxed);
         } else {
-            self.shared.ended[self.task].store(true, Ordering::SeqCst);
+            self.shared.ended[self.task].store(true, Ordering::Release);
         }
-        self.shared.wake();
     }
 }
 

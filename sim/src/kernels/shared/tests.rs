@@ -152,7 +152,7 @@ fn nobody_waits_for_a_task_that_has_panicked() {
         let mut hand = shared.hand();
         while let Some(grant) = hand.next() {
             // Long enough that the others sleep.
-            std::thread::sleep(std::time::Duration::from_millis(20));
+            std::thread::sleep(Duration::from_millis(20));
             assert!(grant.task() != 2, "task 2 fails, as it should");
             done.fetch_add(1, Ordering::SeqCst);
         }
