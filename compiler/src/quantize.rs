@@ -51,7 +51,6 @@ pub use report::{LayerError, Report, report};
 pub use rounded::Kept;
 use scales::Limits;
 pub use scales::{Scales, calibrate, choose, equal_scales};
-pub use slices::nearest;
 
 /// Quantises a float graph with calibration images (preprocessed, float32, NCHW).
 ///

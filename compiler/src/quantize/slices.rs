@@ -62,8 +62,7 @@ impl Slices {
 
 /// The whole number that is nearest to one of a magnitude below 2^22, halves to even.
 #[inline]
-#[must_use]
-pub fn nearest(value: f32) -> f32 {
+fn nearest(value: f32) -> f32 {
     // To a float of this size none but whole numbers are added: no call for each value.
     const WHOLE: f32 = (3 << 22) as f32;
     value + WHOLE - WHOLE
