@@ -221,12 +221,7 @@ impl<'a> Feeds<'a> {
         for (item, input) in items.into_iter().zip(self.inputs) {
             let values = self.preprocess.apply(item.decode()?, input.chw)?;
             let scale = input.scale.unwrap_or(1.0);
-            let mut steps = to_steps(&values, scale, input.zero, input.numbers);
-            if all.is_empty() {
-                all = steps;
-            } else {
-                all.append(&mut steps);
-            }
+            all.extend(to_steps(&values, scale, input.zero, input.numbers));
         }
         Ok(all)
     }

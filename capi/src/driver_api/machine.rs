@@ -109,7 +109,16 @@ impl Machine {
     /// Runs some instructions until they are planned. Their first run brings code into the caches and pages into the
     /// process, which takes ten times as long as they do; so a caller's first doesn't.
     fn warm_up(&mut self) -> Result<(), Failure> {
-        let insns = "load.uop y_size=1 x_size=1 dram_base={uop}
+        let size = align_bytes(self.config()) as usize;
+        let [zeros, out, words] = [(); 3].map(|()| self.alloc(size));
+        let buffers @ [zeros, out, words] = [zeros?.addr(), out?.addr(), words?.addr()];
+        let [zeros, out] = [self.memory.phys(zeros)?, self.memory.phys(out)?];
+        let element = |mem, at| at / self.config().elem_bytes(mem) as u32;
+        let [uop, acc, inp, wgt] =
+            [MemType::Uop, MemType::Acc, MemType::Inp, MemType::Wgt].map(|mem| element(mem, zeros));
+        let out = element(MemType::Out, out);
+        let text = format!(
+            "load.uop y_size=1 x_size=1 dram_base={uop}
              load.acc y_size=1 x_size=1 dram_base={acc}
              load.inp y_size=1 x_size=1 dram_base={inp}
              load.wgt y_size=1 x_size=1 dram_base={wgt} push_next
@@ -118,18 +127,9 @@ impl Machine {
              alu.add imm=1 uop_end=1 iter_out=1 iter_in=1
              alu.max uop_end=1 iter_out=1 iter_in=1 push_next
              store y_size=1 x_size=1 dram_base={out} pop_prev push_prev
-             finish pop_next";
-        let size = align_bytes(self.config()) as usize;
-        let [zeros, out, words] = [(); 3].map(|()| self.alloc(size));
-        let buffers @ [zeros, out, words] = [zeros?.addr(), out?.addr(), words?.addr()];
-        let [zeros, out] = [self.memory.phys(zeros)?, self.memory.phys(out)?];
-        let text = MemType::ALL.iter().fold(insns.to_owned(), |text, mem| {
-            let from = if *mem == MemType::Out { out } else { zeros };
-            let element = from / self.config().elem_bytes(*mem) as u32;
-            text.replace(&format!("{{{}}}", mem.name()), &element.to_string())
-        });
-        let wrong = |error: &dyn std::fmt::Display| Failure::internal(error.to_string());
-        let insns = asm::parse(&text).map_err(|error| wrong(&error))?;
+             finish pop_next"
+        );
+        let insns = asm::parse(&text).map_err(|error| Failure::internal(error.to_string()))?;
         let encoded = insns.iter().map(Insn::encode);
         let encoded: Vec<u128> = encoded.collect::<Result<_, _>>()?;
         let bytes: Vec<u8> = encoded.iter().flat_map(|w| w.to_le_bytes()).collect();
