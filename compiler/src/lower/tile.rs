@@ -164,8 +164,9 @@ fn visit(
     let ([rows, cols], same) = (shape.sides(), of_all_tiles(shape));
     for co in parts(shape.co) {
         for (ci, kernel_rows) in chunks(shape) {
-            for &r in &rows {
-                for &c in &cols {
+            // Of tiles that cost the same the widest is first: its rows are long runs of DRAM.
+            for &c in &cols {
+                for &r in &rows {
                     for order in [LoopOrder::ChannelsOutside, LoopOrder::PositionsOutside] {
                         let tile = ConvTile {
                             co,

@@ -2,8 +2,8 @@
 //!
 //! `dpbusd` multiplies unsigned by signed bytes and adds four products to an int32, without
 //! saturating. Inputs get 128 added as they are read, or on their way to a copy that is read; `sum((x + 128) * w) - 128 * sum(w)` is the product,
-//! and the panel has the second term. All sums wrap modulo 2^32 as the instruction set defines,
-//! so it is exact for every input, -128 among them.
+//! and the panel has the second term. Or weights have 128 added in the panel, and `128 * sum(x)`, which all columns share, is worked
+//! out once a row. All sums wrap modulo 2^32 as the instruction set defines, so it is exact for every input, -128 among them.
 
 #[macro_use]
 mod sums;
@@ -16,7 +16,7 @@ use self::blocks::{Ahead, run_stretches};
 use self::sums::{DOWN, Here, apply_steps, at, four_bytes, load, places, widen};
 use super::pointers::Pointers;
 use super::product::steps::UNBOUNDED;
-use super::{Memory, PADDING, Product, Start, Stretch};
+use super::{Format, Memory, PADDING, Product, Start, Stretch};
 
 /// Runs a product whose offsets were checked, on a CPU that has the instructions.
 pub(super) fn run(product: &Product<'_>, memory: &mut Memory<'_>) {
@@ -25,7 +25,9 @@ pub(super) fn run(product: &Product<'_>, memory: &mut Memory<'_>) {
         product,
         memory,
         |product, stretch, pointers, ahead| unsafe {
-            if product.inputs.are_staged() {
+            if product.panel.format() == Format::BiasedWeights {
+                dispatch_summed(product, stretch, pointers, ahead);
+            } else if product.inputs.are_staged() {
                 dispatch_staged(product, stretch, pointers, ahead);
             } else {
                 dispatch(product, stretch, pointers, ahead);
@@ -90,28 +92,44 @@ macro_rules! add_group {
 macro_rules! add_staged_group {
     ($panel:ident, $inputs:ident, $group:ident, $nothing:ident, $sums:ident) => {
         let () = $nothing;
-        add_staged!($panel, $inputs, $group, $sums, 0 1 2 3);
+        add_as_they_are!($panel, $inputs, $group, $sums, _mm512_dpbusd_epi32, 0 1 2 3);
         $panel = $panel.add(4 * M);
     };
 }
 
-macro_rules! add_staged {
-    ($panel:ident, $inputs:ident, $group:ident, $sums:ident, $($k:literal)*) => {$(
+/// The same where weights have it.
+macro_rules! add_summed_group {
+    ($panel:ident, $inputs:ident, $group:ident, $nothing:ident, $sums:ident) => {
+        let () = $nothing;
+        add_as_they_are!($panel, $inputs, $group, $sums, signed_by_unsigned, 0 1 2 3);
+        $panel = $panel.add(4 * M);
+    };
+}
+
+macro_rules! add_as_they_are {
+    ($panel:ident, $inputs:ident, $group:ident, $sums:ident, $multiply:ident, $($k:literal)*) => {$(
         let weights: [__m512i; M] =
             std::array::from_fn(|m| _mm512_load_si512($panel.add($k * M + m)));
         for (sums, input) in $sums.iter_mut().zip(&$inputs) {
             let four = input.add(16 * $group + 4 * $k).cast::<i32>().read_unaligned();
             let four = _mm512_set1_epi32(four);
             for (sum, weights) in sums.iter_mut().zip(&weights) {
-                *sum = _mm512_dpbusd_epi32(*sum, four, *weights);
+                *sum = $multiply(*sum, four, *weights);
             }
         }
     )*};
 }
 
+#[target_feature(enable = "avx512f,avx512vnni")]
+#[inline]
+fn signed_by_unsigned(sum: __m512i, signed: __m512i, unsigned: __m512i) -> __m512i {
+    _mm512_dpbusd_epi32(sum, unsigned, signed)
+}
+
 mod amx;
 mod diagonal;
 mod direct;
+mod input_sums;
 mod madd;
 mod peak;
 mod staging;
@@ -122,6 +140,7 @@ pub(super) use amx::{
 };
 pub(super) use diagonal::run as run_diagonal;
 pub(super) use direct::{add, add_plain, lay_out};
+pub(super) use input_sums::sum_inputs;
 pub(super) use madd::run as run_madd;
 pub(super) use peak::{peak, peak_madd};
 pub(super) use staging::copy_biased;
@@ -132,7 +151,8 @@ blocks!(
     block,
     "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni",
     _mm512_set1_epi8(i8::MIN),
-    add_group
+    add_group,
+    sums of inputs: false
 );
 
 blocks!(
@@ -140,5 +160,15 @@ blocks!(
     staged_block,
     "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni",
     (),
-    add_staged_group
+    add_staged_group,
+    sums of inputs: false
+);
+
+blocks!(
+    dispatch_summed,
+    summed_block,
+    "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni",
+    (),
+    add_summed_group,
+    sums of inputs: true
 );

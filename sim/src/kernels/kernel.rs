@@ -28,7 +28,8 @@ pub enum GemmKernel {
     /// 256-bit `dpbusd` (AVX-VNNI): inputs are biased by 128 to be unsigned, and the bias is
     /// taken off again through the sums of the weights.
     AvxVnni,
-    /// 512-bit `dpbusd` (AVX-512 VNNI), with the same bias.
+    /// 512-bit `dpbusd` (AVX-512 VNNI), with the same bias; where the inputs of a plan's rows lie side by side, of the
+    /// weights, and it is taken off through the sums of the inputs.
     Avx512Vnni,
     /// Tiles of `tdpbssd` (AMX); everything but the products of plans is AVX-512's.
     Amx,
@@ -45,6 +46,8 @@ pub(crate) enum Format {
     Pairs,
     /// Four inputs of each output side by side; the kernel adds 128 to inputs.
     Biased,
+    /// Four inputs of each output side by side, 128 added to each weight; the kernel is given the sums of the inputs.
+    BiasedWeights,
     /// Four inputs of each output side by side, for inputs as they are.
     Fours,
     /// Of diagonal tiles the diagonals of four taps, whose weights of each output lie side by side; the kernel adds 128
@@ -139,15 +142,18 @@ impl GemmKernel {
     }
 
     /// The way for a planned product of so many rows, each of so many inputs: of a few, tiles take longer to set up
-    /// than to multiply.
-    pub(crate) const fn of_product(self, rows: usize, inputs: usize) -> Way {
+    /// than to multiply. Rows may lie side by side in every tap.
+    pub(crate) const fn of_product(self, rows: usize, inputs: usize, side_by_side: bool) -> Way {
         let few = rows < LEAST_ROWS_OF_TILES || inputs < LEAST_INPUTS_OF_TILES;
         let kernel = if few && matches!(self, Self::Amx) {
             Self::Avx512Vnni
         } else {
             self
         };
-        let format = kernel.format();
+        let format = match kernel {
+            Self::Avx512Vnni if side_by_side => Format::BiasedWeights,
+            _ => kernel.format(),
+        };
         Way { kernel, format }
     }
 

@@ -44,23 +44,31 @@ use product::stretches::Stretch;
 pub(crate) use product::{Bases, Inputs, Memory, Product, Row, Rows, Start};
 use source::Source;
 
-/// Makes the copies that a product's kernel reads, if it reads any.
-///
-/// # Panics
-/// When an input lies outside the bytes, or they were lent for others: a fault of the caller.
-pub(crate) fn stage(inputs: &Inputs, from: Source<'_>, staging: &mut Staging) {
-    assert!(from.serves(inputs.runs()));
-    #[cfg(target_arch = "x86_64")]
-    if let Some(to) = inputs.room_for_rows(from, staging) {
-        avx512::pack(inputs, from, to);
-    } else {
-        avx512::copy_biased(inputs, from, staging);
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = (inputs, from, staging);
-}
-
 impl Way {
+    /// Makes the copies or the sums of a product's inputs, of `block` bytes a tap, that the kernel reads, if it reads any.
+    ///
+    /// # Panics
+    /// When an input lies outside the bytes, or they were lent for others: a fault of the caller.
+    pub(crate) fn stage(
+        self,
+        inputs: &Inputs,
+        block: usize,
+        from: Source<'_>,
+        staging: &mut Staging,
+    ) {
+        assert!(from.serves(inputs.runs()));
+        #[cfg(target_arch = "x86_64")]
+        if self.format == Format::BiasedWeights {
+            avx512::sum_inputs(inputs, block, from, staging);
+        } else if let Some(to) = inputs.room_for_rows(from, staging) {
+            avx512::pack(inputs, from, to);
+        } else {
+            avx512::copy_biased(inputs, from, staging);
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        let _ = (self, inputs, block, from, staging);
+    }
+
     /// Runs a product whose offsets this function checks.
     ///
     /// # Panics

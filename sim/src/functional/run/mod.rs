@@ -22,7 +22,7 @@ use self::shape::Shape;
 use super::plan::Plan;
 use super::threads::unit::Piece;
 use crate::kernels::lanes::{self, TileOp};
-use crate::kernels::{self, Memory, Product};
+use crate::kernels::{Memory, Product};
 
 /// Runs every operation; the wall time of each mark.
 pub(crate) fn run(plan: &Plan, pads: &mut Scratchpads, memory: &mut DeviceMemory) -> Vec<Duration> {
@@ -135,14 +135,15 @@ fn product(op: &ProductOp, pads: &mut Scratchpads, memory: &mut DeviceMemory) {
     for group in &op.groups {
         let inputs = &group.inputs;
         let read = (&read[group.shift as usize..]).into();
-        // Neighbouring groups mostly have the same inputs, which are copied once.
+        // Neighbouring groups mostly have the same inputs, which are copied or summed once.
         let same = |b: &Columns| Arc::ptr_eq(&b.inputs, inputs) && b.shift == group.shift;
         if !before.is_some_and(same) {
-            kernels::stage(inputs, read, &mut pads.staging);
+            op.way.stage(inputs, pads.block, read, &mut pads.staging);
         }
         before = Some(group);
         let mut memory = Memory {
             inp: inputs.memory(read, &pads.staging),
+            input_sums: &pads.staging.sums,
             zeros: &pads.zeros,
             acc: &mut pads.acc,
             out: &mut *out,

@@ -14,8 +14,8 @@ use super::super::run::scratchpads::Scratchpads;
 use super::super::run::{self, Laps};
 use super::schedule::Schedule;
 use super::unit::{Piece, Work};
+use crate::kernels::Memory;
 use crate::kernels::shared::{Grant, Hand, Shared};
-use crate::kernels::{self, Memory};
 
 /// The threads of one executor, and what each has of its own.
 pub(crate) struct Crew {
@@ -167,9 +167,10 @@ impl Worker {
             Some(span) => grant.read_runs(span, piece.inputs.runs()),
             None => (&pads.inp[shift..]).into(),
         };
-        kernels::stage(&piece.inputs, read, &mut pads.staging);
+        (op.way).stage(&piece.inputs, pads.block, read, &mut pads.staging);
         let mut memory = Memory {
             inp: piece.inputs.memory(read, &pads.staging),
+            input_sums: &pads.staging.sums,
             zeros: &pads.zeros,
             acc: &mut pads.acc,
             out: &mut self.stage,

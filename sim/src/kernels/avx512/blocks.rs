@@ -53,9 +53,10 @@ macro_rules! by_shape {
 }
 
 /// Functions for the blocks of every shape, compiled for some features: `$constant` is there once a block,
-/// `$add_group` adds the products of 16 inputs of each row to the sums and goes on to the next lines of the panel.
+/// `$add_group` adds the products of 16 inputs of each row to the sums and goes on to the next lines of the panel. Sums
+/// of each row's inputs may be added, too.
 macro_rules! blocks {
-    ($dispatch:ident, $block:ident, $features:literal, $constant:expr, $add_group:ident) => {
+    ($dispatch:ident, $block:ident, $features:literal, $constant:expr, $add_group:ident, sums of inputs: $summed:literal) => {
         /// # Safety
         /// As for the blocks that it chooses between.
         unsafe fn $dispatch(product: &Product<'_>, stretch: Stretch, pointers: &Pointers, ahead: Ahead) {
@@ -88,7 +89,7 @@ macro_rules! blocks {
             let (all_rows, _) = all_rows.as_chunks::<N>();
             // SAFETY: `first` has 16 int32 for each column. Accumulator, residual and output offsets of
             // these rows are inside their memory for 16 int32 and 16 bytes. There are `taps` times as
-            // many offsets of inputs as rows, block by block.
+            // many offsets of inputs as rows, block by block, and a sum of each row's inputs where such are added.
             unsafe {
                 let first: [__m512i; M] = std::array::from_fn(|m| load(product.first[m].as_ptr(), 0));
                 let constant = $constant;
@@ -96,6 +97,15 @@ macro_rules! blocks {
                 for (index, rows) in all_rows.iter().enumerate() {
                     let mut panel = product.panel.lines().as_ptr().cast::<__m512i>();
                     with_sums!((product, rows, pointers, first) sums {
+                    if $summed {
+                        let of_rows = pointers.input_sums.add(stretch.first + index * N);
+                        for (n, sums) in sums.iter_mut().enumerate() {
+                            let of_row = _mm512_set1_epi32(*of_rows.add(n));
+                            for sum in sums {
+                                *sum = _mm512_add_epi32(*sum, of_row);
+                            }
+                        }
+                    }
                     // The next block's first row, or again this one's.
                     let (mut next, next_step) = match stretch.rows_after {
                         _ if index < last => (offsets.add(N * taps), N),

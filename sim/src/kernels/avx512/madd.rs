@@ -61,5 +61,6 @@ blocks!(
     block,
     "avx512f,avx512bw,avx512dq,avx512vl",
     (),
-    add_group
+    add_group,
+    sums of inputs: false
 );

@@ -14,7 +14,7 @@ use self::patches::{Grid, Patches, Window};
 use self::staging::{Lines, Staging};
 use self::steps::Steps;
 use self::stretches::{Stretch, blocks};
-use super::kernel::{COLUMN, GemmKernel, MAX_COLUMNS, Way};
+use super::kernel::{COLUMN, Format, GemmKernel, MAX_COLUMNS, Way};
 use super::source::{Runs, Source};
 
 /// One accumulator row: offsets from the bases of the product.
@@ -86,6 +86,8 @@ pub(crate) struct Inputs {
     pub(in crate::kernels) patches: Option<Patches>,
     /// The lines whose copies are read, if offsets count in these.
     pub(in crate::kernels) lines: Option<Lines>,
+    /// The first row's input of each tap, if sums are made of rows that lie side by side behind them.
+    starts: Option<Box<[u32]>>,
     /// Whether the kernel reads the rows of bundles packed, each in a line: `[block][bundle][row of the largest block]`.
     packed: bool,
     runs: Runs,
@@ -152,13 +154,32 @@ impl Inputs {
             only_padding: most.is_none(),
             bundles,
             lines: None,
+            starts: None,
             packed: false,
             runs: Runs::default(),
         }
     }
 
-    /// The same for a kernel that reads copies of the inputs, of `block` bytes each, if it can: see
-    /// [`stage`](crate::kernels::stage).
+    /// The same for a kernel that is given the sums of inputs, of `block` bytes each, if it is: see [`Way::stage`].
+    pub fn summed_for(mut self, way: Way, block: usize) -> Self {
+        let mut blocks = self.stretches.iter().flat_map(|s| s.ranges());
+        if way.format == Format::BiasedWeights
+            && let Some(rows) = blocks.next()
+        {
+            let first = self.offsets[..rows.len() * self.taps].chunks_exact(rows.len());
+            let starts: Box<[u32]> = first.map(|tap| tap[0]).collect();
+            let blocks = self.stretches.iter().flat_map(|s| s.ranges());
+            let expected = blocks.flat_map(|rows| {
+                let starts = starts.iter().map(|&start| start as usize);
+                starts.flat_map(move |start| rows.clone().map(move |row| start + row * block))
+            });
+            let offsets = self.offsets.iter().map(|&offset| offset as usize);
+            self.starts = offsets.eq(expected).then_some(starts);
+        }
+        self
+    }
+
+    /// The same for a kernel that reads copies of the inputs, of `block` bytes each, if it can: see [`Way::stage`].
     pub fn staged_for(mut self, way: Way, block: usize) -> Self {
         if way.can_stage_inputs() {
             self.lines = Lines::of(&mut self.offsets, block);
@@ -182,7 +203,7 @@ impl Inputs {
     }
 
     /// The same for a kernel that reads rows which are packed once for so many products: see
-    /// [`stage`](crate::kernels::stage).
+    /// [`Way::stage`].
     pub fn packed_for(mut self, way: Way, products: usize) -> Self {
         let bytes = self.packed_bytes();
         self.packed =
@@ -211,11 +232,33 @@ impl Inputs {
         from: Source<'_>,
         staging: &'a mut Staging,
     ) -> Option<&'a mut [u8]> {
-        assert!(!self.packed || self.lie_inside(from.len()));
+        assert!(!self.packed || self.lie_inside(self.tap_bytes(), from.len()));
         self.packed.then(|| staging.room(self.packed_bytes()))
     }
 
-    /// What offsets count in, when [`stage`](crate::kernels::stage) has been called last for these inputs.
+    /// Where the first row's input of each tap lies, of `block` bytes, behind which all others' do; and room for the sum of
+    /// each row.
+    ///
+    /// # Panics
+    /// When rows don't lie side by side, or an input lies outside the bytes: a fault of the caller.
+    #[cfg(target_arch = "x86_64")]
+    pub(in crate::kernels) fn room_for_sums<'a>(
+        &self,
+        block: usize,
+        from: Source<'_>,
+        staging: &'a mut Staging,
+    ) -> (&[u32], &'a mut [i32]) {
+        let inside = self.starts.is_some() && self.lie_inside(block, from.len());
+        assert!(inside || self.offsets.is_empty());
+        staging.sums.clear();
+        staging.sums.resize(self.rows, 0);
+        (
+            self.starts.as_deref().unwrap_or_default(),
+            &mut staging.sums,
+        )
+    }
+
+    /// What offsets count in, when [`Way::stage`] has been called last for these inputs.
     pub fn memory<'a>(&self, from: Source<'a>, staging: &'a Staging) -> Source<'a> {
         match &self.lines {
             Some(lines) => lines.copies(staging).into(),
@@ -226,9 +269,8 @@ impl Inputs {
 
     /// Whether what the kernel reads lies inside so many bytes.
     #[cfg(target_arch = "x86_64")]
-    fn lie_inside(&self, bytes: usize) -> bool {
-        let tap = self.bundles.map_or(0, |bundles| bundles.tap_bytes) as u64;
-        u64::from(self.most) + tap <= bytes as u64 || self.only_padding
+    fn lie_inside(&self, tap_bytes: usize, bytes: usize) -> bool {
+        u64::from(self.most) + tap_bytes as u64 <= bytes as u64 || self.only_padding
     }
 
     /// Taps of every row.
@@ -342,6 +384,8 @@ pub(crate) struct Product<'a> {
 pub(crate) struct Memory<'a> {
     /// What input offsets count in: see [`Inputs::memory`].
     pub inp: Source<'a>,
+    /// -128 times the sum of each row's inputs, for kernels whose weights are biased.
+    pub input_sums: &'a [i32],
     /// At least BLOCK zeros.
     pub zeros: &'a [u8],
     pub acc: &'a mut [i32],
@@ -377,6 +421,7 @@ impl Product<'_> {
         } else {
             inside
         });
+        assert!(way.format != Format::BiasedWeights || memory.input_sums.len() == rows);
         assert!(memory.zeros.len() >= self.block);
         let acc = memory.acc.len();
         assert!(fits(bases.dst, most.dst, acc));

@@ -12,7 +12,7 @@ pub(crate) struct Line(pub [u8; 64]);
 
 /// The weights of some columns for some taps, in the order in which a kernel reads them.
 ///
-/// For each tap, each group of inputs and each column, four inputs of 16 outputs: one line (`Biased`, `Fours`), or two of int16 (`Wide`: of eight outputs, `Pairs`: of two inputs). `Plain` has, for
+/// For each tap, each group of inputs and each column, four inputs of 16 outputs: one line (`Biased`, `BiasedWeights`, `Fours`), or two of int16 (`Wide`: of eight outputs, `Pairs`: of two inputs). `Plain` has, for
 /// each tap, a column's outputs one after the other, BLOCK bytes each. `Fours` has pairs of columns, all taps of one
 /// pair before the next. Of diagonal tiles only the diagonals are there, those of several taps in one line.
 #[derive(Debug)]
@@ -56,8 +56,14 @@ impl Panel {
                 }
                 Format::Wide => interleave::<8>(columns, tap, block, &mut lines),
                 Format::Pairs => pairs(columns, tap, block, &mut lines),
-                Format::Biased | Format::Fours => interleave::<16>(columns, tap, block, &mut lines),
+                Format::Biased | Format::BiasedWeights | Format::Fours => {
+                    interleave::<16>(columns, tap, block, &mut lines);
+                }
             }
+        }
+        if format == Format::BiasedWeights {
+            let weights = lines.iter_mut().flat_map(|line| &mut line.0);
+            weights.for_each(|w| *w ^= 0x80);
         }
         Self {
             lines: lines.into(),
@@ -240,7 +246,10 @@ pub(in crate::kernels) fn lay_out(
     let block = tile.len().isqrt();
     for (at, to) in lines.iter_mut().enumerate() {
         *to = match format {
-            Format::Plain | Format::Diagonal | Format::DiagonalPairs => return [0; COLUMN],
+            // Of these no tiles are laid out.
+            Format::Plain | Format::BiasedWeights | Format::Diagonal | Format::DiagonalPairs => {
+                return [0; COLUMN];
+            }
             Format::Pairs => pair(tile, [first, at * 2], block),
             Format::Wide => line::<8>(tile, [first + at % 2 * 8, at / 2 * 4], block),
             Format::Biased | Format::Fours => line::<16>(tile, [first, at * 4], block),
@@ -254,6 +263,6 @@ pub(in crate::kernels) const fn tile_lines(format: Format, block: usize) -> usiz
     match format {
         Format::Plain | Format::Diagonal | Format::DiagonalPairs => 0,
         Format::Wide | Format::Pairs => block / 2,
-        Format::Biased | Format::Fours => block / 4,
+        Format::Biased | Format::BiasedWeights | Format::Fours => block / 4,
     }
 }

@@ -116,9 +116,11 @@ impl Lines {
     }
 }
 
-/// Room for copies, which grows to what the largest product needs.
+/// Room for copies and sums, which grows to what the largest product needs.
 #[derive(Debug, Default)]
 pub(crate) struct Staging {
+    /// Of each row's inputs: see [`Memory`](super::Memory).
+    pub sums: Vec<i32>,
     bytes: Vec<u8>,
     /// The first byte of a line.
     start: usize,

@@ -106,7 +106,11 @@ impl<'a> Products<'a> {
         let way = if taps > 0 && block == COLUMN && self.is_diagonal(matmul) {
             kernel.of_diagonal_product()
         } else {
-            kernel.of_product(positions * batch, taps * block)
+            kernel.of_product(
+                positions * batch,
+                taps * block,
+                self.lie_side_by_side(matmul),
+            )
         };
         let most = way.columns();
         let order = self.order((way, matmul), columns.len());
@@ -137,6 +141,18 @@ impl<'a> Products<'a> {
             out: matmul.stored.as_ref().map(|s| s.span),
             residual: matmul.side.as_ref().map(|s| s.span),
         })))
+    }
+
+    /// Whether the inputs of all rows lie side by side in every tap.
+    fn lie_side_by_side(&self, matmul: &Matmul) -> bool {
+        let step = (self.pads.batch * self.pads.block) as u32;
+        let side_by_side = |tap: &[u32]| {
+            let pairs = tap.iter().zip(tap.iter().skip(1));
+            tap.iter().all(|&o| o != PADDING)
+                && pairs.fold(true, |all, (a, b)| all & (a.wrapping_add(step) == *b))
+        };
+        let mut taps = matmul.inputs.taps(matmul.positions.len());
+        taps.all(|(tap, _)| side_by_side(tap))
     }
 
     /// Whether no weight tile has anything beside its diagonal.
@@ -221,7 +237,7 @@ impl<'a> Products<'a> {
             })
         };
         self.kept_bytes += size_of_val(&list[..]) * batch;
-        let mut made = match (&order.grid, batch) {
+        let made = match (&order.grid, batch) {
             (Some(grid), _) => Inputs::in_patches(list, grid, bundles),
             (None, 1) => Inputs::new(list, rows, most, bundles),
             (None, _) => Inputs::new(
@@ -231,10 +247,12 @@ impl<'a> Products<'a> {
                 bundles,
             ),
         };
-        if self.pads.staged_inputs {
-            made = made.staged_for(way, block);
-        }
-        made = made.packed_for(way, readers);
+        let made = made.summed_for(way, block).packed_for(way, readers);
+        let made = if self.pads.staged_inputs {
+            made.staged_for(way, block)
+        } else {
+            made
+        };
         let made = Arc::new(made);
         self.inputs.insert(key, Arc::clone(&made));
         made

@@ -199,8 +199,8 @@ mod tests {
     use crate::functional::plan::draft::Weight;
     use crate::kernels::{Format, GemmKernel};
 
-    const TILES: Way = GemmKernel::Amx.of_product(usize::MAX, usize::MAX);
-    const BY_ONE: Way = GemmKernel::Avx512Vnni.of_product(usize::MAX, usize::MAX);
+    const TILES: Way = GemmKernel::Amx.of_product(usize::MAX, usize::MAX, false);
+    const BY_ONE: Way = GemmKernel::Avx512Vnni.of_product(usize::MAX, usize::MAX, false);
     const DIAGONAL: Way = Way {
         format: Format::Diagonal,
         ..BY_ONE
