@@ -151,7 +151,7 @@ impl<'a> Products<'a> {
             tap.iter().all(|&o| o != PADDING)
                 && pairs.fold(true, |all, (a, b)| all & (a.wrapping_add(step) == *b))
         };
-        let mut taps = matmul.inputs.taps(matmul.positions.len());
+        let mut taps = matmul.inputs.taps(matmul.positions.len().max(1));
         taps.all(|(tap, _)| side_by_side(tap))
     }
 
