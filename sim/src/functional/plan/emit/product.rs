@@ -146,11 +146,8 @@ impl<'a> Products<'a> {
     /// Whether the inputs of all rows lie side by side in every tap.
     fn lie_side_by_side(&self, matmul: &Matmul) -> bool {
         let step = (self.pads.batch * self.pads.block) as u32;
-        let side_by_side = |tap: &[u32]| {
-            let pairs = tap.iter().zip(tap.iter().skip(1));
-            tap.iter().all(|&o| o != PADDING)
-                && pairs.fold(true, |all, (a, b)| all & (a.wrapping_add(step) == *b))
-        };
+        let follows = |pair: &[u32]| pair[1].checked_sub(pair[0]) == Some(step);
+        let side_by_side = |tap: &[u32]| !tap.contains(&PADDING) && tap.windows(2).all(follows);
         let mut taps = matmul.inputs.taps(matmul.positions.len().max(1));
         taps.all(|(tap, _)| side_by_side(tap))
     }
