@@ -234,7 +234,7 @@ impl<'a> Products<'a> {
             })
         };
         self.kept_bytes += size_of_val(&list[..]) * batch;
-        let made = match (&order.grid, batch) {
+        let mut made = match (&order.grid, batch) {
             (Some(grid), _) => Inputs::in_patches(list, grid, bundles),
             (None, 1) => Inputs::new(list, rows, most, bundles),
             (None, _) => Inputs::new(
@@ -244,13 +244,10 @@ impl<'a> Products<'a> {
                 bundles,
             ),
         };
-        let made = made.summed_for(way, block).packed_for(way, readers);
-        let made = if self.pads.staged_inputs {
-            made.staged_for(way, block)
-        } else {
-            made
-        };
-        let made = Arc::new(made);
+        if self.pads.staged_inputs {
+            made = made.staged_for(way, block);
+        }
+        let made = Arc::new(made.summed_for(way, block).packed_for(way, readers));
         self.inputs.insert(key, Arc::clone(&made));
         made
     }
