@@ -12,11 +12,11 @@ mod blocks;
 
 use std::arch::x86_64::*;
 
-use self::blocks::{Ahead, run_stretches};
-use self::sums::{DOWN, Here, apply_steps, at, four_bytes, load, places, widen};
+use self::blocks::{Ahead, inputs_at, run_stretches};
+use self::ends::end_rows;
+use self::sums::{DOWN, Here, Usual, at, first_of, four_bytes, lines, load, places};
 use super::pointers::Pointers;
-use super::product::steps::UNBOUNDED;
-use super::{Format, Memory, PADDING, Product, Start, Stretch};
+use super::{Format, Memory, Product, Start, Stretch};
 
 /// Runs a product whose offsets were checked, on a CPU that has the instructions.
 pub(super) fn run(product: &Product<'_>, memory: &mut Memory<'_>) {
@@ -42,8 +42,7 @@ macro_rules! add_products {
         k: $k:literal, panel: $panel:ident, inputs: $inputs:ident,
         group: $group:ident, bias: $bias:ident, sums: $sums:ident
     ) => {
-        let weights: [__m512i; M] =
-            std::array::from_fn(|m| _mm512_load_si512($panel.add($k * M + m)));
+        let weights: [__m512i; M] = lines($panel.add($k * M));
         multiply!(@ $k, weights, $inputs, $group, $bias, $sums);
     };
 }
@@ -108,8 +107,7 @@ macro_rules! add_summed_group {
 
 macro_rules! add_as_they_are {
     ($panel:ident, $inputs:ident, $group:ident, $sums:ident, $multiply:ident, $($k:literal)*) => {$(
-        let weights: [__m512i; M] =
-            std::array::from_fn(|m| _mm512_load_si512($panel.add($k * M + m)));
+        let weights: [__m512i; M] = lines($panel.add($k * M));
         for (sums, input) in $sums.iter_mut().zip(&$inputs) {
             let four = input.add(16 * $group + 4 * $k).cast::<i32>().read_unaligned();
             let four = _mm512_set1_epi32(four);
@@ -129,6 +127,7 @@ fn signed_by_unsigned(sum: __m512i, signed: __m512i, unsigned: __m512i) -> __m51
 mod amx;
 mod diagonal;
 mod direct;
+mod ends;
 mod input_sums;
 mod madd;
 mod peak;

@@ -10,13 +10,12 @@ use std::ptr::addr_of_mut;
 
 use std::arch::x86_64::*;
 
-use super::sums::{DOWN, Here, apply_steps, at, four_bytes, load, places, widen};
+use super::ends::end_rows;
 use crate::kernels::pointers::Pointers;
 use crate::kernels::product::bundles::Joined;
 use crate::kernels::product::panel::PAIR;
-use crate::kernels::product::steps::UNBOUNDED;
 use crate::kernels::source::Source;
-use crate::kernels::{Inputs, Line, MAX_COLUMNS, Memory, PADDING, Product, Row, Start, Stretch};
+use crate::kernels::{Inputs, Line, MAX_COLUMNS, Memory, PADDING, Product, Stretch};
 
 mod permission;
 mod tiles;
@@ -28,8 +27,6 @@ pub(in crate::kernels) use tiles::{peak, peak_with_loads};
 /// Bundles that are packed before they are multiplied. They stay in the first cache, also where another thread of the
 /// core has half of it, and while tiles multiply few of them, the next are packed.
 const CHUNK: usize = 4;
-/// Rows whose sums end together.
-const TOGETHER: usize = 4;
 
 /// Rows of bundles, and sums.
 #[repr(C, align(64))]
@@ -263,52 +260,6 @@ impl Pack {
                     }
                 }
             }
-        }
-    }
-}
-
-/// Adds sums to what they start from and ends them; without any there are no products.
-///
-/// # Safety
-/// The CPU has the features, and the rows' offsets lie inside the memory that the pointers name. Sums have M lines a row.
-#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-unsafe fn end_rows<const M: usize>(
-    product: &Product<'_>,
-    rows: &[Row],
-    pointers: &Pointers,
-    sums: Option<*const Line>,
-) {
-    let (together, alone) = rows.as_chunks::<TOGETHER>();
-    let later = sums.map(|sums| sums.wrapping_add(together.len() * TOGETHER * M));
-    // SAFETY: the caller's promise.
-    unsafe {
-        end::<M, TOGETHER>(product, together, pointers, sums);
-        end::<M, 1>(product, alone.as_chunks().0, pointers, later);
-    }
-}
-
-/// # Safety
-/// As for [`end_rows`].
-#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-unsafe fn end<const M: usize, const N: usize>(
-    product: &Product<'_>,
-    rows: &[[Row; N]],
-    pointers: &Pointers,
-    mut from: Option<*const Line>,
-) {
-    // SAFETY: the caller's promise; `first` has 16 int32 for each column.
-    unsafe {
-        let first: [__m512i; M] = std::array::from_fn(|m| load(product.first[m].as_ptr(), 0));
-        for rows in rows {
-            with_sums!((product, rows, pointers, first) sums {
-                if let Some(lines) = &mut from {
-                    each_sum!((n, m) {
-                        let products = _mm512_load_si512(lines.add(n * M + m).cast());
-                        sums[n][m] = _mm512_add_epi32(sums[n][m], products);
-                    });
-                    *lines = lines.add(M * N);
-                }
-            });
         }
     }
 }

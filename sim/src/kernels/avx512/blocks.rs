@@ -1,7 +1,7 @@
 //! Blocks of rows whose sums stay in the 32 registers, for a way to multiply.
 
 use crate::kernels::pointers::Pointers;
-use crate::kernels::{Line, Memory, Product, Stretch};
+use crate::kernels::{Line, Memory, PADDING, Product, Stretch};
 
 /// Lines of the weights wanted next that are prefetched with each tap at most.
 const MOST_AHEAD: usize = 8;
@@ -37,6 +37,22 @@ pub(super) fn run_stretches(
         let lines = stretch.blocks * taps * ahead.lines_per_tap;
         ahead.next = ahead.next.wrapping_add(lines);
     }
+}
+
+/// Where the inputs of N rows are.
+///
+/// # Safety
+/// There are N offsets; what isn't padding lies inside the inputs.
+#[inline]
+pub(super) unsafe fn inputs_at<const N: usize>(
+    offsets: *const u32,
+    pointers: &Pointers,
+) -> [*const u8; N] {
+    // SAFETY: the caller's promise.
+    std::array::from_fn(|n| match unsafe { *offsets.add(n) } {
+        PADDING => pointers.zeros,
+        offset => pointers.inp.wrapping_add(offset as usize),
+    })
 }
 
 macro_rules! by_shape {
@@ -91,12 +107,12 @@ macro_rules! blocks {
             // these rows are inside their memory for 16 int32 and 16 bytes. There are `taps` times as
             // many offsets of inputs as rows, block by block, and a sum of each row's inputs where such are added.
             unsafe {
-                let first: [__m512i; M] = std::array::from_fn(|m| load(product.first[m].as_ptr(), 0));
-                let constant = $constant;
+                let first: [__m512i; M] = first_of(product);
+                let (constant, usual) = ($constant, Usual::of(product));
                 let mut offsets = product.inputs.offsets.as_ptr().add(stretch.first * taps);
                 for (index, rows) in all_rows.iter().enumerate() {
                     let mut panel = product.panel.lines().as_ptr().cast::<__m512i>();
-                    with_sums!((product, rows, pointers, first) sums {
+                    with_sums!((product, rows, pointers, first, usual) sums {
                     if $summed {
                         let of_rows = pointers.input_sums.add(stretch.first + index * N);
                         for (n, sums) in sums.iter_mut().enumerate() {
@@ -113,10 +129,7 @@ macro_rules! blocks {
                         after => (offsets.add(N * taps), after),
                     };
                     for _ in 0..taps {
-                        let inputs: [*const u8; N] = std::array::from_fn(|n| match *offsets.add(n) {
-                            PADDING => pointers.zeros,
-                            offset => pointers.inp.add(offset as usize),
-                        });
+                        let inputs: [*const u8; N] = inputs_at(offsets, pointers);
                         // The next rows' inputs lie far apart, one stretch for each tap. Padding lies
                         // nowhere, which does no harm.
                         let offset = *next as usize;

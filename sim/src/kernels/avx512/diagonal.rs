@@ -5,11 +5,11 @@
 
 use std::arch::x86_64::*;
 
-use super::sums::{DOWN, Here, apply_steps, at, four_bytes, load, places, widen};
+use super::ends::end_rows;
+use super::sums::{DOWN, Here, Usual, at, first_of, four_bytes, load, places};
 use crate::kernels::pointers::Pointers;
 use crate::kernels::product::bundles::Joined;
 use crate::kernels::product::patches::{MOST_BUNDLES, Patches};
-use crate::kernels::product::steps::UNBOUNDED;
 use crate::kernels::product::stretches::Patch;
 use crate::kernels::{Memory, PADDING, Product, Start, Stretch};
 
@@ -69,6 +69,14 @@ struct Image<'a> {
     lines: &'a [Joined],
     of_patch: usize,
     weights: &'a Weights,
+}
+
+impl Image<'_> {
+    /// Of each row of the window.
+    #[inline]
+    fn weights_of<const H: usize>(&self, bundle: usize) -> [[__m512i; 2]; H] {
+        std::array::from_fn(|row| self.weights[row * self.patches.window.bundles + bundle])
+    }
 }
 
 /// # Safety
@@ -169,21 +177,20 @@ unsafe fn patches<
 ) {
     const M: usize = 1;
     const { assert!((R - 1) * S + H <= MOST_LINES) };
-    let bundles = image.patches.window.bundles;
     let (all_rows, _) = product.rows.rows[stretch.first..][..stretch.blocks * N].as_chunks::<N>();
     // SAFETY: the caller's promise.
     unsafe {
         let order = _mm512_loadu_si512(SIDE_BY_SIDE.as_ptr().cast());
         let bias = places(i32::from_ne_bytes([0x80; 4]));
-        let first: [__m512i; M] = [load(product.first[0].as_ptr(), 0)];
+        let first: [__m512i; M] = first_of(product);
+        let usual = Usual::of(product);
         for (rows, lines) in all_rows
             .iter()
             .zip(image.lines.chunks_exact(image.of_patch))
         {
-            with_sums!((product, rows, pointers, first) sums {
+            with_sums!((product, rows, pointers, first, usual) sums {
             for (bundle, lines) in lines.chunks_exact(C * ((R - 1) * S + H)).enumerate() {
-                let weights: [[__m512i; 2]; H] =
-                    std::array::from_fn(|row| image.weights[row * bundles + bundle]);
+                let weights: [[__m512i; 2]; H] = image.weights_of(bundle);
                 each_line!((row) {
                     for column in 0..C {
                         let line = *lines.get_unchecked(row * C + column);
@@ -245,9 +252,10 @@ unsafe fn blocks<const N: usize>(product: &Product<'_>, stretch: &Stretch, point
     unsafe {
         let order = _mm512_loadu_si512(SIDE_BY_SIDE.as_ptr().cast());
         let bias = _mm512_set1_epi8(i8::MIN);
-        let first: [__m512i; M] = [load(product.first[0].as_ptr(), 0)];
+        let first: [__m512i; M] = first_of(product);
+        let usual = Usual::of(product);
         for rows in all_rows {
-            with_sums!((product, rows, pointers, first) sums {
+            with_sums!((product, rows, pointers, first, usual) sums {
             for weights in product.panel.lines() {
                 let weights = _mm512_load_si512(weights.0.as_ptr().cast());
                 let inputs: [__m512i; N] = if let Some(joined) = &mut joined {

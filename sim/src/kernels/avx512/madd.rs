@@ -5,11 +5,11 @@
 
 use std::arch::x86_64::*;
 
-use super::blocks::{Ahead, run_stretches};
-use super::sums::{DOWN, Here, apply_steps, at, four_bytes, load, places, widen};
+use super::blocks::{Ahead, inputs_at, run_stretches};
+use super::ends::end_rows;
+use super::sums::{DOWN, Here, Usual, at, first_of, four_bytes, lines, load, places};
 use crate::kernels::pointers::Pointers;
-use crate::kernels::product::steps::UNBOUNDED;
-use crate::kernels::{Memory, PADDING, Product, Start, Stretch};
+use crate::kernels::{Memory, Product, Start, Stretch};
 
 /// Runs a product whose offsets were checked, on a CPU that has the instructions.
 pub(in crate::kernels) fn run(product: &Product<'_>, memory: &mut Memory<'_>) {
@@ -45,8 +45,7 @@ macro_rules! add_group {
 /// Adds the products of some pairs of inputs.
 macro_rules! add_pairs {
     ($panel:ident, $pairs:ident, $sums:ident, $($k:literal)*) => {$(
-        let weights: [__m512i; M] =
-            std::array::from_fn(|m| _mm512_load_si512($panel.add($k * M + m)));
+        let weights: [__m512i; M] = lines($panel.add($k * M));
         for (sums, pairs) in $sums.iter_mut().zip(&$pairs) {
             let pair = _mm512_set1_epi32(pairs.0[$k]);
             for (sum, weights) in sums.iter_mut().zip(&weights) {

@@ -6,10 +6,9 @@
 
 use std::arch::x86_64::*;
 
-use vta_isa::AluOp;
-
 use crate::kernels::pointers::Pointers;
-use crate::kernels::{Operand, Product, Row, Step};
+use crate::kernels::product::steps::Floors;
+use crate::kernels::{Product, Row, Start};
 
 /// A block of N rows: what it is of, and where its memory is.
 #[derive(Clone, Copy)]
@@ -36,210 +35,19 @@ macro_rules! each_sum {
     )*};
 }
 
-/// Applies an operation to all sums, whatever its operand is.
-macro_rules! each {
-    ($operand:ident, $here:ident, $sums:ident, $f:ident) => {
-        match $operand {
-            Operand::Imm(imm) => each_imm!(imm, $sums, $f),
-            Operand::Lanes(lanes) => each_lane!(lanes, $sums, $f),
-            Operand::Tiles(tiles) => each_tile!(tiles, $here, $sums, $f),
-            Operand::Scaled(_) => unreachable!("a scaled residual is added"),
-        }
-    };
-}
-
-macro_rules! add_scaled {
-    ($factors:ident, $here:ident, $sums:ident) => {{
-        let factors: [__m512i; M] = std::array::from_fn(|m| load($factors[m].as_ptr(), 0));
-        each_sum!((n, m) {
-            let at = $here.product.bases.columns[m].residual + $here.rows[n].residual;
-            let bytes = widen($here.pointers.residual.add(at as usize));
-            $sums[n][m] = _mm512_add_epi32($sums[n][m], _mm512_mullo_epi32(bytes, factors[m]));
-        });
-    }};
-}
-
-macro_rules! each_imm {
-    ($imm:ident, $sums:ident, $f:ident) => {{
-        let y = _mm512_set1_epi32(*$imm);
-        each_sum!((n, m) { $sums[n][m] = $f($sums[n][m], y); });
-    }};
-}
-
-macro_rules! each_lane {
-    ($lanes:ident, $sums:ident, $f:ident) => {{
-        let y: [__m512i; M] = std::array::from_fn(|m| load($lanes[m].as_ptr(), 0));
-        each_sum!((n, m) { $sums[n][m] = $f($sums[n][m], y[m]); });
-    }};
-}
-
-/// As [`each_lane`], of lanes of the product's end from a place on.
-macro_rules! each_place {
-    ($place:ident, $here:ident, $sums:ident, $f:ident) => {{
-        let lanes = $here.product.after.lanes().as_ptr().add($place).cast();
-        let y: [__m512i; M] = std::array::from_fn(|m| load(lanes, (16 * m) as u32));
-        each_sum!((n, m) { $sums[n][m] = $f($sums[n][m], y[m]); });
-    }};
-}
-
-macro_rules! each_tile {
-    ($tiles:ident, $here:ident, $sums:ident, $f:ident) => {{
-        each_sum!((n, m) {
-            let y = load($here.pointers.acc, $tiles[m] + $here.rows[n].lane);
-            $sums[n][m] = $f($sums[n][m], y);
-        });
-    }};
-}
-
-/// The sums after some steps. Not inlined: sums stay in registers where there are no steps.
-///
-/// # Safety
-/// The CPU has the features. Residual and tile offsets of these rows are inside their memory.
-#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-#[inline(never)]
-pub(super) unsafe fn apply_steps<const M: usize, const N: usize>(
-    steps: &[Step],
-    here: Here<'_, N>,
-    mut sums: [[__m512i; M]; N],
-) -> [[__m512i; M]; N] {
-    // SAFETY: the caller's promise.
-    unsafe {
-        for step in steps {
-            match (step.op, &step.operand) {
-                (_, Operand::Scaled(y)) => add_scaled!(y, here, sums),
-                (AluOp::Min, y) => each!(y, here, sums, _mm512_min_epi32),
-                (AluOp::Max, y) => each!(y, here, sums, _mm512_max_epi32),
-                (AluOp::Add, y) => each!(y, here, sums, _mm512_add_epi32),
-                (AluOp::Mul, y) => each!(y, here, sums, _mm512_mullo_epi32),
-                (AluOp::Mov, y) => each!(y, here, sums, second),
-                (AluOp::Clip, y) => each!(y, here, sums, clip),
-                (AluOp::Shr, Operand::Imm(y)) => each_imm!(y, sums, _mm512_srav_epi32),
-                (AluOp::Shl, Operand::Imm(y)) => each_imm!(y, sums, _mm512_sllv_epi32),
-                (AluOp::Shr, Operand::Lanes(y)) => each_lane!(y, sums, shift_right),
-                (AluOp::Shl, Operand::Lanes(y)) => each_lane!(y, sums, shift_left),
-                (AluOp::Shr, Operand::Tiles(y)) => each_tile!(y, here, sums, shift_right),
-                (AluOp::Shl, Operand::Tiles(y)) => each_tile!(y, here, sums, shift_left),
-            }
-        }
-    }
-    sums
-}
-
-/// What the sums start from: `first` for each column, and what the product says.
-macro_rules! start_sums {
-    ($here:ident, $sums:ident, $first:ident) => {
-        match $here.product.start {
-            Start::Zero => $sums = [$first; N],
-            Start::Acc => {
-                for (of_row, row) in $sums.iter_mut().zip($here.rows) {
-                    for (m, sum) in of_row.iter_mut().enumerate() {
-                        let held = load(
-                            $here.pointers.acc,
-                            $here.product.bases.columns[m].dst + row.dst,
-                        );
-                        *sum = _mm512_add_epi32(held, $first[m]);
-                    }
-                }
-            }
-            Start::Residual => {
-                let factors = $here.product.before.factors();
-                for (m, first) in $first.iter().enumerate() {
-                    let factors = factors.map(|f| load(f[m].as_ptr(), 0));
-                    for (sums, row) in $sums.iter_mut().zip($here.rows) {
-                        let at = ($here.product.bases.columns[m].residual + row.residual) as usize;
-                        let bytes = widen($here.pointers.residual.add(at));
-                        sums[m] = match factors {
-                            Some(factors) => _mm512_mullo_epi32(bytes, factors),
-                            None => bytes,
-                        };
-                        sums[m] = _mm512_add_epi32(sums[m], *first);
-                    }
-                }
-                if factors.is_none() && !$here.product.before.list().is_empty() {
-                    // What was added would go through the steps, too.
-                    for sums in &mut $sums {
-                        for (sum, first) in sums.iter_mut().zip(&$first) {
-                            *sum = _mm512_sub_epi32(*sum, *first);
-                        }
-                    }
-                    $sums = apply_steps($here.product.before.list(), $here, $sums);
-                    for sums in &mut $sums {
-                        for (sum, first) in sums.iter_mut().zip(&$first) {
-                            *sum = _mm512_add_epi32(*sum, *first);
-                        }
-                    }
-                }
-            }
-        }
-    };
-}
-
-/// Adds the residual in two digits, in registers.
-macro_rules! add_digits {
-    ($digits:ident, $here:ident, $sums:ident) => {
-        let shift = _mm512_set1_epi32($digits.shift);
-        for m in 0..M {
-            let base = $here.product.bases.columns[m].residual as usize;
-            let bytes = $here.pointers.residual.add(base);
-            let high = load($digits.high[m].as_ptr(), 0);
-            let low = load($digits.low[m].as_ptr(), 0);
-            for (sums, row) in $sums.iter_mut().zip($here.rows) {
-                let residual = widen(bytes.add(row.residual as usize));
-                let sum = _mm512_add_epi32(sums[m], _mm512_mullo_epi32(residual, high));
-                let sum = _mm512_srav_epi32(sum, shift);
-                sums[m] = _mm512_add_epi32(sum, _mm512_mullo_epi32(residual, low));
-            }
-        }
-    };
-}
-
 /// Row and column of a sum, counted column by column of each row.
 pub(super) const fn at<const M: usize, const N: usize>(number: usize) -> (usize, usize) {
     (number / M, number % M)
 }
 
-/// Shifts, clamps and multiplies the sums as `end` says, in registers; all but the last clamp.
-macro_rules! requantize {
-    ($end:ident, $here:ident, $sums:ident) => {
-        if let Some(factors) = $end.factors {
-            if let Some([low, high]) = $end.bounds {
-                each_place!(low, $here, $sums, _mm512_max_epi32);
-                each_place!(high, $here, $sums, _mm512_min_epi32);
-            }
-            if let Some(factors) = $end.first {
-                each_place!(factors, $here, $sums, _mm512_mullo_epi32);
-            }
-            if $end.shift != 0 {
-                shift!($end.shift, $sums);
-            }
-            if $end.clamp != UNBOUNDED {
-                let [low, high] = $end.clamp.map(|bound| _mm512_set1_epi32(bound));
-                each_sum!((n, m) {
-                    $sums[n][m] = _mm512_min_epi32(_mm512_max_epi32($sums[n][m], low), high);
-                });
-            }
-            each_place!(factors, $here, $sums, _mm512_mullo_epi32);
-            if let Some(added) = $end.added {
-                each_place!(added, $here, $sums, _mm512_add_epi32);
-            }
-        }
-        if $end.last_shift != 0 {
-            shift!($end.last_shift, $sums);
-        }
-    };
-}
-
-/// As [`requantize`], by floats, for sums that saturate to bytes afterwards.
+/// Requantises the sums by floats where they saturate to bytes afterwards.
 macro_rules! take_floors {
     ($floors:ident, $here:ident, $sums:ident) => {{
         let lanes = $here.product.after.lanes().as_ptr();
-        let of = |place: usize| -> [__m512; M] {
-            std::array::from_fn(|m| _mm512_castsi512_ps(load(lanes.add(place).cast(), (16 * m) as u32)))
-        };
-        let (first, before) = (of($floors.first), of($floors.before));
+        let of = |place: usize, m: usize| _mm512_loadu_ps(lanes.add(place + m).cast());
         each_sum!((n, m) {
             let x = _mm512_cvtepi32_ps($sums[n][m]);
-            let x = _mm512_fmadd_round_ps::<DOWN>(x, first[m], before[m]);
+            let x = _mm512_fmadd_round_ps::<DOWN>(x, of($floors.first, m), of($floors.before, m));
             $sums[n][m] = _mm512_castps_si512(x);
         });
         if $floors.inner {
@@ -248,10 +56,9 @@ macro_rules! take_floors {
                 $sums[n][m] = _mm512_castps_si512(_mm512_roundscale_ps::<DOWN>(x));
             });
         }
-        let (second, after) = (of($floors.second), of($floors.after));
         each_sum!((n, m) {
             let x = _mm512_castsi512_ps($sums[n][m]);
-            let x = _mm512_fmadd_round_ps::<DOWN>(x, second[m], after[m]);
+            let x = _mm512_fmadd_round_ps::<DOWN>(x, of($floors.second, m), of($floors.after, m));
             $sums[n][m] = _mm512_cvt_roundps_epi32::<DOWN>(x);
         });
     }};
@@ -298,20 +105,23 @@ macro_rules! store_bytes {
             if clamps {
                 bytes = _mm512_min_epi8(_mm512_max_epi8(bytes, low), high);
             }
-            let at = [0, 1, 2, 3].map(|of| $here.rows[n + of].out);
             let to = $here.pointers.out.add($here.product.bases.columns[m].out as usize);
-            if at == [0, 16, 32, 48].map(|of| at[0].wrapping_add(of)) {
-                _mm512_storeu_si512(to.add(at[0] as usize).cast(), bytes);
-            } else if at[1] == at[0].wrapping_add(16) && at[3] == at[2].wrapping_add(16) {
-                let [a, _, c, _] = at.map(|at| to.add(at as usize).cast());
-                _mm256_storeu_si256(a, _mm512_castsi512_si256(bytes));
-                _mm256_storeu_si256(c, _mm512_extracti64x4_epi64::<1>(bytes));
+            let a = $here.rows[n].out as usize;
+            let b = $here.rows[n + 1].out as usize;
+            let c = $here.rows[n + 2].out as usize;
+            let d = $here.rows[n + 3].out as usize;
+            if b == a + 16 && d == c + 16 {
+                if c == b + 16 {
+                    _mm512_storeu_si512(to.add(a).cast(), bytes);
+                } else {
+                    _mm256_storeu_si256(to.add(a).cast(), _mm512_castsi512_si256(bytes));
+                    _mm256_storeu_si256(to.add(c).cast(), _mm512_extracti64x4_epi64::<1>(bytes));
+                }
             } else {
-                let [a, b, c, d] = at.map(|at| to.add(at as usize).cast());
-                _mm_storeu_si128(a, _mm512_castsi512_si128(bytes));
-                _mm_storeu_si128(b, _mm512_extracti32x4_epi32::<1>(bytes));
-                _mm_storeu_si128(c, _mm512_extracti32x4_epi32::<2>(bytes));
-                _mm_storeu_si128(d, _mm512_extracti32x4_epi32::<3>(bytes));
+                _mm_storeu_si128(to.add(a).cast(), _mm512_castsi512_si128(bytes));
+                _mm_storeu_si128(to.add(b).cast(), _mm512_extracti32x4_epi32::<1>(bytes));
+                _mm_storeu_si128(to.add(c).cast(), _mm512_extracti32x4_epi32::<2>(bytes));
+                _mm_storeu_si128(to.add(d).cast(), _mm512_extracti32x4_epi32::<3>(bytes));
             }
         });
         each_sum!((n, m) {
@@ -326,71 +136,81 @@ macro_rules! store_bytes {
     };
 }
 
-/// Clamps the sums and writes them where the product says.
-macro_rules! write_sums {
-    ($end:ident, $here:ident, $sums:ident) => {
-        if $end.last_clamp != UNBOUNDED {
-            let [low, high] = $end.last_clamp.map(|bound| _mm512_set1_epi32(bound));
-            each_sum!((n, m) {
-                $sums[n][m] = _mm512_min_epi32(_mm512_max_epi32($sums[n][m], low), high);
-            });
-        }
-        each_sum!((n, m) {
-            let sum = $sums[n][m];
-            if $here.product.write_acc {
-                let at = ($here.product.bases.columns[m].dst + $here.rows[n].dst) as usize;
-                _mm512_storeu_si512($here.pointers.acc.add(at).cast(), sum);
-            }
-            if $here.product.store {
-                let at = ($here.product.bases.columns[m].out + $here.rows[n].out) as usize;
-                _mm_storeu_si128($here.pointers.out.add(at).cast(), _mm512_cvtepi32_epi8(sum));
-            }
-        });
-    };
+/// How blocks start and end sums in their registers: from nothing or the accumulators, and as most do. Others leave their
+/// products to [`end_rows`](super::ends::end_rows).
+#[derive(Clone, Copy)]
+pub(super) enum Usual<'a> {
+    /// Bytes between bounds, after a requantisation in floats or a shift.
+    Bytes {
+        floors: Option<&'a Floors>,
+        shift: i32,
+        bounds: [i8; 2],
+    },
+    Accumulators,
 }
 
-/// Does the product's steps on the sums, and writes them where it says.
-macro_rules! end_sums {
-    ($here:ident, $sums:ident) => {
-        let (steps, end) = $here.product.after.parts();
-        if !steps.is_empty() {
-            $sums = apply_steps(steps, $here, $sums);
+impl<'a> Usual<'a> {
+    pub fn of(product: &'a Product<'_>) -> Option<Self> {
+        let (steps, end) = product.after.parts();
+        if product.start == Start::Residual || !steps.is_empty() || end.residual.is_some() {
+            return None;
         }
-        if let Some(digits) = &end.residual {
-            add_digits!(digits, $here, $sums);
+        match (product.write_acc, product.store, end.bytes) {
+            (true, false, _) if product.after.list().is_empty() => Some(Self::Accumulators),
+            (false, true, Some(bounds)) if end.floors.is_some() || end.factors.is_none() => {
+                Some(Self::Bytes {
+                    floors: end.floors.as_ref(),
+                    shift: end.last_shift,
+                    bounds,
+                })
+            }
+            _ => None,
         }
-        let bytes = $here.product.store && !$here.product.write_acc;
-        match &end.floors {
-            Some(floors) if bytes => {
-                take_floors!(floors, $here, $sums);
-            }
-            _ => {
-                requantize!(end, $here, $sums);
-            }
-        }
-        match end.bytes {
-            Some(bounds) if bytes => {
-                store_bytes!(bounds, $here, $sums);
-            }
-            _ => {
-                write_sums!(end, $here, $sums);
-            }
-        }
-    };
+    }
 }
 
-/// Starts the sums of some rows, does something with them, and ends them.
+/// Starts the sums of some rows, does something with them, and ends them, in their registers where `usual` says how.
 macro_rules! with_sums {
-    (($product:ident, $rows:ident, $pointers:ident, $first:ident) $sums:ident $body:block) => {
+    (($product:ident, $rows:ident, $pointers:ident, $first:ident, $usual:ident) $sums:ident $body:block) => {
         let here = Here {
             product: $product,
             rows: $rows,
             pointers: $pointers,
         };
         let mut $sums = [[_mm512_setzero_si512(); M]; N];
-        start_sums!(here, $sums, $first);
+        if $usual.is_some() {
+            $sums = [$first; N];
+            if here.product.start == Start::Acc {
+                each_sum!((n, m) {
+                    let at = here.product.bases.columns[m].dst + here.rows[n].dst;
+                    $sums[n][m] = _mm512_add_epi32($sums[n][m], load(here.pointers.acc, at));
+                });
+            }
+        }
         $body
-        end_sums!(here, $sums);
+        match $usual {
+            Some(Usual::Bytes { floors, shift, bounds }) => {
+                if let Some(floors) = floors {
+                    take_floors!(floors, here, $sums);
+                } else if shift != 0 {
+                    shift!(shift, $sums);
+                }
+                store_bytes!(bounds, here, $sums);
+            }
+            Some(Usual::Accumulators) => {
+                each_sum!((n, m) {
+                    let at = (here.product.bases.columns[m].dst + here.rows[n].dst) as usize;
+                    _mm512_storeu_si512(here.pointers.acc.add(at).cast(), $sums[n][m]);
+                });
+            }
+            None => {
+                // The sums themselves would be in memory all along if anyone had their address.
+                let mut products = [[_mm512_setzero_si512(); M]; N];
+                each_sum!((n, m) { products[n][m] = $sums[n][m]; });
+                let products = products.as_ptr().cast();
+                end_rows::<M>(here.product, here.rows, here.pointers, Some(products));
+            }
+        }
     };
 }
 
@@ -405,6 +225,28 @@ pub(super) fn places(count: i32) -> __m512i {
         std::arch::asm!("/* {0} */", inout(zmm_reg) places, options(pure, nomem, nostack, preserves_flags));
     }
     places
+}
+
+/// The lines of M columns that lie side by side.
+///
+/// # Safety
+/// There are so many.
+#[target_feature(enable = "avx512f")]
+#[inline]
+pub(super) unsafe fn lines<const M: usize>(from: *const __m512i) -> [__m512i; M] {
+    // SAFETY: the caller's promise.
+    std::array::from_fn(|m| unsafe { _mm512_load_si512(from.add(m)) })
+}
+
+/// What is added to the sums of each column.
+///
+/// # Safety
+/// The CPU has the features.
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+#[inline]
+pub(super) unsafe fn first_of<const M: usize>(product: &Product<'_>) -> [__m512i; M] {
+    // SAFETY: each has 16 int32.
+    std::array::from_fn(|m| unsafe { load(product.first[m].as_ptr(), 0) })
 }
 
 /// The saturated bytes of four sums, one behind the other.
@@ -435,45 +277,4 @@ pub(super) unsafe fn widen(bytes: *const u8) -> __m512i {
 pub(super) unsafe fn load(acc: *const i32, at: u32) -> __m512i {
     // SAFETY: the caller's promise.
     unsafe { _mm512_loadu_si512(acc.add(at as usize).cast()) }
-}
-
-/// Lane by lane: arithmetic right by `y & 31`, or left by `-y & 31` where `y` is negative.
-#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-#[inline]
-fn shift_right(x: __m512i, y: __m512i) -> __m512i {
-    let low = _mm512_set1_epi32(31);
-    let negated = _mm512_sub_epi32(_mm512_setzero_si512(), y);
-    let right = _mm512_srav_epi32(x, _mm512_and_si512(y, low));
-    let left = _mm512_sllv_epi32(x, _mm512_and_si512(negated, low));
-    _mm512_mask_blend_epi32(_mm512_movepi32_mask(y), right, left)
-}
-
-/// What MOV makes of two operands.
-#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-#[inline]
-fn second(_: __m512i, y: __m512i) -> __m512i {
-    y
-}
-
-/// Lane by lane between what [`AluOp::clip_bounds`] says.
-#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-#[inline]
-fn clip(x: __m512i, y: __m512i) -> __m512i {
-    let scale = _mm512_xor_si512(y, _mm512_srai_epi32::<31>(y));
-    let bound = |byte: __m512i, parts: __m512i| {
-        let parts = _mm512_and_si512(parts, _mm512_set1_epi32(31));
-        let byte = _mm512_slli_epi32::<5>(_mm512_srai_epi32::<24>(byte));
-        let fixed = _mm512_or_si512(byte, parts);
-        _mm512_srai_epi32::<5>(_mm512_sllv_epi32(fixed, _mm512_srli_epi32::<26>(scale)))
-    };
-    let low = bound(_mm512_slli_epi32::<16>(y), _mm512_srli_epi32::<21>(scale));
-    let high = bound(_mm512_slli_epi32::<24>(y), _mm512_srli_epi32::<16>(scale));
-    _mm512_max_epi32(_mm512_min_epi32(x, high), low)
-}
-
-/// [`shift_right`] by the negated amounts.
-#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-#[inline]
-fn shift_left(x: __m512i, y: __m512i) -> __m512i {
-    shift_right(x, _mm512_sub_epi32(_mm512_setzero_si512(), y))
 }

@@ -4,7 +4,8 @@ use std::borrow::Cow;
 
 use vta_isa::AluOp;
 
-use self::floors::{Floors, Numbers, Stages};
+pub(in crate::kernels) use self::floors::Floors;
+use self::floors::{Numbers, Stages};
 use super::super::{COLUMN, MAX_COLUMNS};
 
 /// The second operand of a step.

@@ -1,0 +1,347 @@
+//! Everything that sums may start from and end with, a few rows at a time.
+
+use std::arch::x86_64::*;
+
+use vta_isa::AluOp;
+
+use super::sums::{DOWN, Here, at, first_of, four_bytes, load, places, widen};
+use crate::kernels::pointers::Pointers;
+use crate::kernels::product::steps::UNBOUNDED;
+use crate::kernels::{Line, Operand, Product, Row, Start, Step};
+
+/// Rows whose sums end together.
+const TOGETHER: usize = 4;
+
+/// Applies an operation to all sums, whatever its operand is.
+macro_rules! each {
+    ($operand:ident, $here:ident, $sums:ident, $f:ident) => {
+        match $operand {
+            Operand::Imm(imm) => each_imm!(imm, $sums, $f),
+            Operand::Lanes(lanes) => each_lane!(lanes, $sums, $f),
+            Operand::Tiles(tiles) => each_tile!(tiles, $here, $sums, $f),
+            Operand::Scaled(_) => unreachable!("a scaled residual is added"),
+        }
+    };
+}
+
+macro_rules! add_scaled {
+    ($factors:ident, $here:ident, $sums:ident) => {{
+        let factors: [__m512i; M] = std::array::from_fn(|m| load($factors[m].as_ptr(), 0));
+        each_sum!((n, m) {
+            let at = $here.product.bases.columns[m].residual + $here.rows[n].residual;
+            let bytes = widen($here.pointers.residual.add(at as usize));
+            $sums[n][m] = _mm512_add_epi32($sums[n][m], _mm512_mullo_epi32(bytes, factors[m]));
+        });
+    }};
+}
+
+macro_rules! each_imm {
+    ($imm:ident, $sums:ident, $f:ident) => {{
+        let y = _mm512_set1_epi32(*$imm);
+        each_sum!((n, m) { $sums[n][m] = $f($sums[n][m], y); });
+    }};
+}
+
+macro_rules! each_lane {
+    ($lanes:ident, $sums:ident, $f:ident) => {{
+        let y: [__m512i; M] = std::array::from_fn(|m| load($lanes[m].as_ptr(), 0));
+        each_sum!((n, m) { $sums[n][m] = $f($sums[n][m], y[m]); });
+    }};
+}
+
+/// As [`each_lane`], of lanes of the product's end from a place on.
+macro_rules! each_place {
+    ($place:ident, $here:ident, $sums:ident, $f:ident) => {{
+        let lanes = $here.product.after.lanes().as_ptr().add($place).cast();
+        let y: [__m512i; M] = std::array::from_fn(|m| load(lanes, (16 * m) as u32));
+        each_sum!((n, m) { $sums[n][m] = $f($sums[n][m], y[m]); });
+    }};
+}
+
+macro_rules! each_tile {
+    ($tiles:ident, $here:ident, $sums:ident, $f:ident) => {{
+        each_sum!((n, m) {
+            let y = load($here.pointers.acc, $tiles[m] + $here.rows[n].lane);
+            $sums[n][m] = $f($sums[n][m], y);
+        });
+    }};
+}
+
+/// The sums after some steps. Not inlined: sums stay in registers where there are no steps.
+///
+/// # Safety
+/// The CPU has the features. Residual and tile offsets of these rows are inside their memory.
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+#[inline(never)]
+pub(super) unsafe fn apply_steps<const M: usize, const N: usize>(
+    steps: &[Step],
+    here: Here<'_, N>,
+    mut sums: [[__m512i; M]; N],
+) -> [[__m512i; M]; N] {
+    // SAFETY: the caller's promise.
+    unsafe {
+        for step in steps {
+            match (step.op, &step.operand) {
+                (_, Operand::Scaled(y)) => add_scaled!(y, here, sums),
+                (AluOp::Min, y) => each!(y, here, sums, _mm512_min_epi32),
+                (AluOp::Max, y) => each!(y, here, sums, _mm512_max_epi32),
+                (AluOp::Add, y) => each!(y, here, sums, _mm512_add_epi32),
+                (AluOp::Mul, y) => each!(y, here, sums, _mm512_mullo_epi32),
+                (AluOp::Mov, y) => each!(y, here, sums, second),
+                (AluOp::Clip, y) => each!(y, here, sums, clip),
+                (AluOp::Shr, Operand::Imm(y)) => each_imm!(y, sums, _mm512_srav_epi32),
+                (AluOp::Shl, Operand::Imm(y)) => each_imm!(y, sums, _mm512_sllv_epi32),
+                (AluOp::Shr, Operand::Lanes(y)) => each_lane!(y, sums, shift_right),
+                (AluOp::Shl, Operand::Lanes(y)) => each_lane!(y, sums, shift_left),
+                (AluOp::Shr, Operand::Tiles(y)) => each_tile!(y, here, sums, shift_right),
+                (AluOp::Shl, Operand::Tiles(y)) => each_tile!(y, here, sums, shift_left),
+            }
+        }
+    }
+    sums
+}
+
+/// What the sums start from: `first` for each column, and what the product says.
+macro_rules! start_sums {
+    ($here:ident, $sums:ident, $first:ident) => {
+        match $here.product.start {
+            Start::Zero => $sums = [$first; N],
+            Start::Acc => {
+                for (of_row, row) in $sums.iter_mut().zip($here.rows) {
+                    for (m, sum) in of_row.iter_mut().enumerate() {
+                        let held = load(
+                            $here.pointers.acc,
+                            $here.product.bases.columns[m].dst + row.dst,
+                        );
+                        *sum = _mm512_add_epi32(held, $first[m]);
+                    }
+                }
+            }
+            Start::Residual => {
+                let factors = $here.product.before.factors();
+                for (m, first) in $first.iter().enumerate() {
+                    let factors = factors.map(|f| load(f[m].as_ptr(), 0));
+                    for (sums, row) in $sums.iter_mut().zip($here.rows) {
+                        let at = ($here.product.bases.columns[m].residual + row.residual) as usize;
+                        let bytes = widen($here.pointers.residual.add(at));
+                        sums[m] = match factors {
+                            Some(factors) => _mm512_mullo_epi32(bytes, factors),
+                            None => bytes,
+                        };
+                        sums[m] = _mm512_add_epi32(sums[m], *first);
+                    }
+                }
+                if factors.is_none() && !$here.product.before.list().is_empty() {
+                    // What was added would go through the steps, too.
+                    for sums in &mut $sums {
+                        for (sum, first) in sums.iter_mut().zip(&$first) {
+                            *sum = _mm512_sub_epi32(*sum, *first);
+                        }
+                    }
+                    $sums = apply_steps($here.product.before.list(), $here, $sums);
+                    for sums in &mut $sums {
+                        for (sum, first) in sums.iter_mut().zip(&$first) {
+                            *sum = _mm512_add_epi32(*sum, *first);
+                        }
+                    }
+                }
+            }
+        }
+    };
+}
+
+/// Adds the residual in two digits, in registers.
+macro_rules! add_digits {
+    ($digits:ident, $here:ident, $sums:ident) => {
+        let shift = _mm512_set1_epi32($digits.shift);
+        for m in 0..M {
+            let base = $here.product.bases.columns[m].residual as usize;
+            let bytes = $here.pointers.residual.add(base);
+            let high = load($digits.high[m].as_ptr(), 0);
+            let low = load($digits.low[m].as_ptr(), 0);
+            for (sums, row) in $sums.iter_mut().zip($here.rows) {
+                let residual = widen(bytes.add(row.residual as usize));
+                let sum = _mm512_add_epi32(sums[m], _mm512_mullo_epi32(residual, high));
+                let sum = _mm512_srav_epi32(sum, shift);
+                sums[m] = _mm512_add_epi32(sum, _mm512_mullo_epi32(residual, low));
+            }
+        }
+    };
+}
+
+/// Shifts, clamps and multiplies the sums as `end` says, in registers; all but the last clamp.
+macro_rules! requantize {
+    ($end:ident, $here:ident, $sums:ident) => {
+        if let Some(factors) = $end.factors {
+            if let Some([low, high]) = $end.bounds {
+                each_place!(low, $here, $sums, _mm512_max_epi32);
+                each_place!(high, $here, $sums, _mm512_min_epi32);
+            }
+            if let Some(factors) = $end.first {
+                each_place!(factors, $here, $sums, _mm512_mullo_epi32);
+            }
+            if $end.shift != 0 {
+                shift!($end.shift, $sums);
+            }
+            if $end.clamp != UNBOUNDED {
+                let [low, high] = $end.clamp.map(|bound| _mm512_set1_epi32(bound));
+                each_sum!((n, m) {
+                    $sums[n][m] = _mm512_min_epi32(_mm512_max_epi32($sums[n][m], low), high);
+                });
+            }
+            each_place!(factors, $here, $sums, _mm512_mullo_epi32);
+            if let Some(added) = $end.added {
+                each_place!(added, $here, $sums, _mm512_add_epi32);
+            }
+        }
+        if $end.last_shift != 0 {
+            shift!($end.last_shift, $sums);
+        }
+    };
+}
+
+/// Clamps the sums and writes them where the product says.
+macro_rules! write_sums {
+    ($end:ident, $here:ident, $sums:ident) => {
+        if $end.last_clamp != UNBOUNDED {
+            let [low, high] = $end.last_clamp.map(|bound| _mm512_set1_epi32(bound));
+            each_sum!((n, m) {
+                $sums[n][m] = _mm512_min_epi32(_mm512_max_epi32($sums[n][m], low), high);
+            });
+        }
+        each_sum!((n, m) {
+            let sum = $sums[n][m];
+            if $here.product.write_acc {
+                let at = ($here.product.bases.columns[m].dst + $here.rows[n].dst) as usize;
+                _mm512_storeu_si512($here.pointers.acc.add(at).cast(), sum);
+            }
+            if $here.product.store {
+                let at = ($here.product.bases.columns[m].out + $here.rows[n].out) as usize;
+                _mm_storeu_si128($here.pointers.out.add(at).cast(), _mm512_cvtepi32_epi8(sum));
+            }
+        });
+    };
+}
+
+/// Does the product's steps on the sums, and writes them where it says.
+macro_rules! end_sums {
+    ($here:ident, $sums:ident) => {
+        let (steps, end) = $here.product.after.parts();
+        if !steps.is_empty() {
+            $sums = apply_steps(steps, $here, $sums);
+        }
+        if let Some(digits) = &end.residual {
+            add_digits!(digits, $here, $sums);
+        }
+        let bytes = $here.product.store && !$here.product.write_acc;
+        match &end.floors {
+            Some(floors) if bytes => {
+                take_floors!(floors, $here, $sums);
+            }
+            _ => {
+                requantize!(end, $here, $sums);
+            }
+        }
+        match end.bytes {
+            Some(bounds) if bytes => {
+                store_bytes!(bounds, $here, $sums);
+            }
+            _ => {
+                write_sums!(end, $here, $sums);
+            }
+        }
+    };
+}
+
+/// Adds sums to what they start from and ends them; without any there are no products.
+///
+/// # Safety
+/// The CPU has the features, and the rows' offsets lie inside the memory that the pointers name. Sums have M lines a row.
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+pub(super) unsafe fn end_rows<const M: usize>(
+    product: &Product<'_>,
+    rows: &[Row],
+    pointers: &Pointers,
+    sums: Option<*const Line>,
+) {
+    let (together, alone) = rows.as_chunks::<TOGETHER>();
+    let later = sums.map(|sums| sums.wrapping_add(together.len() * TOGETHER * M));
+    // SAFETY: the caller's promise.
+    unsafe {
+        end::<M, TOGETHER>(product, together, pointers, sums);
+        end::<M, 1>(product, alone.as_chunks().0, pointers, later);
+    }
+}
+
+/// # Safety
+/// As for [`end_rows`].
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+unsafe fn end<const M: usize, const N: usize>(
+    product: &Product<'_>,
+    rows: &[[Row; N]],
+    pointers: &Pointers,
+    mut from: Option<*const Line>,
+) {
+    // SAFETY: the caller's promise; `first` has 16 int32 for each column.
+    unsafe {
+        let first: [__m512i; M] = first_of(product);
+        for rows in rows {
+            let here = Here {
+                product,
+                rows,
+                pointers,
+            };
+            let mut sums = [[_mm512_setzero_si512(); M]; N];
+            start_sums!(here, sums, first);
+            if let Some(lines) = &mut from {
+                each_sum!((n, m) {
+                    let products = _mm512_load_si512(lines.add(n * M + m).cast());
+                    sums[n][m] = _mm512_add_epi32(sums[n][m], products);
+                });
+                *lines = lines.add(M * N);
+            }
+            end_sums!(here, sums);
+        }
+    }
+}
+
+/// Lane by lane: arithmetic right by `y & 31`, or left by `-y & 31` where `y` is negative.
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+#[inline]
+fn shift_right(x: __m512i, y: __m512i) -> __m512i {
+    let low = _mm512_set1_epi32(31);
+    let negated = _mm512_sub_epi32(_mm512_setzero_si512(), y);
+    let right = _mm512_srav_epi32(x, _mm512_and_si512(y, low));
+    let left = _mm512_sllv_epi32(x, _mm512_and_si512(negated, low));
+    _mm512_mask_blend_epi32(_mm512_movepi32_mask(y), right, left)
+}
+
+/// What MOV makes of two operands.
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+#[inline]
+fn second(_: __m512i, y: __m512i) -> __m512i {
+    y
+}
+
+/// Lane by lane between what [`AluOp::clip_bounds`] says.
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+#[inline]
+fn clip(x: __m512i, y: __m512i) -> __m512i {
+    let scale = _mm512_xor_si512(y, _mm512_srai_epi32::<31>(y));
+    let bound = |byte: __m512i, parts: __m512i| {
+        let parts = _mm512_and_si512(parts, _mm512_set1_epi32(31));
+        let byte = _mm512_slli_epi32::<5>(_mm512_srai_epi32::<24>(byte));
+        let fixed = _mm512_or_si512(byte, parts);
+        _mm512_srai_epi32::<5>(_mm512_sllv_epi32(fixed, _mm512_srli_epi32::<26>(scale)))
+    };
+    let low = bound(_mm512_slli_epi32::<16>(y), _mm512_srli_epi32::<21>(scale));
+    let high = bound(_mm512_slli_epi32::<24>(y), _mm512_srli_epi32::<16>(scale));
+    _mm512_max_epi32(_mm512_min_epi32(x, high), low)
+}
+
+/// [`shift_right`] by the negated amounts.
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+#[inline]
+fn shift_left(x: __m512i, y: __m512i) -> __m512i {
+    shift_right(x, _mm512_sub_epi32(_mm512_setzero_si512(), y))
+}
