@@ -137,18 +137,30 @@ fn mobilenet_needs_what_pynq_has() {
     check_listing("mobilenet-v1");
 }
 
-/// Every layer on a device is what the reference interpreter computes.
-fn check_bits(graph: &QGraph, program: &Arc<Program>, device: Arc<dyn Device>) {
-    let name = device.info().name.clone();
-    let limits = QueueLimits::default();
-    let mut session = Session::keeping_tensors(Arc::clone(program), device, limits).unwrap();
-    let image = image(graph);
-    session.run(&[&image]).unwrap();
-    let expected = reference::run(graph, &image).unwrap();
-    for layer in &program.layers {
-        let got = session.read_tensor(layer.output).unwrap();
-        let same = got[0] == expected[layer.output as usize];
-        assert!(same, "{name}: layer {}", layer.name);
+/// An image, and what the reference interpreter computes of it, layer by layer.
+struct Expected {
+    image: Vec<i16>,
+    tensors: Vec<Vec<i16>>,
+}
+
+impl Expected {
+    fn of(graph: &QGraph) -> Self {
+        let image = image(graph);
+        let tensors = reference::run(graph, &image).unwrap();
+        Self { image, tensors }
+    }
+
+    /// Every layer on a device has these bits.
+    fn check(&self, program: &Arc<Program>, device: Arc<dyn Device>) {
+        let name = device.info().name.clone();
+        let limits = QueueLimits::default();
+        let mut session = Session::keeping_tensors(Arc::clone(program), device, limits).unwrap();
+        session.run(&[&self.image]).unwrap();
+        for layer in &program.layers {
+            let got = session.read_tensor(layer.output).unwrap();
+            let same = got[0] == self.tensors[layer.output as usize];
+            assert!(same, "{name}: layer {}", layer.name);
+        }
     }
 }
 
@@ -165,23 +177,20 @@ fn cycle(board: &Board) -> Arc<dyn Device> {
 #[test]
 fn the_demo_has_the_reference_bits_on_every_executor() {
     let graph = demo();
+    let expected = Expected::of(&graph);
     for name in ["pynq", "de10", "f1"] {
         let board = Board::preset(name).unwrap();
         let program = compile(&graph, &board.config);
-        check_bits(&graph, &program, cycle(&board));
+        expected.check(&program, cycle(&board));
         if name == "pynq" {
             let config = || board.config.clone();
-            check_bits(&graph, &program, Arc::new(SimDevice::oracle(config())));
-            check_bits(&graph, &program, Arc::new(SimDevice::functional(config())));
+            expected.check(&program, Arc::new(SimDevice::oracle(config())));
+            expected.check(&program, Arc::new(SimDevice::functional(config())));
             for backend in vta_tests::opencl::backends("the demo for pynq") {
-                check_bits(&graph, &program, Arc::new(backend.open(&board.config)));
+                expected.check(&program, Arc::new(backend.open(&board.config)));
             }
             // A machine with more runs it, too.
-            check_bits(
-                &graph,
-                &program,
-                Arc::new(SimDevice::functional(Config::default())),
-            );
+            expected.check(&program, Arc::new(SimDevice::functional(Config::default())));
         }
     }
 }
@@ -192,14 +201,15 @@ fn check_executors(name: &str, structures: &[Structure]) {
     let board = Board::preset("pynq").unwrap();
     let graph = shift(name);
     let program = compile(&graph, &board.config);
+    let expected = Expected::of(&graph);
     let config = || board.config.clone();
-    check_bits(&graph, &program, Arc::new(SimDevice::oracle(config())));
-    check_bits(&graph, &program, Arc::new(SimDevice::functional(config())));
-    check_bits(&graph, &program, cycle(&board));
+    expected.check(&program, Arc::new(SimDevice::oracle(config())));
+    expected.check(&program, Arc::new(SimDevice::functional(config())));
+    expected.check(&program, cycle(&board));
     let mut backends = vta_tests::opencl::backends(name);
     backends.retain(|backend| structures.contains(&backend.structure));
     for backend in backends {
-        check_bits(&graph, &program, Arc::new(backend.open(&board.config)));
+        expected.check(&program, Arc::new(backend.open(&board.config)));
     }
 }
 
