@@ -106,7 +106,7 @@ fn turns(graph: &QGraph, config: &Config) -> usize {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(100))]
+    #![proptest_config(ProptestConfig::with_cases(60))]
 
     #[test]
     fn turns_are_what_the_reference_says(

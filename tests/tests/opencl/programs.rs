@@ -1,5 +1,6 @@
 //! Recorded runs and random programs, with every way of forming products.
 
+use rayon::prelude::*;
 use vta_driver::{Device, PhysAddr};
 use vta_hw_opencl::{Math, OpenClDevice, Options, Structure};
 use vta_isa::Config;
@@ -59,9 +60,9 @@ fn binaries_of_the_standalone_toolchain() {
 #[test]
 fn random_programs_are_the_oracles() {
     for backend in backends("random programs") {
-        for config in CONFIGS {
-            check_random(&backend, config, 0..60);
-        }
+        CONFIGS
+            .par_iter()
+            .for_each(|config| check_random(&backend, config, 0..60));
     }
 }
 

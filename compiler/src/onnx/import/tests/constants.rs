@@ -7,6 +7,7 @@ use crate::lower::{self, LowerOptions};
 use crate::qgraph::{QNode, QOp, TensorId};
 use crate::zoo::Rng;
 use crate::{float, onnx, passes, quantize, reference};
+use rayon::prelude::*;
 use std::io::Write as _;
 
 /// Every operator that is read, with how many inputs it may have.
@@ -222,17 +223,16 @@ fn all_of(graph: &crate::graph::Graph) -> usize {
 
 #[test]
 fn no_model_with_constants_anywhere_panics() {
-    let (mut read, mut run) = (0, 0);
-    for seed in 0..30_000 {
+    let done = (0..30_000).into_par_iter().map(|seed| {
         let model = Random(Rng::new(seed)).model();
         let text = format!("{:?}", model.0.node);
         let caught = std::panic::catch_unwind(|| model.read(13).map(|graph| all_of(&graph)));
         let Ok(done) = caught else {
             panic!("seed {seed} panics: {text}");
         };
-        read += usize::from(done.is_ok());
-        run += usize::from(done.is_ok_and(|d| d > 0));
-    }
+        [done.is_ok(), done.is_ok_and(|d| d > 0)].map(usize::from)
+    });
+    let [read, run] = done.reduce(|| [0; 2], |[a, b], [c, d]| [a + c, b + d]);
     // The generator reaches what it is for.
     assert!(read > 1000 && run > 500, "{read} are read, {run} run");
 }
