@@ -1,16 +1,14 @@
 #!/usr/bin/env python3
-"""Int8 networks on one thread of this CPU: `vta`, onnxruntime and XNNPACK in turns, in milliseconds of CPU time an image.
+"""Int8 networks on one thread of this CPU: pyvta, onnxruntime and XNNPACK in turns, in milliseconds of CPU time an image.
 
     scripts/peers.py export FOLDER     timm's networks with seeded weights as float ONNX (torch, timm, onnx)
     scripts/peers.py tflite FOLDER     Keras's MobileNets and ResNet-50, the same shapes, int8 (tensorflow-cpu)
-    scripts/peers.py measure FOLDER    all that lie there (numpy, onnxruntime; ai-edge-litert for .tflite files)
+    scripts/peers.py measure FOLDER    all that lie there (numpy, pyvta, onnxruntime; ai-edge-litert for .tflite files)
 
-The packages may be in an environment for each command. `measure` quantises with `vta quantize` what isn't yet. A turn of
-each peer is some runs; the first ones don't count. Figures are medians and quartiles over the turns.
+The packages may be in an environment for each command. `measure` quantises with `vta quantize` what isn't yet. Each peer is
+called in this process with an array, which for XNNPACK has int8 already. Figures are medians and quartiles over the turns.
 """
 
-import json
-import resource
 import statistics
 import subprocess
 import sys
@@ -25,8 +23,9 @@ NETWORKS = {
     "mobilenetv3_large_100": None,
     "resnet50": "ResNet50",
 }
-# The first ones are run while a thread plans.
-IMAGES = (40, 160)
+# Images for calibration, runs before the first turn, runs of a turn.
+IMAGES = WARM = 40
+RUNS = 120
 TURNS = 9
 
 
@@ -47,9 +46,8 @@ def export(folder):
             model(torch.randn(8, 3, 224, 224))
         names = {"input_names": ["input"], "output_names": ["output"], "opset_version": 17, "dynamo": False}
         torch.onnx.export(model.eval(), torch.randn(1, 3, 224, 224), str(folder / f"{name}.onnx"), **names)
-    images = np.random.default_rng(0).standard_normal((max(IMAGES), 3, 224, 224)).astype(np.float32)
-    for count in IMAGES:
-        np.save(folder / f"images{count}.npy", images[:count])
+    images = np.random.default_rng(0).standard_normal((IMAGES, 3, 224, 224)).astype(np.float32)
+    np.save(folder / f"images{IMAGES}.npy", images)
 
 
 def tflite(folder):
@@ -74,43 +72,43 @@ def tflite(folder):
         (folder / f"{name}.tflite").write_bytes(converter.convert())
 
 
-def ours(vta, model, folder):
-    """A turn of `vta run`: what more images take than fewer, which leaves compiling and planning out."""
-
-    def run(count):
-        before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        command = [vta, "run", model, "--input", folder / f"images{count}.npy", "--threads", "1", "--json"]
-        json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
-        after = resource.getrusage(resource.RUSAGE_CHILDREN)
-        return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-
-    fewer, more = IMAGES
-    return lambda: 1e3 * (run(more) - run(fewer)) / (more - fewer)
-
-
 def timed(run):
     """A turn of a session in this process."""
 
-    def turn(runs=IMAGES[1] - IMAGES[0]):
+    # The first runs plan.
+    for _ in range(WARM):
         run()
+
+    def turn():
         before = time.process_time()
-        for _ in range(runs):
+        for _ in range(RUNS):
             run()
-        return 1e3 * (time.process_time() - before) / runs
+        return 1e3 * (time.process_time() - before) / RUNS
 
     return turn
 
 
-def onnxruntime(model):
+def timed_session(session):
+    """A turn of a session with onnxruntime's calls: floats in, floats out."""
     import numpy as np
+
+    value = session.get_inputs()[0]
+    image = np.random.default_rng(0).standard_normal((1, *value.shape[1:])).astype(np.float32)
+    return timed(lambda: session.run(None, {value.name: image}))
+
+
+def ours(model):
+    import pyvta
+
+    return timed_session(pyvta.InferenceSession(model, threads=1))
+
+
+def onnxruntime(model):
     import onnxruntime as ort
 
     options = ort.SessionOptions()
     options.intra_op_num_threads = 1
-    session = ort.InferenceSession(str(model), options, providers=["CPUExecutionProvider"])
-    value = session.get_inputs()[0]
-    image = np.random.default_rng(0).standard_normal(value.shape).astype(np.float32)
-    return timed(lambda: session.run(None, {value.name: image}))
+    return timed_session(ort.InferenceSession(str(model), options, providers=["CPUExecutionProvider"]))
 
 
 def xnnpack(model):
@@ -128,10 +126,12 @@ def measure(folder, vta="target/release/vta"):
     print("| network | vta, ms | onnxruntime, ms | ratio | XNNPACK, ms | ratio |\n|---|---|---|---|---|---|")
     for name in NETWORKS:
         quantized, floats, lite = (folder / f"{name}{end}" for end in (".int8.onnx", ".onnx", ".tflite"))
+        if not quantized.exists() and not floats.exists():
+            continue
         if not quantized.exists():
-            command = [vta, "quantize", floats, "--calibration", folder / f"images{IMAGES[0]}.npy", "-o", quantized]
+            command = [vta, "quantize", floats, "--calibration", folder / f"images{IMAGES}.npy", "-o", quantized]
             subprocess.run(command, check=True, capture_output=True)
-        turns = {"vta": ours(vta, quantized, folder), "onnxruntime": onnxruntime(quantized)}
+        turns = {"vta": ours(quantized), "onnxruntime": onnxruntime(quantized)}
         if lite.exists():
             turns["XNNPACK"] = xnnpack(lite)
         taken = {peer: [] for peer in turns}

@@ -9,6 +9,7 @@ use vta_compiler::graph::{self, Data};
 use super::npy::{self, Array, Element, Store, Stream};
 use super::picture::Pixels;
 use crate::error::{Context, Error, Result, bail_input as bail, ensure_input as ensure};
+use crate::open::preprocess::not_finite;
 
 /// The largest image of an array, in values.
 const MAX_VALUES: usize = 150_000_000;
@@ -345,11 +346,7 @@ impl RawImage {
         };
         if self.element.is_float() {
             let values = self.element.reals(&self.bytes);
-            // All of a piece, whose loop takes vectors, before each of it.
-            let finite = |piece: &[f32]| piece.iter().fold(true, |all, x| all & x.is_finite());
-            if !values.chunks(1024).all(finite)
-                && let Some(at) = values.iter().position(|value| !value.is_finite())
-            {
+            if let Some(at) = not_finite(&values) {
                 let rule = "values must be finite, and fit 32 bits";
                 let value = self.element.floats(&self.bytes).nth(at);
                 bail!("{}", wrong(at, &value.unwrap_or(f64::NAN), rule));

@@ -162,6 +162,15 @@ impl Preprocess {
     }
 }
 
+/// The place of the first value that is infinite or no number.
+pub(crate) fn not_finite(values: &[f32]) -> Option<usize> {
+    // All of a piece, whose loop takes vectors, before each of it.
+    let finite = |piece: &[f32]| piece.iter().fold(true, |all, x| all & x.is_finite());
+    let fine = values.chunks(1024).all(finite);
+    let first = || values.iter().position(|x| !x.is_finite());
+    if fine { None } else { first() }
+}
+
 /// Rounds to steps of an input's scale, half to even, counted from its zero point.
 pub fn to_steps(values: &[f32], scale: f32, zero: i16, numbers: Numbers) -> Vec<i16> {
     /// Numbers near it are one apart, and its last bits are zero.

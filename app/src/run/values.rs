@@ -11,6 +11,7 @@ use vta_compiler::host::{EndOutput, Ends};
 use vta_driver::{Counters, DeviceCounters};
 
 use crate::error::{Context, Error, Result, bail_input as bail, ensure_input as ensure};
+use crate::open::preprocess::not_finite;
 use crate::open::{Tensor, to_steps};
 use crate::run::marks::{Marks, Start};
 use crate::run::supply::{Images, Inputs};
@@ -184,7 +185,7 @@ impl<'a> Arrays<'a> {
                 "input '{name}': {found} values; an image has {len}"
             );
             if let Values::Real(values) = &feed.values
-                && let Some(at) = values.iter().position(|v| !v.is_finite())
+                && let Some(at) = not_finite(values)
             {
                 bail!("input '{name}', value {at}: {}", values[at]);
             }
@@ -241,17 +242,18 @@ impl Images for Arrays<'_> {
         {
             return Ok(ends.enter(self.data(index)?)?.into());
         }
-        let one = |(input, values): &(&Tensor, &'_ Values<'_>)| -> Vec<i16> {
+        let mut all = Vec::new();
+        for (input, values) in &self.values {
             let range = index * input.len()..(index + 1) * input.len();
             match values {
-                Values::Steps(v) => v[range].to_vec(),
+                Values::Steps(v) => all.extend_from_slice(&v[range]),
                 other => {
-                    let scale = input.scale.unwrap_or(1.0);
-                    to_steps(&other.real(range), scale, input.zero, input.numbers)
+                    let (values, scale) = (other.real(range), input.scale.unwrap_or(1.0));
+                    all.extend(to_steps(&values, scale, input.zero, input.numbers));
                 }
             }
-        };
-        Ok(self.values.iter().flat_map(one).collect::<Vec<_>>().into())
+        }
+        Ok(all.into())
     }
 }
 

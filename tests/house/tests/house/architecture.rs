@@ -225,6 +225,7 @@ fn unsafe_code_is_where_it_may_be() {
         "sim/src/kernels/avx512/blocks.rs",
         "sim/src/kernels/avx512/diagonal.rs",
         "sim/src/kernels/avx512/direct.rs",
+        "sim/src/kernels/avx512/ends.rs",
         "sim/src/kernels/avx512/input_sums.rs",
         "sim/src/kernels/avx512/madd.rs",
         "sim/src/kernels/avx512/peak.rs",
