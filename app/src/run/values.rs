@@ -231,7 +231,7 @@ impl Inputs for Arrays<'_> {
     }
 }
 
-impl Images for Arrays<'_> {
+impl<'a> Images for Arrays<'a> {
     fn count(&self) -> usize {
         self.count
     }
@@ -242,18 +242,20 @@ impl Images for Arrays<'_> {
         {
             return Ok(ends.enter(self.data(index)?)?.into());
         }
-        let mut all = Vec::new();
-        for (input, values) in &self.values {
+        let one = |(input, values): &(&'a Tensor, &'a Values<'a>)| -> Cow<'a, [i16]> {
             let range = index * input.len()..(index + 1) * input.len();
             match values {
-                Values::Steps(v) => all.extend_from_slice(&v[range]),
+                Values::Steps(v) => Cow::Borrowed(&v[range]),
                 other => {
                     let (values, scale) = (other.real(range), input.scale.unwrap_or(1.0));
-                    all.extend(to_steps(&values, scale, input.zero, input.numbers));
+                    to_steps(&values, scale, input.zero, input.numbers).into()
                 }
             }
-        }
-        Ok(all.into())
+        };
+        Ok(match &self.values[..] {
+            [only] => one(only),
+            several => several.iter().map(one).collect::<Vec<_>>().concat().into(),
+        })
     }
 }
 
