@@ -12,58 +12,12 @@ use crate::kernels::{Line, Operand, Product, Row, Start, Step};
 /// Rows whose sums end together.
 const TOGETHER: usize = 4;
 
-/// Applies an operation to all sums, whatever its operand is.
-macro_rules! each {
-    ($operand:ident, $here:ident, $sums:ident, $f:ident) => {
-        match $operand {
-            Operand::Imm(imm) => each_imm!(imm, $sums, $f),
-            Operand::Lanes(lanes) => each_lane!(lanes, $sums, $f),
-            Operand::Tiles(tiles) => each_tile!(tiles, $here, $sums, $f),
-            Operand::Scaled(_) => unreachable!("a scaled residual is added"),
-        }
-    };
-}
-
-macro_rules! add_scaled {
-    ($factors:ident, $here:ident, $sums:ident) => {{
-        let factors: [__m512i; M] = std::array::from_fn(|m| load($factors[m].as_ptr(), 0));
-        each_sum!((n, m) {
-            let at = $here.product.bases.columns[m].residual + $here.rows[n].residual;
-            let bytes = widen($here.pointers.residual.add(at as usize));
-            $sums[n][m] = _mm512_add_epi32($sums[n][m], _mm512_mullo_epi32(bytes, factors[m]));
-        });
-    }};
-}
-
-macro_rules! each_imm {
-    ($imm:ident, $sums:ident, $f:ident) => {{
-        let y = _mm512_set1_epi32(*$imm);
-        each_sum!((n, m) { $sums[n][m] = $f($sums[n][m], y); });
-    }};
-}
-
-macro_rules! each_lane {
-    ($lanes:ident, $sums:ident, $f:ident) => {{
-        let y: [__m512i; M] = std::array::from_fn(|m| load($lanes[m].as_ptr(), 0));
-        each_sum!((n, m) { $sums[n][m] = $f($sums[n][m], y[m]); });
-    }};
-}
-
-/// As [`each_lane`], of lanes of the product's end from a place on.
+/// Applies an operation to all sums, with lanes of the product's end from a place on.
 macro_rules! each_place {
     ($place:ident, $here:ident, $sums:ident, $f:ident) => {{
         let lanes = $here.product.after.lanes().as_ptr().add($place).cast();
         let y: [__m512i; M] = std::array::from_fn(|m| load(lanes, (16 * m) as u32));
         each_sum!((n, m) { $sums[n][m] = $f($sums[n][m], y[m]); });
-    }};
-}
-
-macro_rules! each_tile {
-    ($tiles:ident, $here:ident, $sums:ident, $f:ident) => {{
-        each_sum!((n, m) {
-            let y = load($here.pointers.acc, $tiles[m] + $here.rows[n].lane);
-            $sums[n][m] = $f($sums[n][m], y);
-        });
     }};
 }
 
@@ -81,20 +35,30 @@ pub(super) unsafe fn apply_steps<const M: usize, const N: usize>(
     // SAFETY: the caller's promise.
     unsafe {
         for step in steps {
-            match (step.op, &step.operand) {
-                (_, Operand::Scaled(y)) => add_scaled!(y, here, sums),
-                (AluOp::Min, y) => each!(y, here, sums, _mm512_min_epi32),
-                (AluOp::Max, y) => each!(y, here, sums, _mm512_max_epi32),
-                (AluOp::Add, y) => each!(y, here, sums, _mm512_add_epi32),
-                (AluOp::Mul, y) => each!(y, here, sums, _mm512_mullo_epi32),
-                (AluOp::Mov, y) => each!(y, here, sums, second),
-                (AluOp::Clip, y) => each!(y, here, sums, clip),
-                (AluOp::Shr, Operand::Imm(y)) => each_imm!(y, sums, _mm512_srav_epi32),
-                (AluOp::Shl, Operand::Imm(y)) => each_imm!(y, sums, _mm512_sllv_epi32),
-                (AluOp::Shr, Operand::Lanes(y)) => each_lane!(y, sums, shift_right),
-                (AluOp::Shl, Operand::Lanes(y)) => each_lane!(y, sums, shift_left),
-                (AluOp::Shr, Operand::Tiles(y)) => each_tile!(y, here, sums, shift_right),
-                (AluOp::Shl, Operand::Tiles(y)) => each_tile!(y, here, sums, shift_left),
+            let operand = |n: usize, m: usize| match &step.operand {
+                Operand::Imm(imm) => _mm512_set1_epi32(*imm),
+                Operand::Lanes(lanes) => load(lanes[m].as_ptr(), 0),
+                Operand::Tiles(tiles) => load(here.pointers.acc, tiles[m] + here.rows[n].lane),
+                Operand::Scaled(factors) => {
+                    let at = here.product.bases.columns[m].residual + here.rows[n].residual;
+                    let bytes = widen(here.pointers.residual.add(at as usize));
+                    _mm512_mullo_epi32(bytes, load(factors[m].as_ptr(), 0))
+                }
+            };
+            for (sum, at) in sums.as_flattened_mut().iter_mut().zip(0..) {
+                let (x, y) = (*sum, operand(at / M, at % M));
+                *sum = match (step.op, &step.operand) {
+                    (AluOp::Min, _) => _mm512_min_epi32(x, y),
+                    (AluOp::Max, _) => _mm512_max_epi32(x, y),
+                    (AluOp::Add, _) => _mm512_add_epi32(x, y),
+                    (AluOp::Mul, _) => _mm512_mullo_epi32(x, y),
+                    (AluOp::Mov, _) => y,
+                    (AluOp::Clip, _) => clip(x, y),
+                    (AluOp::Shr, Operand::Imm(_)) => _mm512_srav_epi32(x, y),
+                    (AluOp::Shl, Operand::Imm(_)) => _mm512_sllv_epi32(x, y),
+                    (AluOp::Shr, _) => shift_right(x, y),
+                    (AluOp::Shl, _) => shift_left(x, y),
+                };
             }
         }
     }
@@ -314,13 +278,6 @@ fn shift_right(x: __m512i, y: __m512i) -> __m512i {
     let right = _mm512_srav_epi32(x, _mm512_and_si512(y, low));
     let left = _mm512_sllv_epi32(x, _mm512_and_si512(negated, low));
     _mm512_mask_blend_epi32(_mm512_movepi32_mask(y), right, left)
-}
-
-/// What MOV makes of two operands.
-#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-#[inline]
-fn second(_: __m512i, y: __m512i) -> __m512i {
-    y
 }
 
 /// Lane by lane between what [`AluOp::clip_bounds`] says.
