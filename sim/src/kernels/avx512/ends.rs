@@ -2,12 +2,12 @@
 
 use std::arch::x86_64::*;
 
-use vta_isa::AluOp;
+use vta_isa::for_alu_op;
 
 use super::sums::{DOWN, Here, at, first_of, four_bytes, load, places, widen};
 use crate::kernels::pointers::Pointers;
 use crate::kernels::product::steps::UNBOUNDED;
-use crate::kernels::{Line, Operand, Product, Row, Start, Step};
+use crate::kernels::{COLUMN, Line, Operand, Product, Row, Start, Step};
 
 /// Rows whose sums end together.
 const TOGETHER: usize = 4;
@@ -19,6 +19,12 @@ macro_rules! each_place {
         let y: [__m512i; M] = std::array::from_fn(|m| load(lanes, (16 * m) as u32));
         each_sum!((n, m) { $sums[n][m] = $f($sums[n][m], y[m]); });
     }};
+}
+
+/// A sum, and its lanes.
+union Lanes {
+    sum: __m512i,
+    each: [i32; COLUMN],
 }
 
 /// The sums after some steps. Not inlined: sums stay in registers where there are no steps.
@@ -46,19 +52,12 @@ pub(super) unsafe fn apply_steps<const M: usize, const N: usize>(
                 }
             };
             for (sum, at) in sums.as_flattened_mut().iter_mut().zip(0..) {
-                let (x, y) = (*sum, operand(at / M, at % M));
-                *sum = match (step.op, &step.operand) {
-                    (AluOp::Min, _) => _mm512_min_epi32(x, y),
-                    (AluOp::Max, _) => _mm512_max_epi32(x, y),
-                    (AluOp::Add, _) => _mm512_add_epi32(x, y),
-                    (AluOp::Mul, _) => _mm512_mullo_epi32(x, y),
-                    (AluOp::Mov, _) => y,
-                    (AluOp::Clip, _) => clip(x, y),
-                    (AluOp::Shr, Operand::Imm(_)) => _mm512_srav_epi32(x, y),
-                    (AluOp::Shl, Operand::Imm(_)) => _mm512_sllv_epi32(x, y),
-                    (AluOp::Shr, _) => shift_right(x, y),
-                    (AluOp::Shl, _) => shift_left(x, y),
-                };
+                let (mut lanes, operand) = (Lanes { sum: *sum }, operand(at / M, at % M));
+                let (x, y) = (&mut lanes.each, Lanes { sum: operand }.each);
+                for_alu_op!(step.op, OP => for lane in 0..COLUMN {
+                    x[lane] = OP.apply(x[lane], y[lane]);
+                });
+                *sum = lanes.sum;
             }
         }
     }
@@ -83,7 +82,7 @@ macro_rules! start_sums {
             }
             Start::Residual => {
                 let factors = $here.product.before.factors();
-                for (m, first) in $first.iter().enumerate() {
+                for m in 0..M {
                     let factors = factors.map(|f| load(f[m].as_ptr(), 0));
                     for (sums, row) in $sums.iter_mut().zip($here.rows) {
                         let at = ($here.product.bases.columns[m].residual + row.residual) as usize;
@@ -92,21 +91,14 @@ macro_rules! start_sums {
                             Some(factors) => _mm512_mullo_epi32(bytes, factors),
                             None => bytes,
                         };
-                        sums[m] = _mm512_add_epi32(sums[m], *first);
                     }
                 }
                 if factors.is_none() && !$here.product.before.list().is_empty() {
-                    // What was added would go through the steps, too.
-                    for sums in &mut $sums {
-                        for (sum, first) in sums.iter_mut().zip(&$first) {
-                            *sum = _mm512_sub_epi32(*sum, *first);
-                        }
-                    }
                     $sums = apply_steps($here.product.before.list(), $here, $sums);
-                    for sums in &mut $sums {
-                        for (sum, first) in sums.iter_mut().zip(&$first) {
-                            *sum = _mm512_add_epi32(*sum, *first);
-                        }
+                }
+                for sums in &mut $sums {
+                    for (sum, first) in sums.iter_mut().zip(&$first) {
+                        *sum = _mm512_add_epi32(*sum, *first);
                     }
                 }
             }
@@ -267,38 +259,4 @@ unsafe fn end<const M: usize, const N: usize>(
             end_sums!(here, sums);
         }
     }
-}
-
-/// Lane by lane: arithmetic right by `y & 31`, or left by `-y & 31` where `y` is negative.
-#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-#[inline]
-fn shift_right(x: __m512i, y: __m512i) -> __m512i {
-    let low = _mm512_set1_epi32(31);
-    let negated = _mm512_sub_epi32(_mm512_setzero_si512(), y);
-    let right = _mm512_srav_epi32(x, _mm512_and_si512(y, low));
-    let left = _mm512_sllv_epi32(x, _mm512_and_si512(negated, low));
-    _mm512_mask_blend_epi32(_mm512_movepi32_mask(y), right, left)
-}
-
-/// Lane by lane between what [`AluOp::clip_bounds`] says.
-#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-#[inline]
-fn clip(x: __m512i, y: __m512i) -> __m512i {
-    let scale = _mm512_xor_si512(y, _mm512_srai_epi32::<31>(y));
-    let bound = |byte: __m512i, parts: __m512i| {
-        let parts = _mm512_and_si512(parts, _mm512_set1_epi32(31));
-        let byte = _mm512_slli_epi32::<5>(_mm512_srai_epi32::<24>(byte));
-        let fixed = _mm512_or_si512(byte, parts);
-        _mm512_srai_epi32::<5>(_mm512_sllv_epi32(fixed, _mm512_srli_epi32::<26>(scale)))
-    };
-    let low = bound(_mm512_slli_epi32::<16>(y), _mm512_srli_epi32::<21>(scale));
-    let high = bound(_mm512_slli_epi32::<24>(y), _mm512_srli_epi32::<16>(scale));
-    _mm512_max_epi32(_mm512_min_epi32(x, high), low)
-}
-
-/// [`shift_right`] by the negated amounts.
-#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-#[inline]
-fn shift_left(x: __m512i, y: __m512i) -> __m512i {
-    shift_right(x, _mm512_sub_epi32(_mm512_setzero_si512(), y))
 }

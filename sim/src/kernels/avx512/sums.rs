@@ -1,4 +1,4 @@
-//! What the kernels of AVX-512 share: what sums start from, the steps on them, and where they go.
+//! What the kernels of AVX-512 share: what sums start from and where they go, in registers where that is as usual.
 //!
 //! Macros, since sums that a function borrowed or moved would leave their registers. They stand for code inside
 //! `unsafe` blocks of functions with [`Here`]'s promise: accumulator, residual, step and output offsets of these
