@@ -51,14 +51,13 @@ pub(super) unsafe fn apply_steps<const M: usize, const N: usize>(
                     _mm512_mullo_epi32(bytes, load(factors[m].as_ptr(), 0))
                 }
             };
-            for (sum, at) in sums.as_flattened_mut().iter_mut().zip(0..) {
-                let (mut lanes, operand) = (Lanes { sum: *sum }, operand(at / M, at % M));
-                let (x, y) = (&mut lanes.each, Lanes { sum: operand }.each);
-                for_alu_op!(step.op, OP => for lane in 0..COLUMN {
-                    x[lane] = OP.apply(x[lane], y[lane]);
-                });
-                *sum = lanes.sum;
-            }
+            for_alu_op!(step.op, OP => for (sum, at) in sums.as_flattened_mut().iter_mut().zip(0..) {
+                let (mut x, y) = (Lanes { sum: *sum }, Lanes { sum: operand(at / M, at % M) });
+                for lane in 0..COLUMN {
+                    x.each[lane] = OP.apply(x.each[lane], y.each[lane]);
+                }
+                *sum = x.sum;
+            });
         }
     }
     sums
