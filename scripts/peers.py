@@ -126,9 +126,9 @@ def measure(folder, vta="target/release/vta"):
     print("| network | vta, ms | onnxruntime, ms | ratio | XNNPACK, ms | ratio |\n|---|---|---|---|---|---|")
     for name in NETWORKS:
         quantized, floats, lite = (folder / f"{name}{end}" for end in (".int8.onnx", ".onnx", ".tflite"))
-        if not quantized.exists() and not floats.exists():
-            continue
         if not quantized.exists():
+            if not floats.exists():
+                continue
             command = [vta, "quantize", floats, "--calibration", folder / f"images{IMAGES}.npy", "-o", quantized]
             subprocess.run(command, check=True, capture_output=True)
         turns = {"vta": ours(quantized), "onnxruntime": onnxruntime(quantized)}
