@@ -33,7 +33,9 @@ const MOST_PLANNED_AT_ONCE_NS: u64 = 250_000;
 const EXPECTED_RUNS: u64 = 2;
 
 /// Runs after which it is noted what a batch does: that takes time and memory, as the first ones do.
-pub(super) const RUNS_BEFORE_SCRIPT: u32 = 2;
+const RUNS_BEFORE_SCRIPT: u32 = 2;
+/// Instructions of a batch at most of which it is noted at once: that takes less than what else a run of few takes.
+const NOTED_AT_ONCE: usize = 64;
 
 /// What is expected of planning a batch. It depends on its instructions alone, so that equal runs have equal courses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,7 +67,7 @@ pub(super) struct Known {
     pub report: RunReport,
     /// Runs so far.
     pub runs: u32,
-    /// What its instructions do, once it ran [`RUNS_BEFORE_SCRIPT`] times.
+    /// What its instructions do, once that was noted.
     pub script: Option<Script>,
     /// Once it began to run.
     pub course: Option<Course>,
@@ -81,6 +83,11 @@ impl Known {
             script: None,
             course: None,
         }
+    }
+
+    /// Whether it is noted what it does when it runs the next time.
+    pub fn is_noted(&self) -> bool {
+        self.runs >= RUNS_BEFORE_SCRIPT || self.batch.insns.len() <= NOTED_AT_ONCE
     }
 
     /// Its plan, if it has one.

@@ -31,7 +31,7 @@ use vta_driver::{Batch, Budget, DeviceMemory, LayerMark, RunReport};
 use vta_isa::{Config, Insn};
 
 use self::background::Shared;
-use self::known::{Course, Known, Outlook, Planned, RUNS_BEFORE_SCRIPT};
+use self::known::{Course, Known, Outlook, Planned};
 pub use self::plan::listing::{PlanLine, PlanListing};
 use self::plan::unplanned::Unplanned;
 use self::plan::{Limits, Plan, Subject};
@@ -345,6 +345,7 @@ impl Executor for Functional {
         known.batch = Arc::clone(batch);
         let outlook = Outlook::of(&known.report.traffic);
         let (course, plan) = self.next_course(known.course.take(), batch, outlook, memory);
+        let is_noted = known.is_noted();
         let course = known.course.insert(course);
         let script = &mut known.script;
         if script
@@ -362,7 +363,7 @@ impl Executor for Functional {
             }
             (None, None) => {
                 let new = || Script::new(insns.len(), memory);
-                let mut new = (known.runs >= RUNS_BEFORE_SCRIPT).then(new);
+                let mut new = is_noted.then(new);
                 let work = |stage: &mut Stage<'_>| stage.run(steps, new.as_mut());
                 let ran = self.run_unplanned(parts, report(), memory, work);
                 *script = new.filter(|_| ran.is_ok());
