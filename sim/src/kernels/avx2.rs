@@ -10,6 +10,7 @@ use std::ops::Range;
 use vta_isa::AluOp;
 
 use super::pointers::Pointers;
+use super::product::steps::{Lane, Requantize, UNBOUNDED};
 use super::{Memory, Operand, PADDING, Product, Row, Start};
 
 /// A column's 16 sums.
@@ -32,8 +33,8 @@ fn rows_of<'a, const N: usize>(product: &'a Product<'_>, range: &Range<usize>) -
 /// Applies lane-wise steps to all sums. A macro, since sums that a function borrowed or moved
 /// would leave their registers.
 macro_rules! apply_steps {
-    ($steps:ident, $here:ident, $sums:ident) => {
-        for step in $here.product.$steps.list() {
+    ($steps:expr, $here:ident, $sums:ident) => {
+        for step in $steps {
             for (sum, row) in $sums.iter_mut().zip($here.rows) {
                 let y = match &step.operand {
                     Operand::Imm(imm) => [_mm256_set1_epi32(*imm); 2],
@@ -304,7 +305,7 @@ unsafe fn begin<const N: usize>(
         rows,
         pointers,
     };
-    apply_steps!(before, here, sums);
+    apply_steps!(product.before.list(), here, sums);
     sums
 }
 
@@ -325,7 +326,15 @@ unsafe fn end<const N: usize>(
         rows,
         pointers,
     };
-    apply_steps!(after, here, sums);
+    match product.after.parts() {
+        (steps, end) if end.residual.is_none() => {
+            apply_steps!(steps, here, sums);
+            sums = sums.map(|sums| requantize(end, product.after.lanes(), sums));
+        }
+        _ => {
+            apply_steps!(product.after.list(), here, sums);
+        }
+    }
     for (sum, row) in sums.iter().zip(rows) {
         if product.write_acc {
             let at = (product.bases.columns[0].dst + row.dst) as usize;
@@ -341,6 +350,45 @@ unsafe fn end<const N: usize>(
             unsafe { _mm_storeu_si128(pointers.out.add(at).cast(), low_bytes(sum)) };
         }
     }
+}
+
+/// What becomes of a row's sums at the end of the steps, which adds no residual.
+#[target_feature(enable = "avx2")]
+#[inline]
+fn requantize(end: &Requantize, lanes: &[Lane], mut sums: Sums) -> Sums {
+    macro_rules! each {
+        ($f:ident, $operand:expr) => {
+            let y: Sums = $operand;
+            sums = [$f(sums[0], y[0]), $f(sums[1], y[1])];
+        };
+    }
+    let all = |number: i32| [_mm256_set1_epi32(number); 2];
+    // SAFETY: a lane has 16 int32.
+    let of = |place: usize| unsafe { load(lanes[place].0.as_ptr(), 0) };
+    if let Some(factors) = end.factors {
+        if let Some([low, high]) = end.bounds {
+            each!(_mm256_max_epi32, of(low));
+            each!(_mm256_min_epi32, of(high));
+        }
+        if let Some(factors) = end.first {
+            each!(_mm256_mullo_epi32, of(factors));
+        }
+        each!(_mm256_srav_epi32, all(end.shift));
+        if end.clamp != UNBOUNDED {
+            each!(_mm256_max_epi32, all(end.clamp[0]));
+            each!(_mm256_min_epi32, all(end.clamp[1]));
+        }
+        each!(_mm256_mullo_epi32, of(factors));
+        if let Some(added) = end.added {
+            each!(_mm256_add_epi32, of(added));
+        }
+    }
+    each!(_mm256_srav_epi32, all(end.last_shift));
+    if end.last_clamp != UNBOUNDED {
+        each!(_mm256_max_epi32, all(end.last_clamp[0]));
+        each!(_mm256_min_epi32, all(end.last_clamp[1]));
+    }
+    sums
 }
 
 /// # Safety
