@@ -329,7 +329,7 @@ unsafe fn end<const N: usize>(
     match product.after.parts() {
         (steps, end) if end.residual.is_none() => {
             apply_steps!(steps, here, sums);
-            sums = sums.map(|sums| requantize(end, product.after.lanes(), sums));
+            requantize(end, product.after.lanes(), &mut sums);
         }
         _ => {
             apply_steps!(product.after.list(), here, sums);
@@ -352,14 +352,16 @@ unsafe fn end<const N: usize>(
     }
 }
 
-/// What becomes of a row's sums at the end of the steps, which adds no residual.
+/// Does the end of the steps on the sums of N rows, to which it adds no residual.
 #[target_feature(enable = "avx2")]
 #[inline]
-fn requantize(end: &Requantize, lanes: &[Lane], mut sums: Sums) -> Sums {
+fn requantize<const N: usize>(end: &Requantize, lanes: &[Lane], sums: &mut [Sums; N]) {
     macro_rules! each {
         ($f:ident, $operand:expr) => {
             let y: Sums = $operand;
-            sums = [$f(sums[0], y[0]), $f(sums[1], y[1])];
+            for sum in &mut *sums {
+                *sum = [$f(sum[0], y[0]), $f(sum[1], y[1])];
+            }
         };
     }
     let all = |number: i32| [_mm256_set1_epi32(number); 2];
@@ -388,7 +390,6 @@ fn requantize(end: &Requantize, lanes: &[Lane], mut sums: Sums) -> Sums {
         each!(_mm256_max_epi32, all(end.last_clamp[0]));
         each!(_mm256_min_epi32, all(end.last_clamp[1]));
     }
-    sums
 }
 
 /// # Safety
