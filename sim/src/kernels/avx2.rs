@@ -7,11 +7,11 @@
 use std::arch::x86_64::*;
 use std::ops::Range;
 
-use vta_isa::AluOp;
+use vta_isa::{AluOp, for_alu_op};
 
 use super::pointers::Pointers;
 use super::product::steps::{Lane, Requantize, UNBOUNDED};
-use super::{Memory, Operand, PADDING, Product, Row, Start};
+use super::{COLUMN, Memory, Operand, PADDING, Product, Row, Start};
 
 /// A column's 16 sums.
 type Sums = [__m256i; 2];
@@ -57,9 +57,7 @@ macro_rules! apply_steps {
                         continue;
                     }
                 };
-                for (x, y) in sum.iter_mut().zip(y) {
-                    *x = apply(step.op, *x, y);
-                }
+                *sum = apply(step.op, *sum, y);
             }
         }
     };
@@ -326,15 +324,26 @@ unsafe fn end<const N: usize>(
         rows,
         pointers,
     };
-    match product.after.parts() {
-        (steps, end) if end.residual.is_none() => {
-            apply_steps!(steps, here, sums);
-            requantize(end, product.after.lanes(), &mut sums);
-        }
-        _ => {
-            apply_steps!(product.after.list(), here, sums);
+    let (steps, end) = product.after.parts();
+    apply_steps!(steps, here, sums);
+    if let Some(digits) = &end.residual {
+        let shift = _mm256_set1_epi32(digits.shift);
+        for (sum, row) in sums.iter_mut().zip(rows) {
+            let at = (product.bases.columns[0].residual + row.residual) as usize;
+            // SAFETY: the caller's promise: 16 bytes, and a column has 16 factors.
+            let [bytes, high, low] = unsafe {
+                let [high, low] = [&digits.high, &digits.low].map(|all| load(all[0].as_ptr(), 0));
+                [widen(pointers.residual.add(at)), high, low]
+            };
+            for (half, sum) in sum.iter_mut().enumerate() {
+                let high = _mm256_mullo_epi32(bytes[half], high[half]);
+                let low = _mm256_mullo_epi32(bytes[half], low[half]);
+                *sum = _mm256_srav_epi32(_mm256_add_epi32(*sum, high), shift);
+                *sum = _mm256_add_epi32(*sum, low);
+            }
         }
     }
+    requantize(end, product.after.lanes(), &mut sums);
     for (sum, row) in sums.iter().zip(rows) {
         if product.write_acc {
             let at = (product.bases.columns[0].dst + row.dst) as usize;
@@ -352,7 +361,7 @@ unsafe fn end<const N: usize>(
     }
 }
 
-/// Does the end of the steps on the sums of N rows, to which it adds no residual.
+/// Does the end of the steps on the sums of N rows, behind the residual that it adds.
 #[target_feature(enable = "avx2")]
 #[inline]
 fn requantize<const N: usize>(end: &Requantize, lanes: &[Lane], sums: &mut [Sums; N]) {
@@ -434,47 +443,23 @@ fn low_bytes(sum: &Sums) -> __m128i {
     )
 }
 
+/// 16 sums after a step by as many operands: one of those that are rarely there.
 #[target_feature(enable = "avx2")]
 #[inline]
-fn apply(op: AluOp, x: __m256i, y: __m256i) -> __m256i {
-    match op {
-        AluOp::Min => _mm256_min_epi32(x, y),
-        AluOp::Max => _mm256_max_epi32(x, y),
-        AluOp::Add => _mm256_add_epi32(x, y),
-        AluOp::Mul => _mm256_mullo_epi32(x, y),
-        AluOp::Shr => shift_right(x, y),
-        AluOp::Shl => shift_right(x, _mm256_sub_epi32(_mm256_setzero_si256(), y)),
-        AluOp::Clip => clip(x, y),
-        AluOp::Mov => y,
+fn apply(op: AluOp, sums: Sums, operands: Sums) -> Sums {
+    /// Sums, and their lanes.
+    union Lanes {
+        sums: Sums,
+        each: [i32; COLUMN],
     }
-}
-
-/// Lane by lane between what [`AluOp::clip_bounds`] says.
-#[target_feature(enable = "avx2")]
-#[inline]
-fn clip(x: __m256i, y: __m256i) -> __m256i {
-    let scale = _mm256_xor_si256(y, _mm256_srai_epi32::<31>(y));
-    let bound = |byte: __m256i, parts: __m256i| {
-        let parts = _mm256_and_si256(parts, _mm256_set1_epi32(31));
-        let byte = _mm256_slli_epi32::<5>(_mm256_srai_epi32::<24>(byte));
-        let fixed = _mm256_or_si256(byte, parts);
-        _mm256_srai_epi32::<5>(_mm256_sllv_epi32(fixed, _mm256_srli_epi32::<26>(scale)))
-    };
-    let low = bound(_mm256_slli_epi32::<16>(y), _mm256_srli_epi32::<21>(scale));
-    let high = bound(_mm256_slli_epi32::<24>(y), _mm256_srli_epi32::<16>(scale));
-    _mm256_max_epi32(_mm256_min_epi32(x, high), low)
-}
-
-/// Lane by lane: arithmetic right by `y & 31`, or left by `-y & 31` where `y` is negative.
-#[target_feature(enable = "avx2")]
-#[inline]
-fn shift_right(x: __m256i, y: __m256i) -> __m256i {
-    let low = _mm256_set1_epi32(31);
-    let negated = _mm256_sub_epi32(_mm256_setzero_si256(), y);
-    let right = _mm256_srav_epi32(x, _mm256_and_si256(y, low));
-    let left = _mm256_sllv_epi32(x, _mm256_and_si256(negated, low));
-    let negative = _mm256_srai_epi32::<31>(y);
-    _mm256_blendv_epi8(right, left, negative)
+    let (mut x, y) = (Lanes { sums }, Lanes { sums: operands });
+    // SAFETY: both are as many bytes, of which all are numbers.
+    unsafe {
+        for_alu_op!(op, OP => for lane in 0..COLUMN {
+            x.each[lane] = OP.apply(x.each[lane], y.each[lane]);
+        });
+        x.sums
+    }
 }
 
 macro_rules! peak {

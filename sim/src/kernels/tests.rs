@@ -208,6 +208,8 @@ struct Data {
     residual: Vec<u8>,
     acc: Vec<i32>,
     first: Vec<[i32; COLUMN]>,
+    /// Before the end.
+    scaled: End,
     end: End,
     /// Columns of taps, if the offsets are those of windows.
     across: Option<usize>,
@@ -256,6 +258,7 @@ impl Data {
             first: (0..case.columns)
                 .map(|_| std::array::from_fn(|_| numbers.next() as i32))
                 .collect(),
+            scaled: End::residual(case),
             end: End::of(case),
             across: None,
         }
@@ -316,6 +319,7 @@ impl Data {
                 Start::Residual => i32::from(self.residual[at] as i8),
             };
             let x = x.wrapping_add(self.products(case, at));
+            let x = (self.scaled).apply_to([column, lane], x, self.residual[at]);
             *sum = self.end.apply([column, lane], x);
             out[at] = *sum as u8;
         }
@@ -400,7 +404,8 @@ impl Data {
             }
         };
         let row = |row: usize| base(&(row * case.columns));
-        let end = self.end.of_columns(columns);
+        let [mut end, later] = [&self.scaled, &self.end].map(|steps| steps.of_columns(columns));
+        end.extend(later);
         let rows: Vec<Row> = match &grid {
             Some(grid) => grid.order.iter().map(|&at| row(at as usize)).collect(),
             None => (0..rows).map(row).collect(),

@@ -22,6 +22,26 @@ impl End {
         }
     }
 
+    /// A residual before the end, in one or two digits, or none.
+    pub fn residual(case: &Case) -> Self {
+        let mut numbers = Numbers(case.seed ^ 4);
+        let mut digit = || {
+            let mut lane = || numbers.next() as i32 >> 20;
+            let mut column = || std::array::from_fn(|_| lane());
+            let factors = (0..case.columns).map(|_| column()).collect();
+            Step {
+                op: AluOp::Add,
+                operand: Operand::Scaled(factors),
+            }
+        };
+        let shift = Step::immediate(AluOp::Shr, (case.seed >> 13 & 7) as i32);
+        Self(match case.seed >> 10 & 7 {
+            0 => vec![digit()],
+            1 => vec![digit(), shift, digit()],
+            _ => Vec::new(),
+        })
+    }
+
     /// As the compiler's precise form has it; now and then with numbers that it wouldn't take.
     fn precise(columns: usize, numbers: &mut Numbers) -> Self {
         let shift = [7, 7, 7, 7, 8, 9, 10, 0][numbers.below(8)];
@@ -110,22 +130,30 @@ impl End {
 
     /// The steps of some columns.
     pub fn of_columns(&self, columns: &[usize]) -> Vec<Step> {
-        let of = |step: &Step| match &step.operand {
-            Operand::Lanes(lanes) => Step {
-                op: step.op,
-                operand: Operand::Lanes(columns.iter().map(|&column| lanes[column]).collect()),
-            },
-            _ => step.clone(),
+        let of = |step: &Step| {
+            let some = |all: &[[i32; COLUMN]]| columns.iter().map(|&column| all[column]).collect();
+            let operand = match &step.operand {
+                Operand::Lanes(lanes) => Operand::Lanes(some(lanes)),
+                Operand::Scaled(factors) => Operand::Scaled(some(factors)),
+                Operand::Imm(_) | Operand::Tiles(_) => step.operand.clone(),
+            };
+            Step { operand, ..*step }
         };
         self.0.iter().map(of).collect()
     }
 
     /// What a sum ends as, by the definition of each operation.
-    pub fn apply(&self, [column, lane]: [usize; 2], x: i32) -> i32 {
+    pub fn apply(&self, place: [usize; 2], x: i32) -> i32 {
+        self.apply_to(place, x, 0)
+    }
+
+    /// The same of a sum whose residual is a byte.
+    pub fn apply_to(&self, [column, lane]: [usize; 2], x: i32, byte: u8) -> i32 {
         let operand = |step: &Step| match &step.operand {
             Operand::Imm(imm) => *imm,
             Operand::Lanes(lanes) => lanes[column][lane],
-            Operand::Tiles(_) | Operand::Scaled(_) => unreachable!("none is made"),
+            Operand::Scaled(factors) => factors[column][lane].wrapping_mul(i32::from(byte as i8)),
+            Operand::Tiles(_) => unreachable!("none is made"),
         };
         let steps = self.0.iter();
         steps.fold(x, |x, step| step.op.apply(x, operand(step)))
