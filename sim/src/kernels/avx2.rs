@@ -47,14 +47,11 @@ macro_rules! apply_steps {
                     Operand::Scaled(factors) => {
                         let at = ($here.product.bases.columns[0].residual + row.residual) as usize;
                         // SAFETY: the caller's promise: 16 bytes, and a column has 16 factors.
-                        let [x, y] = unsafe {
+                        unsafe {
                             let factors = load(factors[0].as_ptr(), 0);
                             let bytes = widen($here.pointers.residual.add(at));
                             [0, 1].map(|i| _mm256_mullo_epi32(bytes[i], factors[i]))
-                        };
-                        sum[0] = _mm256_add_epi32(sum[0], x);
-                        sum[1] = _mm256_add_epi32(sum[1], y);
-                        continue;
+                        }
                     }
                 };
                 *sum = apply(step.op, *sum, y);
