@@ -9,7 +9,7 @@ pub(crate) const COLUMN: usize = 16;
 
 /// Rows, and inputs of each, for which products are worth tiles.
 const LEAST_ROWS_OF_TILES: usize = 8;
-const LEAST_INPUTS_OF_TILES: usize = 64;
+const LEAST_INPUTS_OF_TILES: usize = 32;
 
 /// Which kernel multiplies. Each also chooses the lane-wise operations of its instruction set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -262,6 +262,11 @@ impl Way {
     /// Whether products may read copies of their inputs that are packed as the kernel takes them.
     pub(crate) const fn can_pack_inputs(self) -> bool {
         matches!(self.kernel, GemmKernel::Amx) && matches!(self.format, Format::Fours)
+    }
+
+    /// Whether it makes a difference to the kernel that rows lie side by side.
+    pub(crate) const fn knows_side_by_side(self) -> bool {
+        matches!(self.format, Format::BiasedWeights) || self.can_pack_inputs()
     }
 
     /// Columns of one product.

@@ -426,7 +426,7 @@ impl Data {
                     .in_runs(block, bytes))
                 .packed_for(way, case.run),
             };
-            let inputs = inputs.summed_for(way, block);
+            let inputs = inputs.side_by_side_for(way, block);
             // What the inputs say that they don't read is something else.
             let mut inp: Vec<u8> = memory.inp.bytes(0..bytes).iter().map(|x| !x).collect();
             let all = Span {

@@ -127,7 +127,7 @@ impl Parts {
         }
         let key = (Arc::as_ptr(inputs), blocks.clone(), base);
         let made = self.inputs.entry(key).or_insert_with(|| {
-            let mut part = inputs.part(blocks, base).summed_for(way, dims.block);
+            let mut part = inputs.part(blocks, base).side_by_side_for(way, dims.block);
             if dims.staged_inputs {
                 part = part.staged_for(way, dims.block);
             }

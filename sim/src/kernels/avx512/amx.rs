@@ -196,10 +196,15 @@ impl Pack {
     unsafe fn run(self, inputs: &Inputs, from: [*const u8; 2], to: *mut u8) {
         // SAFETY: the caller's promise. Blocks of 64 are always joined, since a bundle is one tap.
         unsafe {
-            match (inputs.joined(), inputs.tap_bytes()) {
-                (Some(joined), _) => self.joined(joined, inputs, from[0], to),
-                (None, 32) => self.gathered::<2>(inputs, from, to),
-                (None, _) => self.gathered::<1>(inputs, from, to),
+            match (inputs.joined(), inputs.starts(), inputs.tap_bytes()) {
+                (Some(joined), ..) => self.joined(joined, inputs, from[0], to),
+                (None, Some(starts), 16) => match inputs.bundle_bytes() {
+                    64 => self.side_by_side::<4>(starts, from[0], to),
+                    48 => self.side_by_side::<3>(starts, from[0], to),
+                    _ => self.side_by_side::<2>(starts, from[0], to),
+                },
+                (None, _, 32) => self.gathered::<2>(inputs, from, to),
+                (None, ..) => self.gathered::<1>(inputs, from, to),
             }
         }
     }
@@ -222,6 +227,45 @@ impl Pack {
                     let from = inp.wrapping_offset(row.start()).cast();
                     let line = _mm512_maskz_loadu_epi32(row.mask(), from);
                     _mm512_store_si512(to.add(64 * n).cast(), line);
+                }
+            }
+        }
+    }
+
+    /// Rows of up to four taps of 16 bytes, each of which lies behind the row before's: four rows at a time.
+    ///
+    /// # Safety
+    /// As for [`Self::run`]; `starts` are those of the product, whose bundles have so many taps.
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+    #[inline]
+    unsafe fn side_by_side<const TAPS: usize>(self, starts: &[u32], inp: *const u8, to: *mut u8) {
+        let [from, end] = self.bundles;
+        let (taps, _) = starts.as_chunks::<TAPS>();
+        for (bundle, taps) in taps[from..end].iter().enumerate() {
+            let to = to.wrapping_add(bundle * ROWS * 64);
+            let taps = taps.map(|start| inp.wrapping_add(start as usize + 16 * self.first_row));
+            let fours = self.rows / 4;
+            for four in 0..fours {
+                // SAFETY: four rows' inputs of a tap are 64 bytes; there is room for all rows.
+                unsafe {
+                    let at = |tap: &*const u8| _mm512_loadu_si512(tap.add(64 * four).cast());
+                    let mut parts = [_mm512_setzero_si512(); 4];
+                    for (part, tap) in parts.iter_mut().zip(&taps) {
+                        *part = at(tap);
+                    }
+                    let lines = in_rows(parts);
+                    for (line, n) in lines.into_iter().zip(4 * four..) {
+                        _mm512_store_si512(to.add(64 * n).cast(), line);
+                    }
+                }
+            }
+            for n in 4 * fours..self.rows {
+                for (tap, place) in taps.iter().zip(0..) {
+                    // SAFETY: a row's input of a tap is 16 bytes; there is room for all rows.
+                    unsafe {
+                        let bytes = _mm_loadu_si128(tap.add(16 * n).cast());
+                        _mm_store_si128(to.add(64 * n + 16 * place).cast(), bytes);
+                    }
                 }
             }
         }
@@ -262,4 +306,24 @@ impl Pack {
             }
         }
     }
+}
+
+/// Of four vectors of four parts each, vectors of the first parts, of the second ones and so on.
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+#[inline]
+fn in_rows([a, b, c, d]: [__m512i; 4]) -> [__m512i; 4] {
+    let lower = [
+        _mm512_shuffle_i32x4::<0x44>(a, b),
+        _mm512_shuffle_i32x4::<0x44>(c, d),
+    ];
+    let upper = [
+        _mm512_shuffle_i32x4::<0xee>(a, b),
+        _mm512_shuffle_i32x4::<0xee>(c, d),
+    ];
+    [
+        _mm512_shuffle_i32x4::<0x88>(lower[0], lower[1]),
+        _mm512_shuffle_i32x4::<0xdd>(lower[0], lower[1]),
+        _mm512_shuffle_i32x4::<0x88>(upper[0], upper[1]),
+        _mm512_shuffle_i32x4::<0xdd>(upper[0], upper[1]),
+    ]
 }

@@ -86,7 +86,7 @@ pub(crate) struct Inputs {
     pub(in crate::kernels) patches: Option<Patches>,
     /// The lines whose copies are read, if offsets count in these.
     pub(in crate::kernels) lines: Option<Lines>,
-    /// The first row's input of each tap, if sums are made of rows that lie side by side behind them.
+    /// The first row's input of each tap, if the kernel knows that the others lie side by side behind them.
     starts: Option<Box<[u32]>>,
     /// Whether the kernel reads the rows of bundles packed, each in a line: `[block][bundle][row of the largest block]`.
     packed: bool,
@@ -160,10 +160,10 @@ impl Inputs {
         }
     }
 
-    /// The same for a kernel that is given the sums of inputs, of `block` bytes each, if it is: see [`Way::stage`].
-    pub fn summed_for(mut self, way: Way, block: usize) -> Self {
+    /// The same for a kernel that may know that rows lie side by side, whose inputs have `block` bytes each.
+    pub fn side_by_side_for(mut self, way: Way, block: usize) -> Self {
         let mut blocks = self.stretches.iter().flat_map(|s| s.ranges());
-        if way.format == Format::BiasedWeights
+        if way.knows_side_by_side()
             && let Some(rows) = blocks.next()
         {
             let first = self.offsets[..rows.len() * self.taps].chunks_exact(rows.len());
@@ -174,7 +174,8 @@ impl Inputs {
                 starts.flat_map(move |start| rows.clone().map(move |row| start + row * block))
             });
             let offsets = self.offsets.iter().map(|&offset| offset as usize);
-            self.starts = offsets.eq(expected).then_some(starts);
+            let are_inputs = !starts.contains(&PADDING);
+            self.starts = (are_inputs && offsets.eq(expected)).then_some(starts);
         }
         self
     }
@@ -256,6 +257,12 @@ impl Inputs {
             self.starts.as_deref().unwrap_or_default(),
             &mut staging.sums,
         )
+    }
+
+    /// The first row's input of each tap, if the other rows' lie side by side behind it.
+    #[cfg(target_arch = "x86_64")]
+    pub(in crate::kernels) fn starts(&self) -> Option<&[u32]> {
+        self.starts.as_deref()
     }
 
     /// What offsets count in, when [`Way::stage`] has been called last for these inputs.

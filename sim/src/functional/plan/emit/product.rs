@@ -247,7 +247,7 @@ impl<'a> Products<'a> {
         if self.pads.staged_inputs {
             made = made.staged_for(way, block);
         }
-        let made = Arc::new(made.summed_for(way, block).packed_for(way, readers));
+        let made = Arc::new(made.side_by_side_for(way, block).packed_for(way, readers));
         self.inputs.insert(key, Arc::clone(&made));
         made
     }
