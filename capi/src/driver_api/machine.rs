@@ -118,15 +118,17 @@ impl Machine {
             [MemType::Uop, MemType::Acc, MemType::Inp, MemType::Wgt].map(|mem| element(mem, zeros));
         let out = element(MemType::Out, out);
         let text = format!(
-            "load.uop y_size=1 x_size=1 dram_base={uop}
+            "load.uop y_size=1 x_size=2 dram_base={uop}
              load.acc y_size=1 x_size=1 dram_base={acc}
-             load.inp y_size=1 x_size=1 dram_base={inp}
+             load.inp y_size=1 x_size=1 y_pad_0=1 x_pad_1=1 dram_base={inp}
+             load.inp y_size=2 x_size=1 x_stride=1 dram_base={inp}
              load.wgt y_size=1 x_size=1 dram_base={wgt} push_next
-             gemm reset uop_end=1 iter_out=1 iter_in=1
-             gemm uop_end=1 iter_out=1 iter_in=1 pop_prev
-             alu.add imm=1 uop_end=1 iter_out=1 iter_in=1
-             alu.max uop_end=1 iter_out=1 iter_in=1 push_next
-             store y_size=1 x_size=1 dram_base={out} pop_prev push_prev
+             gemm reset uop_end=1 iter_out=2 iter_in=1 dst_factor_out=1
+             gemm uop_end=2 iter_out=2 iter_in=1 dst_factor_out=1 src_factor_out=1 pop_prev
+             alu.add imm=1 uop_end=1 iter_out=2 iter_in=1 dst_factor_out=1
+             alu.max uop_end=1 iter_out=1 iter_in=1
+             alu.shr imm=1 uop_end=1 iter_out=1 iter_in=1 push_next
+             store y_size=2 x_size=1 x_stride=1 dram_base={out} pop_prev push_prev
              finish pop_next"
         );
         let insns = asm::parse(&text).map_err(|error| Failure::internal(error.to_string()))?;
