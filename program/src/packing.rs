@@ -2,6 +2,8 @@
 //! machine have 16 bits; int16 holds both.
 
 mod bands;
+#[cfg(target_arch = "x86_64")]
+mod fours;
 mod images;
 mod patches;
 mod threads;

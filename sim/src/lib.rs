@@ -49,7 +49,7 @@ pub use cycle_device::{CycleLog, CycleMachine, Execution, TimedRun};
 pub use device::{KernelError, SimDevice};
 pub use error::SimError;
 pub use functional::{Functional, PlanLine, PlanListing, PlanLog, Planner, Planning};
-pub use kernels::GemmKernel;
+pub use kernels::{GemmKernel, Rounding};
 pub use oracle::{Oracle, Pads};
 
 /// Runs instructions over device memory.

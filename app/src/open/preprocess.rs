@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use vta_compiler::qgraph::Numbers;
+use vta_sim::Rounding;
 
 use crate::error::{Context, Error, Result, bail, bail_input, ensure};
 use crate::images::{Picture, fit};
@@ -173,55 +174,15 @@ pub(crate) fn not_finite(values: &[f32]) -> Option<usize> {
 
 /// Rounds to steps of an input's scale, half to even, counted from its zero point.
 pub fn to_steps(values: &[f32], scale: f32, zero: i16, numbers: Numbers) -> Vec<i16> {
-    /// Numbers near it are one apart, and its last bits are zero.
-    const WHOLE: f32 = 1.5 * (1 << 23) as f32;
-    let (low, high) = numbers.bounds();
-    let [none, low, high] = [0, low, high].map(|number| f32::from(number) - f32::from(zero));
-    // Numbers by value and one test for what is none: the compiler takes vectors however it divides the crate.
-    let step = move |v: f32| {
-        let v = if v.is_nan() { none } else { v / scale };
-        let v = if v > low { v } else { low };
-        let v = if v < high { v } else { high };
-        // The last bits of such a sum are the whole number that is nearest, the even one of two.
-        ((v + WHOLE).to_bits() as i16).wrapping_add(zero)
-    };
-    let mut steps = vec![0; values.len()];
-    for (to, &v) in steps.iter_mut().zip(values) {
-        *to = step(v);
-    }
-    steps
+    rounding(scale, zero, numbers).steps(values).0
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn values_are_rounded_half_to_even() {
-        let definition = |v: f32, scale: f32, zero: i16, bounds: [f32; 2]| {
-            let steps = (v / scale).round_ties_even() + f32::from(zero);
-            steps.clamp(bounds[0], bounds[1]) as i16
-        };
-        let mut values = vec![f32::INFINITY, f32::NEG_INFINITY, f32::NAN, f32::MAX, -0.0];
-        for eighth in -4200..4200 {
-            let value = eighth as f32 / 8.0;
-            values.extend([value, value.next_up(), value.next_down()]);
-        }
-        let int8 = (Numbers::Int8, [-128.0, 127.0]);
-        let int16 = (Numbers::Int16, [-32768.0, 32767.0]);
-        for (scale, zero, (numbers, bounds)) in [
-            (1.0, 0, int8),
-            (0.25, -128, int8),
-            (0.013, 127, int8),
-            (3.7, 5, int8),
-            (0.013, 0, int16),
-            (0.008, -32768, int16),
-            (0.004, 32767, int16),
-        ] {
-            let expected = values.iter().map(|&v| definition(v, scale, zero, bounds));
-            let expected: Vec<i16> = expected.collect();
-            let found = to_steps(&values, scale, zero, numbers);
-            assert_eq!(found, expected, "{scale} {zero}");
-        }
+/// How an input's values are rounded.
+pub(crate) fn rounding(scale: f32, zero: i16, numbers: Numbers) -> Rounding {
+    let bounds = numbers.bounds().into();
+    Rounding {
+        scale,
+        zero,
+        bounds,
     }
 }

@@ -6,7 +6,7 @@ use super::calibrate::Calibration;
 use crate::error::{Error, Result, ensure, ensure_input};
 use crate::open::model::Tensor;
 use crate::options::names::{Front, Name};
-use crate::run::values::{Arrays, Feed, Values};
+use crate::run::values::{Arrays, Feed, Values, ensure_finite};
 
 /// Batches of images, each with an array for every input.
 pub struct Batches<'a> {
@@ -52,6 +52,9 @@ impl<'a> Batches<'a> {
 fn batch<'a>(inputs: &'a [Tensor], feeds: &'a [Feed<'a>]) -> Result<Arrays<'a>> {
     let batch = Arrays::new(inputs, feeds, None)?;
     for (input, values) in &batch.values {
+        if let Values::Real(values) = values {
+            ensure_finite(input, values, 0..values.len())?;
+        }
         let fits = match values {
             Values::Real(_) => input.element == Element::F32,
             Values::Steps(_) => input.element == Element::I8,

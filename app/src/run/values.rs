@@ -11,8 +11,8 @@ use vta_compiler::host::{EndOutput, Ends};
 use vta_driver::{Counters, DeviceCounters};
 
 use crate::error::{Context, Error, Result, bail_input as bail, ensure_input as ensure};
-use crate::open::preprocess::not_finite;
-use crate::open::{Tensor, to_steps};
+use crate::open::Tensor;
+use crate::open::preprocess::{not_finite, rounding};
 use crate::run::marks::{Marks, Start};
 use crate::run::supply::{Images, Inputs};
 
@@ -156,8 +156,8 @@ impl<'a> Arrays<'a> {
     /// What is given for a network's inputs, around which the host computes `ends`.
     ///
     /// # Errors
-    /// [`Error::Input`] for an input that isn't given or not there, values that aren't finite, or that are no
-    /// whole number of images, or of other inputs as many.
+    /// [`Error::Input`] for an input that isn't given or not there, and values that are no whole number of images, or of
+    /// other inputs as many. Values that aren't finite are found when they are read.
     pub fn new(
         inputs: &'a [Tensor],
         feeds: &'a [Feed<'a>],
@@ -184,11 +184,6 @@ impl<'a> Arrays<'a> {
                 len > 0 && found.is_multiple_of(len),
                 "input '{name}': {found} values; an image has {len}"
             );
-            if let Values::Real(values) = &feed.values
-                && let Some(at) = not_finite(values)
-            {
-                bail!("input '{name}', value {at}: {}", values[at]);
-            }
             let images = found / len;
             let first = *count.get_or_insert(images);
             ensure!(
@@ -205,13 +200,26 @@ impl<'a> Arrays<'a> {
     }
 }
 
+/// # Errors
+/// [`Error::Input`] for the first of some values that isn't finite.
+pub(crate) fn ensure_finite(input: &Tensor, values: &[f32], range: Range<usize>) -> Result<()> {
+    let Some(at) = not_finite(&values[range.clone()]) else {
+        return Ok(());
+    };
+    let (name, at) = (&input.name, range.start + at);
+    bail!("input '{name}', value {at}: {}", values[at]);
+}
+
 impl Inputs for Arrays<'_> {
     fn data(&self, image: usize) -> Result<Vec<Data>> {
         let data = |(input, values): &(&Tensor, &Values<'_>)| {
             let range = image * input.len()..(image + 1) * input.len();
             let (name, takes) = (&input.name, input.element);
             let data = match values {
-                Values::Real(v) => Data::F32(v[range].to_vec()),
+                Values::Real(v) => {
+                    ensure_finite(input, v, range.clone())?;
+                    Data::F32(v[range].to_vec())
+                }
                 Values::Steps(v) => Data::I8(v[range].iter().map(|&v| v as i8).collect()),
                 Values::Whole(v) => {
                     let wrong = |value: i64| {
@@ -242,20 +250,25 @@ impl<'a> Images for Arrays<'a> {
         {
             return Ok(ends.enter(self.data(index)?)?.into());
         }
-        let one = |(input, values): &(&'a Tensor, &'a Values<'a>)| -> Cow<'a, [i16]> {
+        let one = |(input, values): &(&'a Tensor, &'a Values<'a>)| -> Result<Cow<'a, [i16]>> {
             let range = index * input.len()..(index + 1) * input.len();
-            match values {
-                Values::Steps(v) => Cow::Borrowed(&v[range]),
-                other => {
-                    let (values, scale) = (other.real(range), input.scale.unwrap_or(1.0));
-                    to_steps(&values, scale, input.zero, input.numbers).into()
-                }
+            if let Values::Steps(v) = values {
+                return Ok(Cow::Borrowed(&v[range]));
             }
+            let rounding = rounding(input.scale.unwrap_or(1.0), input.zero, input.numbers);
+            let (steps, are_finite) = rounding.steps(&values.real(range.clone()));
+            if let (Values::Real(v), false) = (values, are_finite) {
+                ensure_finite(input, v, range)?;
+            }
+            Ok(steps.into())
         };
-        Ok(match &self.values[..] {
+        match &self.values[..] {
             [only] => one(only),
-            several => several.iter().map(one).collect::<Vec<_>>().concat().into(),
-        })
+            several => {
+                let all: Vec<_> = several.iter().map(one).collect::<Result<_>>()?;
+                Ok(all.concat().into())
+            }
+        }
     }
 }
 

@@ -8,6 +8,8 @@
 use vta_isa::Config;
 
 use super::bands::Band;
+#[cfg(target_arch = "x86_64")]
+use super::fours::Fours;
 use super::value_bytes;
 use crate::{Packing, TensorSpec};
 
@@ -31,6 +33,9 @@ pub(super) struct Patches {
     /// A row of a padded image.
     row: usize,
     padded: Vec<Vec<u8>>,
+    /// How a CPU writes four patches at a time, if it can.
+    #[cfg(target_arch = "x86_64")]
+    fours: Option<Fours>,
 }
 
 impl Patches {
@@ -70,10 +75,21 @@ impl Patches {
         };
         let pitch = pitch * size;
         let run = |index: usize| (index / kh * rows + index % kh * dilation[0] as usize) * pitch;
+        let runs: Vec<usize> = (0..c * kh).map(run).collect();
+        let (width, step) = (kw * size, stride[1] as usize * size);
+        #[cfg(target_arch = "x86_64")]
+        let fours = match [size, config.block(), config.batch()] {
+            [1, 16, 1] => Fours::of(&runs, width, step),
+            _ => None,
+        };
+        #[cfg(target_arch = "x86_64")]
+        let more = fours.as_ref().map_or(RUN, |_| Fours::more(step));
+        #[cfg(not(target_arch = "x86_64"))]
+        let more = RUN;
         let padded = |image: &&[u8]| {
-            // A run is copied a little too far.
+            // Runs are read a little too far.
             let mut padded = spec.zero.to_le_bytes()[..size].repeat(bytes / size);
-            padded.resize(bytes + RUN, 0);
+            padded.resize(bytes + more, 0);
             for (index, values) in image.chunks_exact(w * size).enumerate() {
                 let (channel, y) = (index / h, index % h);
                 let first = (channel * rows + y + top) * pitch + left * size;
@@ -83,13 +99,15 @@ impl Patches {
         };
         Some(Self {
             columns_out,
-            stride: [stride[0] as usize, stride[1] as usize * size],
-            kernel_width: kw * size,
-            runs: (0..c * kh).map(run).collect(),
+            stride: [stride[0] as usize, step],
+            kernel_width: width,
+            runs,
             block: config.block() * size,
             lanes: config.lanes() * size,
             row: pitch,
             padded: images.iter().map(padded).collect(),
+            #[cfg(target_arch = "x86_64")]
+            fours,
         })
     }
 
@@ -125,6 +143,14 @@ impl Patches {
         let mut patches = vec![0u8; width * pitch];
         for (i, own) in band.rows.clone().zip(0..) {
             let first = i * self.stride[0] * self.row;
+            #[cfg(target_arch = "x86_64")]
+            if let (Some(fours), Some(image)) = (&self.fours, self.padded.first()) {
+                for (block, out) in band.blocks.iter_mut().enumerate() {
+                    let tiles = own * width * lanes..(own + 1) * width * lanes;
+                    fours.write(block, &image[first..], &mut out[tiles]);
+                }
+                continue;
+            }
             for (row, image) in self.padded.iter().enumerate() {
                 self.one_row(&image[first..], &mut patches, pitch);
                 for (piece, out) in band.blocks.iter_mut().enumerate() {

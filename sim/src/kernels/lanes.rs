@@ -5,12 +5,15 @@
 
 mod map;
 mod pass;
+mod rounding;
 
 use vta_isa::{AluOp, for_alu_op};
 
 pub(crate) use self::map::{Map, With};
 use self::map::{map_body, narrow_body, saturate_body, widen_body};
 use self::pass::chain_body;
+pub use self::rounding::Rounding;
+use self::rounding::round_body;
 #[cfg(target_arch = "x86_64")]
 use super::avx512;
 use super::requantize::{Requantizing, requantize_body};
@@ -132,6 +135,28 @@ versions!(
     /// Clamps each int32 to int8.
     saturate, saturate_body, saturate_avx2, saturate_avx512, (from: &[i32], to: &mut [u8])
 );
+
+versions!(
+    /// Rounds numbers, as many as there are steps, and says if one isn't finite.
+    round, round_body, round_avx2, round_avx512,
+    (rounding: Rounding, values: &[f32], steps: &mut [i16], are_finite: &mut bool)
+);
+
+impl Rounding {
+    /// The steps of numbers, half to even: infinite ones are bounds, and what is no number is step 0. Also whether all are
+    /// finite.
+    pub fn steps(self, values: &[f32]) -> (Vec<i16>, bool) {
+        let (mut steps, mut are_finite) = (vec![0; values.len()], true);
+        round(
+            GemmKernel::detect(),
+            self,
+            values,
+            &mut steps,
+            &mut are_finite,
+        );
+        (steps, are_finite)
+    }
+}
 
 versions!(
     /// Rounds the sums from int32 `from` on, as many as there are bytes.

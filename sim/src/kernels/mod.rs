@@ -32,6 +32,7 @@ mod tests;
 use direct::{Dots, Tiles};
 pub use kernel::GemmKernel;
 pub(crate) use kernel::{COLUMN, Format, MAX_COLUMNS, Way};
+pub use lanes::Rounding;
 pub(crate) use product::bundles::{Bundles, PADDING};
 use product::panel;
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
