@@ -58,12 +58,8 @@ impl Fours {
         Some(Self { blocks, stride })
     }
 
-    /// Bytes behind those of an image that may be read, too.
-    pub const fn more(stride: usize) -> usize {
-        READ + 3 * stride
-    }
-
-    /// Writes a block of as many patches as there is room for, from the first's bytes on.
+    /// Writes a block of as many patches as there is room for, from the first's bytes on. Reads up to 16 bytes behind
+    /// the last patch's.
     ///
     /// # Panics
     /// When the image has fewer bytes than are read.

@@ -15,6 +15,8 @@ use crate::{Packing, TensorSpec};
 
 /// Bytes of a short run: copied whole, whatever the kernel's width, since that is one move.
 const RUN: usize = 8;
+/// Bytes behind a padded image, since runs are read a little too far.
+const MORE: usize = 16;
 /// Bytes of the commonest piece.
 const PIECE: usize = 16;
 
@@ -82,14 +84,9 @@ impl Patches {
             [1, 16, 1] => Fours::of(&runs, width, step),
             _ => None,
         };
-        #[cfg(target_arch = "x86_64")]
-        let more = fours.as_ref().map_or(RUN, |_| Fours::more(step));
-        #[cfg(not(target_arch = "x86_64"))]
-        let more = RUN;
         let padded = |image: &&[u8]| {
-            // Runs are read a little too far.
             let mut padded = spec.zero.to_le_bytes()[..size].repeat(bytes / size);
-            padded.resize(bytes + more, 0);
+            padded.resize(bytes + MORE, 0);
             for (index, values) in image.chunks_exact(w * size).enumerate() {
                 let (channel, y) = (index / h, index % h);
                 let first = (channel * rows + y + top) * pitch + left * size;
