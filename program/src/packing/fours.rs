@@ -19,7 +19,7 @@ pub(super) struct Fours {
 
 /// Some columns of four patches.
 struct Block {
-    /// Where the first patch's part of each run lies; those that aren't the block's are the first again.
+    /// Where the first patch's part of each run lies, from the block's first run on.
     runs: [usize; RUNS],
     has_many_runs: bool,
     /// Where each byte of the columns is among those that are read of the runs.
@@ -40,7 +40,6 @@ impl Fours {
         let block = |first: usize| {
             let run = |column: usize| (first + column) / width;
             let there = COLUMNS.min(columns - first);
-            let count = run(there - 1) + 1 - run(0);
             let place = |at: usize| {
                 let (patch, column) = (at / COLUMNS, at % COLUMNS);
                 let run = (run(column) - run(0)) % RUNS;
@@ -48,8 +47,8 @@ impl Fours {
             };
             let of_patch = (1u64 << there) - 1;
             Block {
-                runs: from_fn(|n| runs[run(0) + if n < count { n } else { 0 }]),
-                has_many_runs: count > RUNS / 2,
+                runs: from_fn(|n| runs[runs.len().min(run(0) + n + 1) - 1]),
+                has_many_runs: run(there - 1) - run(0) >= RUNS / 2,
                 order: from_fn(place),
                 columns: (0..4).fold(0, |all, patch| all | of_patch << (patch * COLUMNS)),
             }
