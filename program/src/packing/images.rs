@@ -4,9 +4,10 @@ use thiserror::Error;
 use vta_isa::Config;
 
 use super::bands::Packers;
+use super::patches::Patches;
 use super::value_bytes;
 use super::write::{pack_all, packed_len};
-use crate::TensorSpec;
+use crate::{Packing, TensorSpec};
 
 /// Images that a tensor can't be made of: how many there are, or their lengths.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -90,6 +91,14 @@ impl TensorImages {
                 "{lens:?} values, but {c}x{h}x{w} = {need} are needed"
             ))
         })?;
+        let is_tiles = spec.packing == Packing::Tiles;
+        if !is_tiles && Patches::padded_bytes(spec, config, self.packed_bytes).is_none() {
+            let [c, h, w] = spec.chw;
+            let text = format!(
+                "with its padding {c}x{h}x{w} has more than a MiB beyond its tiles and four images"
+            );
+            return Err(ImagesError(text));
+        }
         let bytes = value_bytes(config);
         // Each value's distance from the lowest, of which int8 has no upper bits.
         let beyond = |image: &&[i16]| {

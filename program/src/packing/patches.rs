@@ -1,4 +1,4 @@
-//! Im2col patch by patch: the fast way for kernels whose taps lie side by side.
+//! Im2col patch by patch.
 //!
 //! The image is copied once with its padding, so that no tap needs a check. A patch is then a
 //! few short runs of bytes, and goes to the tiles in pieces of a block. A whole row of patches is
@@ -17,6 +17,8 @@ use crate::{Packing, TensorSpec};
 const RUN: usize = 8;
 /// Bytes behind a padded image, since runs are read a little too far.
 const MORE: usize = 16;
+/// Bytes of padding that no tensor is too small for.
+const FEW: usize = 1 << 20;
 /// Bytes of the commonest piece.
 const PIECE: usize = 16;
 
@@ -41,8 +43,22 @@ pub(super) struct Patches {
 }
 
 impl Patches {
-    /// Those of some images, which become the first batch rows, of a tensor of so many packed bytes; `None` when the
-    /// taps aren't side by side, or padding would make the copy large.
+    /// Bytes of an image with its padding, of a tensor of so many packed bytes; `None` for more than a MiB beyond those
+    /// and four images, and for tiles.
+    pub fn padded_bytes(spec: &TensorSpec, config: &Config, packed_bytes: usize) -> Option<usize> {
+        let Packing::Im2col { pads, .. } = &spec.packing else {
+            return None;
+        };
+        let [c, h, w] = spec.chw.map(|d| d as usize);
+        let [top, left, bottom, right] = pads.map(|p| p as usize);
+        let (rows, columns, size) = (h + top + bottom, w + left + right, value_bytes(config));
+        let bytes = c.checked_mul(rows)?.checked_mul(columns)?.checked_mul(size);
+        let most = packed_bytes.saturating_add(4 * size * spec.image_len() + FEW);
+        bytes.filter(|&bytes| bytes <= most)
+    }
+
+    /// Those of some images, which become the first batch rows, of a tensor of so many packed bytes; `None` as for
+    /// [`Self::padded_bytes`].
     pub fn of(
         spec: &TensorSpec,
         config: &Config,
@@ -59,25 +75,25 @@ impl Patches {
             return None;
         };
         let [_, columns_out] = spec.positions()?;
+        let bytes = Self::padded_bytes(spec, config, packed_bytes)?;
         let [c, h, w] = spec.chw.map(|d| d as usize);
-        let [kh, kw] = kernel.map(|k| k as usize);
         let [top, left, bottom, right] = pads.map(|p| p as usize);
+        let [[kh, kw], [down, across]] = [kernel, dilation].map(|two| two.map(|x| x as usize));
         // As many columns as the windows of one row of outputs see.
-        let (rows, pitch) = (h + top + bottom, w + left + right);
-        let size = value_bytes(config);
-        let bytes = c.checked_mul(rows)?.checked_mul(pitch)?.checked_mul(size)?;
-        let few = bytes <= packed_bytes.saturating_add(4 * size * spec.image_len());
-        if !few || dilation[1] != 1 || kw == 0 || w == 0 {
-            return None;
-        }
-        // In an image of one column the rows of a kernel lie side by side, too.
-        let (kh, kw) = match (pitch, dilation[0]) {
-            (1, 1) => (1, kh),
-            _ => (kh, kw),
+        let (rows, pitch, size) = (h + top + bottom, w + left + right, value_bytes(config));
+        // A run is all taps of a row if they lie side by side, else one. In an image of one column the rows of a kernel
+        // lie side by side, too.
+        let [kh, taps, kw] = match (pitch, down, across) {
+            (1, 1, _) => [1, 1, kh],
+            (_, _, 1) => [kh, 1, kw],
+            _ => [kh, kw, 1],
         };
-        let pitch = pitch * size;
-        let run = |index: usize| (index / kh * rows + index % kh * dilation[0] as usize) * pitch;
-        let runs: Vec<usize> = (0..c * kh).map(run).collect();
+        let (pitch, row_runs) = (pitch * size, kh * taps);
+        let run = |index: usize| {
+            let row = index / row_runs * rows + index % row_runs / taps * down;
+            row * pitch + index % taps * across * size
+        };
+        let runs: Vec<usize> = (0..c * row_runs).map(run).collect();
         let (width, step) = (kw * size, stride[1] as usize * size);
         #[cfg(target_arch = "x86_64")]
         let fours = match [size, config.block(), config.batch()] {
@@ -87,7 +103,7 @@ impl Patches {
         let padded = |image: &&[u8]| {
             let mut padded = spec.zero.to_le_bytes()[..size].repeat(bytes / size);
             padded.resize(bytes + MORE, 0);
-            for (index, values) in image.chunks_exact(w * size).enumerate() {
+            for (index, values) in image.chunks_exact((w * size).max(1)).enumerate() {
                 let (channel, y) = (index / h, index % h);
                 let first = (channel * rows + y + top) * pitch + left * size;
                 padded[first..first + values.len()].copy_from_slice(values);

@@ -164,6 +164,8 @@ fn sizes_that_overflow_are_no_sizes() {
         window([0, 1], [1; 2], [1; 2], [0; 4]),
         window([1; 2], [0, 1], [1; 2], [0; 4]),
         window([1; 2], [1; 2], [1; 2], [u32::MAX; 4]),
+        // 144 bytes of a gigabyte of padding.
+        window([1; 2], [1 << 14; 2], [1; 2], [1 << 14; 4]),
         // 2^36 bytes from one value.
         window([1; 2], [1; 2], [1; 2], [1 << 15; 4]),
     ] {
