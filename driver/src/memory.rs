@@ -109,6 +109,11 @@ impl DeviceMemory {
         Self { regions, layout }
     }
 
+    /// Another piece of work begins with the same regions.
+    pub(crate) fn begin(&mut self) {
+        self.regions.iter_mut().for_each(Region::begin);
+    }
+
     /// Takes all regions out, in ascending order of address.
     pub(crate) fn take_regions(&mut self) -> Vec<Region> {
         self.layout = next_layout();

@@ -11,7 +11,7 @@ use vta_isa::{Config, Extensions, check};
 use self::lane::LaneThread;
 pub use self::lane::Runner;
 use crate::memory::HostBytes;
-use crate::memory::regions::{Footprints, Regions};
+use crate::memory::regions::{Footprints, Kept, Regions};
 use crate::packing::{Packers, Threads};
 use crate::{
     AllocError, Allocator, Device, DeviceInfo, DriverError, InPlace, Lane, PhysAddr, Ticket,
@@ -41,6 +41,7 @@ pub struct WorkerDevice {
     at_once: bool,
     lost: Arc<AtomicBool>,
     packers: Arc<OnceLock<Packers>>,
+    kept: Arc<Kept>,
     compute: LaneThread,
     copy: OnceLock<LaneThread>,
 }
@@ -60,9 +61,9 @@ impl WorkerDevice {
     /// A device that has the allocator's memory only, like a board
     /// whose DRAM is smaller than the address space.
     pub fn with_allocator(info: DeviceInfo, allocator: Allocator, runner: Runner) -> Self {
-        let (lost, packers) = (Arc::default(), Arc::default());
+        let (lost, packers, kept) = (Arc::default(), Arc::default(), Arc::default());
         let runner = refusing(&info.config, runner);
-        let compute = LaneThread::new(&info.name, &lost, &packers, Some(runner));
+        let compute = LaneThread::new(&info.name, &lost, &packers, &kept, Some(runner));
         Self {
             info,
             book: Mutex::new(Book {
@@ -74,6 +75,7 @@ impl WorkerDevice {
             at_once: false,
             lost,
             packers,
+            kept,
             compute,
             copy: OnceLock::new(),
         }
@@ -156,6 +158,7 @@ impl WorkerDevice {
             }));
         };
         book.regions.insert(addr.0, bytes);
+        self.kept.change();
         Ok(addr)
     }
 }
@@ -182,11 +185,12 @@ impl Device for WorkerDevice {
         let mut book = self.book();
         book.allocator.free(addr).map_err(|e| self.refused(e))?;
         book.regions.remove(addr.0);
+        self.kept.change();
         Ok(())
     }
 
     fn in_place(&self, addr: PhysAddr) -> Option<InPlace> {
-        self.book().regions.in_place(addr.0)
+        self.kept.taking(|| self.book().regions.in_place(addr.0))
     }
 
     fn submit(&self, work: Work) -> Result<Box<dyn Ticket>, DriverError> {
@@ -208,17 +212,30 @@ impl WorkerDevice {
     fn send(&self, lane: Lane, work: Work, at_once: bool) -> Result<Box<dyn Ticket>, DriverError> {
         let thread = match (lane, &work) {
             (Lane::Compute, _) | (_, Work::Run(_)) => &self.compute,
-            (Lane::Copy, _) => self
-                .copy
-                .get_or_init(|| LaneThread::new(&self.info.name, &self.lost, &self.packers, None)),
+            (Lane::Copy, _) => self.copy.get_or_init(|| {
+                let Self {
+                    info,
+                    lost,
+                    packers,
+                    kept,
+                    ..
+                } = self;
+                LaneThread::new(&info.name, lost, packers, kept, None)
+            }),
         };
-        let spans = self.footprints.of(&work, &self.info.config);
-        let regions = self.book().regions.touched(&spans);
+        let claim = self
+            .kept
+            .claim(self.footprints.of(&work, &self.info.config));
+        let spans = Arc::clone(&claim.spans);
+        let regions = || self.book().regions.touched(&spans);
         if at_once && thread.is_idle() {
-            let answer = thread.perform(&work, regions);
+            let answer = thread.perform(&work, claim, regions);
             return Ok(Box::new(move || answer));
         }
-        let receiver = thread.send(work, regions).ok_or_else(|| self.lost())?;
+        let regions = regions();
+        let receiver = thread
+            .send(work, claim, regions)
+            .ok_or_else(|| self.lost())?;
         let lost = self.lost();
         // The reply's sender is dropped when the worker stops, so this can't hang.
         Ok(Box::new(move || receiver.recv().unwrap_or(Err(lost))))

@@ -7,6 +7,7 @@
 
 use std::collections::BTreeMap;
 use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 
 use vta_isa::resolve::merge;
@@ -149,6 +150,8 @@ impl Layouts {
 /// Allocations that a lane has taken; dropped, even by a panic, they go back.
 pub(crate) struct Held {
     regions: Vec<Arc<Allocation>>,
+    /// The memory's layout when they were taken.
+    layout: u64,
     pub(crate) memory: DeviceMemory,
 }
 
@@ -161,7 +164,11 @@ impl Held {
         // The order in which they go back.
         regions.sort_unstable_by_key(|r| r.addr);
         let memory = DeviceMemory::of_regions(taken, layout);
-        Self { regions, memory }
+        Self {
+            regions,
+            layout,
+            memory,
+        }
     }
 }
 
@@ -175,6 +182,91 @@ impl Drop for Held {
             let empty = || memory::Region::new(region.addr, HostBytes::default());
             region.give_back(given.unwrap_or_else(empty));
         }
+    }
+}
+
+/// Allocations as the last batch left them: the same batch mostly comes again, and to give back and take each of them
+/// would take as long as a short batch. They are nobody's who works, so whoever wants one of them gets it.
+#[derive(Default)]
+pub(crate) struct Kept {
+    slot: Mutex<Slot>,
+    /// How often allocations came or went.
+    changes: AtomicU64,
+}
+
+#[derive(Default)]
+struct Slot {
+    held: Option<(Claim, Held)>,
+    /// Who is about to take allocations, so that nothing is kept from them.
+    takers: usize,
+}
+
+/// What a piece of work touches of the allocations that there were when it was submitted.
+#[derive(Clone, Debug)]
+pub(crate) struct Claim {
+    /// Those of a batch are the same each time: see [`Footprints::of`].
+    pub(crate) spans: Arc<[Range<u64>]>,
+    changes: u64,
+}
+
+impl Claim {
+    fn is(&self, other: &Self) -> bool {
+        self.changes == other.changes && Arc::ptr_eq(&self.spans, &other.spans)
+    }
+}
+
+impl Kept {
+    pub(crate) fn claim(&self, spans: Arc<[Range<u64>]>) -> Claim {
+        let changes = self.changes.load(Ordering::Acquire);
+        Claim { spans, changes }
+    }
+
+    fn slot(&self) -> MutexGuard<'_, Slot> {
+        self.slot.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What is kept if it is what is claimed, else what `take` takes.
+    pub(crate) fn take(&self, claim: &Claim, take: impl FnOnce() -> Held) -> Held {
+        let kept = self.slot().held.take_if(|(kept, _)| kept.is(claim));
+        match kept {
+            Some((_, mut held)) => {
+                held.memory.begin();
+                held
+            }
+            None => self.taking(take),
+        }
+    }
+
+    /// Has somebody take allocations, of which none is kept meanwhile.
+    pub(crate) fn taking<T>(&self, take: impl FnOnce() -> T) -> T {
+        let mut slot = self.slot();
+        slot.takers += 1;
+        let kept = slot.held.take();
+        drop(slot);
+        drop(kept);
+        let taken = take();
+        self.slot().takers -= 1;
+        taken
+    }
+
+    /// Keeps what was claimed, unless somebody waits for it, or allocations or a runner's regions aren't what they were.
+    pub(crate) fn keep(&self, claim: Claim, held: Held) {
+        let is_whole = held.memory.layout() == held.layout;
+        let mut slot = self.slot();
+        if is_whole && slot.takers == 0 && claim.changes == self.changes.load(Ordering::Acquire) {
+            let before = slot.held.replace((claim, held));
+            drop(slot);
+            drop(before);
+        }
+    }
+
+    /// Allocations came or went.
+    pub(crate) fn change(&self) {
+        let mut slot = self.slot();
+        self.changes.fetch_add(1, Ordering::Release);
+        let kept = slot.held.take();
+        drop(slot);
+        drop(kept);
     }
 }
 

@@ -7,7 +7,7 @@ use std::thread::{Builder, JoinHandle};
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 
-use crate::memory::regions::{Allocation, Held, Layouts};
+use crate::memory::regions::{Allocation, Claim, Held, Kept, Layouts};
 use crate::packing::Packers;
 use crate::{Batch, DeviceMemory, DriverError, RunReport, Work, WorkDone};
 
@@ -25,6 +25,7 @@ pub(super) type Reply = Result<WorkDone, DriverError>;
 /// A piece of work on its way to a lane.
 struct Item {
     work: Work,
+    claim: Claim,
     regions: Vec<Arc<Allocation>>,
     reply: Sender<Reply>,
 }
@@ -49,11 +50,13 @@ impl LaneThread {
         device: &str,
         lost: &Arc<AtomicBool>,
         packers: &Arc<OnceLock<Packers>>,
+        kept: &Arc<Kept>,
         runner: Option<Runner>,
     ) -> Self {
         let server = Arc::new(Mutex::new(Server {
             name: device.to_owned(),
             packers: Arc::clone(packers),
+            kept: Arc::clone(kept),
             lost: Arc::clone(lost),
             runner,
             layouts: Layouts::default(),
@@ -71,7 +74,7 @@ impl LaneThread {
         let work = move || {
             for item in receiver {
                 let mut server = own.lock().unwrap_or_else(PoisonError::into_inner);
-                let answer = server.answer(&item.work, item.regions);
+                let answer = server.answer(&item.work, item.claim, || item.regions);
                 drop(server);
                 count.fetch_sub(1, Ordering::Release);
                 // Nobody waits for a dropped ticket's answer.
@@ -97,17 +100,19 @@ impl LaneThread {
     pub(super) fn send(
         &self,
         work: Work,
+        claim: Claim,
         regions: Vec<Arc<Allocation>>,
     ) -> Option<Receiver<Reply>> {
         let (reply, receiver) = bounded(1);
         // There is no other thread.
         if cfg!(target_family = "wasm") {
             // The receiver is here, and has room.
-            let _ = reply.send(self.perform(&work, regions));
+            let _ = reply.send(self.perform(&work, claim, || regions));
             return Some(receiver);
         }
         let item = Item {
             work,
+            claim,
             regions,
             reply,
         };
@@ -128,9 +133,14 @@ impl LaneThread {
         self.queued.load(Ordering::Acquire) == 0
     }
 
-    /// Does a piece of work on the caller's thread.
-    pub(super) fn perform(&self, work: &Work, regions: Vec<Arc<Allocation>>) -> Reply {
-        self.server().answer(work, regions)
+    /// Does a piece of work on the caller's thread, with the regions that it claims.
+    pub(super) fn perform(
+        &self,
+        work: &Work,
+        claim: Claim,
+        regions: impl FnOnce() -> Vec<Arc<Allocation>>,
+    ) -> Reply {
+        self.server().answer(work, claim, regions)
     }
 }
 
@@ -149,6 +159,7 @@ struct Server {
     /// The device's.
     name: String,
     packers: Arc<OnceLock<Packers>>,
+    kept: Arc<Kept>,
     lost: Arc<AtomicBool>,
     runner: Option<Runner>,
     layouts: Layouts,
@@ -156,12 +167,18 @@ struct Server {
 
 impl Server {
     /// Does a piece of work. After a panic, here or in the other lane, it only answers.
-    fn answer(&mut self, work: &Work, regions: Vec<Arc<Allocation>>) -> Reply {
+    fn answer(
+        &mut self,
+        work: &Work,
+        claim: Claim,
+        regions: impl FnOnce() -> Vec<Arc<Allocation>>,
+    ) -> Reply {
         if self.lost.load(Ordering::Acquire) {
             return Err(DriverError::lost(&self.name));
         }
-        let mut held = Held::take(regions, &mut self.layouts);
-        let work = || {
+        let take = || Held::take(regions(), &mut self.layouts);
+        let mut held = self.kept.take(&claim, take);
+        let done = || {
             perform(
                 (&self.name, &self.packers),
                 work,
@@ -169,10 +186,14 @@ impl Server {
                 self.runner.as_mut(),
             )
         };
-        catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| {
+        let done = catch_unwind(AssertUnwindSafe(done)).unwrap_or_else(|_| {
             self.lost.store(true, Ordering::Release);
             Err(DriverError::lost(&self.name))
-        })
+        });
+        if let (Work::Run(_), Ok(_)) = (work, &done) {
+            self.kept.keep(claim, held);
+        }
+        done
     }
 }
 

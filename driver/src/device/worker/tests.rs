@@ -364,6 +364,73 @@ fn what_the_host_writes_in_place_changes_with_each_piece_of_work() {
 }
 
 #[test]
+fn what_a_batch_leaves_is_whose_who_wants_it() {
+    // Each run adds one to the first byte of every allocation that its batch names.
+    let d = device(Box::new(|_, memory| {
+        for region in 0..2 {
+            if let Some(byte) = memory.region_mut(region).first_mut() {
+                *byte = byte.wrapping_add(1);
+            }
+        }
+        Ok(RunReport::default())
+    }))
+    .with_work_at_once();
+    let (one, other) = (d.alloc(16).unwrap(), d.alloc(16).unwrap());
+    let both = {
+        let load = |addr: PhysAddr| vta_isa::Load {
+            mem: vta_isa::MemType::Inp,
+            dram_base: addr.0 / 16,
+            y_size: 1,
+            x_size: 1,
+            ..vta_isa::Load::default()
+        };
+        batch(vec![load(one).into(), load(other).into()])
+    };
+    let run = |work: &Work| drop(d.submit(work.clone()).unwrap().wait().unwrap());
+    let byte = |lane, addr| match d.submit_on(lane, read(addr)).unwrap().wait().unwrap() {
+        WorkDone::Data(bytes) => bytes[0],
+        done => panic!("{done:?}"),
+    };
+    // Of the same batch, of another one, of either lane, and of the host in place.
+    for _ in 0..3 {
+        run(&both);
+    }
+    assert_eq!([one, other].map(|addr| byte(Lane::Copy, addr)), [3, 3]);
+    run(&both);
+    run(&store_at(one));
+    run(&both);
+    assert_eq!([one, other].map(|addr| byte(Lane::Compute, addr)), [6, 5]);
+    run(&both);
+    assert!(d.in_place(other).is_some());
+    run(&both);
+    assert_eq!([one, other].map(|addr| byte(Lane::Copy, addr)), [8, 7]);
+    // Another allocation at the same address is another.
+    run(&both);
+    d.free(other).unwrap();
+    d.alloc_at(other, 16).unwrap();
+    run(&both);
+    assert_eq!([one, other].map(|addr| byte(Lane::Copy, addr)), [10, 1]);
+    // Threads that want different ones at once.
+    thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| {
+                for _ in 0..400 {
+                    run(&both);
+                    byte(Lane::Copy, one);
+                    run(&store_at(other));
+                    assert!(d.in_place(one).is_some());
+                }
+            });
+        }
+    });
+    let [found, more] = [one, other].map(|addr| byte(Lane::Compute, addr));
+    assert_eq!(
+        [found, more],
+        [10 + 1200, 1 + 2400].map(|runs: u32| runs as u8)
+    );
+}
+
+#[test]
 fn threads_start_when_they_are_needed() {
     let (d, go, threads) = gated();
     let addr = d.alloc(16).unwrap();
