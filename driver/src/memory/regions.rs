@@ -209,12 +209,6 @@ pub(crate) struct Claim {
     changes: u64,
 }
 
-impl Claim {
-    fn is(&self, other: &Self) -> bool {
-        self.changes == other.changes && Arc::ptr_eq(&self.spans, &other.spans)
-    }
-}
-
 impl Kept {
     pub(crate) fn claim(&self, spans: Arc<[Range<u64>]>) -> Claim {
         let changes = self.changes.load(Ordering::Acquire);
@@ -227,7 +221,8 @@ impl Kept {
 
     /// What is kept if it is what is claimed, else what `take` takes.
     pub(crate) fn take(&self, claim: &Claim, take: impl FnOnce() -> Held) -> Held {
-        let kept = self.slot().held.take_if(|(kept, _)| kept.is(claim));
+        let is_same = |(kept, _): &mut (Claim, Held)| Arc::ptr_eq(&kept.spans, &claim.spans);
+        let kept = self.slot().held.take_if(is_same);
         match kept {
             Some((_, mut held)) => {
                 held.memory.begin();

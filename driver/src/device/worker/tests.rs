@@ -344,8 +344,9 @@ fn what_the_host_writes_in_place_changes_with_each_piece_of_work() {
         Ok(RunReport::default())
     }));
     let addr = d.alloc(16).unwrap();
+    let batch = store_at(addr);
     let run = || {
-        d.submit(store_at(addr)).unwrap().wait().unwrap();
+        d.submit(batch.clone()).unwrap().wait().unwrap();
         seen.recv().unwrap()
     };
     d.submit(write(addr, 7)).unwrap().wait().unwrap();

@@ -151,3 +151,30 @@ fn few_footprints_are_kept_and_dead_batches_forgotten() {
     }
     assert_eq!(footprints.known.lock().unwrap().len(), KEPT_FOOTPRINTS);
 }
+
+#[test]
+fn what_a_runner_leaves_as_it_was_is_kept() {
+    let regions = regions(&[(0x1000, 16), (0x2000, 16)]);
+    let all = 0x1000..0x3000;
+    let mut layouts = Layouts::default();
+    let kept = Kept::default();
+    let claim = kept.claim([all.clone()].into());
+    let mut taken = 0;
+    for (run, expected) in [1, 1, 2].into_iter().enumerate() {
+        let mut held = kept.take(&claim, || {
+            taken += 1;
+            let touched = regions.touched(std::slice::from_ref(&all));
+            Held::take(touched, &mut layouts)
+        });
+        assert_eq!(taken, expected);
+        if run == 1 {
+            assert!(held.memory.unmap(0x2000));
+        }
+        kept.keep(claim.clone(), held);
+    }
+    // Nor is what allocations aren't any more.
+    kept.change();
+    let held = kept.take(&claim, || Held::take(Vec::new(), &mut layouts));
+    kept.keep(claim, held);
+    assert!(kept.slot().held.is_none());
+}
