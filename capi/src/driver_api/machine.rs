@@ -233,7 +233,7 @@ impl Machine {
             let spans = self.footprints.of(&work, self.config());
             self.memory.push(&*device, &spans)?;
         }
-        let done = device.submit(work)?.wait();
+        let done = device.perform(work)?.wait();
         // What ran before a fault has its effect.
         let pulled = if copies {
             let stores = || stores(&stream.batch.insns, self.config());

@@ -3,6 +3,7 @@
 //! Work names the allocations that it touches when it is submitted. The lane that runs it takes
 //! their bytes out of the device, works on them alone, and puts them back: lanes that touch
 //! different allocations run at the same time, the others take turns, and no memory is shared.
+//! Those of a batch stay out until somebody wants one or another piece of work comes.
 //! A freed allocation lives until the last work that names it is done.
 
 use std::collections::BTreeMap;
