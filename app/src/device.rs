@@ -23,7 +23,7 @@ use std::sync::Arc;
 
 use vta_driver::Device;
 use vta_isa::Config;
-use vta_sim::SimDevice;
+use vta_sim::{Functional, SimDevice};
 
 use self::kind::{Kind, Open, Opened};
 use crate::error::{Error, Result, bail};
@@ -95,8 +95,11 @@ fn missing(feature: &str) -> Error {
 
 fn sim(_: &str, config: &Config, target: &Target, threads: usize) -> Result<Arc<dyn Device>> {
     let (kernel, config) = (SimDevice::kernel_from_env()?, config.clone());
-    let device = SimDevice::functional_within(target.budget, config, kernel, threads);
-    Ok(Arc::new(device))
+    let executor = Functional::with_kernel(config, kernel).with_threads(threads);
+    let executor = executor
+        .with_max_steps(target.budget.steps)
+        .with_times(!target.untimed);
+    Ok(Arc::new(SimDevice::of(executor)))
 }
 
 fn oracle(_: &str, config: &Config, target: &Target, _: usize) -> Result<Arc<dyn Device>> {

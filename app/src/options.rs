@@ -66,6 +66,8 @@ pub struct Target {
     pub wave: Option<PathBuf>,
     /// Count cycles and compute nothing, on the device `cycle`.
     pub timing_only: bool,
+    /// Don't take the time of runs on the device `sim`, of which nobody asks: that is a tenth of a short one.
+    pub untimed: bool,
     /// A trace for ui.perfetto.dev to write, of the device `cycle`.
     pub trace: Option<PathBuf>,
     /// An HTML report to write, of the device `cycle`.
@@ -113,6 +115,7 @@ impl Target {
             against: None,
             wave: None,
             timing_only: false,
+            untimed: false,
             trace: None,
             report: None,
             costs: None,

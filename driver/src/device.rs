@@ -251,13 +251,11 @@ pub trait Device: Send + Sync {
     /// When the device is gone or the work is malformed.
     fn submit(&self, work: Work) -> Result<Box<dyn Ticket>, DriverError>;
 
-    /// As [`Self::submit`], for a caller that waits for the work next: the device may do it on the thread that calls,
-    /// before this returns, if nothing waits. To hand it to another thread and back takes tens of microseconds.
-    ///
-    /// # Errors
-    /// As [`Self::submit`].
-    fn perform(&self, work: Work) -> Result<Box<dyn Ticket>, DriverError> {
-        self.submit(work)
+    /// Does work on the thread that calls, for a caller that would wait for it: to hand it to another thread and back
+    /// takes tens of microseconds. `None` if the device can't, or has work that waits; then it is left to
+    /// [`Self::submit`].
+    fn perform(&self, _work: &Work) -> Option<Result<WorkDone, DriverError>> {
+        None
     }
 
     /// As [`Self::submit`], on one of the device's lanes.

@@ -376,9 +376,10 @@ impl CommandQueue {
     /// Sends a piece of work where the queue's go.
     pub(crate) fn emit(&mut self, work: Work) -> Result<Box<dyn Ticket>, DriverError> {
         let Some(route) = &mut self.route else {
-            return match self.waits {
-                true => self.device.perform(work),
-                false => self.device.submit(work),
+            let done = self.waits.then(|| self.device.perform(&work)).flatten();
+            return match done {
+                Some(done) => Ok(Box::new(|| done)),
+                None => self.device.submit(work),
             };
         };
         let signal = route.done.promise_next()?;

@@ -27,25 +27,13 @@ impl SimDevice {
 
     /// The fast functional simulator with a kernel of choice.
     pub fn functional_with(config: Config, kernel: GemmKernel) -> WorkerDevice {
-        Self::with_executor(
-            "sim",
-            config.clone(),
-            Functional::with_kernel(config, kernel),
-        )
+        Self::of(Functional::with_kernel(config, kernel))
     }
 
-    /// The fast functional simulator with a kernel of choice, which runs each batch within a budget and on up to so
-    /// many threads, its worker thread among them: see [`Functional::with_threads`]. The same pack images. They end
+    /// The fast functional simulator as it is set up. Its threads, the device's own among them, pack images, too, and end
     /// with the device.
-    pub fn functional_within(
-        budget: Budget,
-        config: Config,
-        kernel: GemmKernel,
-        threads: usize,
-    ) -> WorkerDevice {
-        let executor = Functional::with_kernel(config.clone(), kernel).with_threads(threads);
-        let executor = executor.with_max_steps(budget.steps);
-        let threads = executor.helpers();
+    pub fn of(executor: Functional) -> WorkerDevice {
+        let (config, threads) = (executor.config().clone(), executor.helpers());
         Self::with_executor("sim", config, executor).with_packing_threads(threads)
     }
 

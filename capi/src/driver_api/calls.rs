@@ -14,7 +14,7 @@ use std::ptr;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::machine::{Machine, Stats};
+use super::machine::{Machine, Stats, WarmUp};
 use crate::error::{Failure, caught, caught_each};
 use crate::last;
 use crate::raw;
@@ -39,7 +39,7 @@ struct State {
 impl State {
     fn machine(&mut self) -> Result<&mut Machine, Failure> {
         if self.machine.is_none() {
-            self.machine = Some(Machine::from_env(self.bitstream.clone())?);
+            self.machine = Some(warmed(Machine::from_env(self.bitstream.clone())?)?);
         }
         let none = || Failure::usage("no device is open");
         self.machine.as_mut().ok_or_else(none)
@@ -63,8 +63,30 @@ pub(crate) fn with_machine<T>(
 }
 
 fn state() -> MutexGuard<'static, State> {
+    held(&STATE)
+}
+
+fn held(state: &Mutex<State>) -> MutexGuard<'_, State> {
     // A panic in a run leaves buffers and counts whole.
-    STATE.lock().unwrap_or_else(PoisonError::into_inner)
+    state.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A machine that ran some programs in the same way as a caller's.
+pub(super) fn warmed(mut machine: Machine) -> Result<Machine, Failure> {
+    let warm_up = WarmUp::new(&mut machine)?;
+    let state = Mutex::new(State {
+        machine: Some(machine),
+        bitstream: None,
+        handles: 1,
+    });
+    let handle = ptr::without_provenance_mut(1);
+    let ran = warm_up
+        .runs()
+        .all(|(at, count)| run(&state, handle, at, count) == 0);
+    let machine = held(&state).machine.take().filter(|_| ran);
+    let mut machine = machine.ok_or_else(|| Failure::internal("a first program failed"))?;
+    warm_up.end(&mut machine)?;
+    Ok(machine)
 }
 
 /// Functions that give nothing can't say that they failed, so that standard error is told.
@@ -200,8 +222,13 @@ pub extern "C" fn VTADeviceRun(
     insn_count: u32,
     _wait_cycles: u32,
 ) -> c_int {
+    run(&STATE, device, insn_phy_addr, insn_count)
+}
+
+#[inline(never)]
+fn run(state: &Mutex<State>, device: *mut c_void, addr: u32, count: u32) -> c_int {
     told("VTADeviceRun", 1, || {
-        let mut state = state();
+        let mut state = held(state);
         // What refused the handle is the cause.
         if let Some(machine) = &state.machine {
             machine.reads_instructions()?;
@@ -211,7 +238,7 @@ pub extern "C" fn VTADeviceRun(
                 "{device:p} is no handle of VTADeviceAlloc"
             )));
         }
-        state.machine()?.run(insn_phy_addr, insn_count)?;
+        state.machine()?.run(addr, count)?;
         Ok(0)
     })
 }

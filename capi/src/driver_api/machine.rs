@@ -1,5 +1,7 @@
 //! The device behind the driver interface: opened by the environment, run on the caller's instructions.
 
+mod warm_up;
+
 use std::cell::OnceCell;
 use std::collections::VecDeque;
 use std::ffi::c_void;
@@ -15,8 +17,9 @@ use vta_driver::{
 };
 use vta_isa::original::{Layout, LayoutError};
 use vta_isa::tokens::{Edge, TokenError, pops, pushes, run_in_token_order};
-use vta_isa::{Config, Deps, INSN_BYTES, Insn, Load, MemType, Module, Store, asm};
+use vta_isa::{Config, Deps, INSN_BYTES, Insn, Load, MemType, Module, Store};
 
+pub(super) use self::warm_up::WarmUp;
 use super::memory::{Memory, align_bytes};
 use super::original::Uops;
 use crate::error::Failure;
@@ -27,8 +30,6 @@ const KEPT_STREAMS: usize = 32;
 const MOST_INSNS: u32 = 1 << 26;
 /// What `VTA_DEVICE` is by default.
 const SIMULATOR: &str = "sim";
-/// Runs until a small stream is planned, and once more.
-const WARM_RUNS: usize = 4;
 /// Words that are compared bit for bit at once.
 const COMPARED_WORDS: usize = 256;
 
@@ -65,6 +66,8 @@ struct Stream {
     /// How many instructions of the batch give them.
     before: usize,
     batch: Arc<Batch>,
+    /// To run it.
+    work: Work,
     /// The pages that it writes to, once somebody asked.
     stores: OnceCell<Vec<Range<u64>>>,
     /// The micro-ops that it loads, where the device reads others than the caller writes.
@@ -95,52 +98,12 @@ impl Machine {
         let setup = Setup::new(&target(bitstream)?, "libvta")?;
         let threads = std::thread::available_parallelism().map_or(1, usize::from);
         let mut machine = Self::new(setup.device(&setup.machine.config, threads)?);
-        if setup.target.device == SIMULATOR {
-            machine.warm_up()?;
-        }
         // Without a file the caller's is the default one, whatever the board has.
         if let Some(ConfigSource::File(path)) = &setup.target.config {
             let layout = Layout::of(&vta_app::device::config(Some(path))?);
             machine.layout = layout.map(|layout| Some(layout).filter(|layout| !layout.is_ours()));
         }
         Ok(machine)
-    }
-
-    /// Runs some instructions until they are planned. Their first run brings code into the caches and pages into the
-    /// process, which takes ten times as long as they do; so a caller's first doesn't.
-    fn warm_up(&mut self) -> Result<(), Failure> {
-        let size = align_bytes(self.config()) as usize;
-        let [zeros, out, words] = [(); 3].map(|()| self.alloc(size));
-        let buffers @ [zeros, out, words] = [zeros?.addr(), out?.addr(), words?.addr()];
-        let [zeros, out] = [self.memory.phys(zeros)?, self.memory.phys(out)?];
-        let element = |mem, at| at / self.config().elem_bytes(mem) as u32;
-        let [uop, acc, inp, wgt] =
-            [MemType::Uop, MemType::Acc, MemType::Inp, MemType::Wgt].map(|mem| element(mem, zeros));
-        let out = element(MemType::Out, out);
-        let text = format!(
-            "load.uop y_size=1 x_size=2 dram_base={uop}
-             load.acc y_size=1 x_size=1 dram_base={acc}
-             load.inp y_size=1 x_size=1 y_pad_0=1 x_pad_1=1 dram_base={inp}
-             load.inp y_size=2 x_size=1 x_stride=1 dram_base={inp}
-             load.wgt y_size=1 x_size=1 dram_base={wgt} push_next
-             gemm reset uop_end=1 iter_out=2 iter_in=1 dst_factor_out=1
-             gemm uop_end=2 iter_out=2 iter_in=1 dst_factor_out=1 src_factor_out=1 pop_prev
-             alu.add imm=1 uop_end=1 iter_out=2 iter_in=1 dst_factor_out=1
-             alu.max uop_end=1 iter_out=1 iter_in=1
-             alu.shr imm=1 uop_end=1 iter_out=1 iter_in=1 push_next
-             store y_size=2 x_size=1 x_stride=1 dram_base={out} pop_prev push_prev
-             finish pop_next"
-        );
-        let insns = asm::parse(&text).map_err(|error| Failure::internal(error.to_string()))?;
-        let encoded = insns.iter().map(Insn::encode);
-        let encoded: Vec<u128> = encoded.collect::<Result<_, _>>()?;
-        let bytes: Vec<u8> = encoded.iter().flat_map(|w| w.to_le_bytes()).collect();
-        self.memory.write(words, &bytes)?;
-        let at = self.memory.phys(words)?;
-        (0..WARM_RUNS).try_for_each(|_| self.run(at, insns.len() as u32))?;
-        self.streams.clear();
-        self.stats = Stats::default();
-        buffers.iter().try_for_each(|&at| self.memory.free(at))
     }
 
     /// Whether the original has instructions for the configuration.
@@ -223,22 +186,23 @@ impl Machine {
     }
 
     fn run_stream(&mut self, stream: &mut Stream) -> Result<(), Failure> {
-        let device = Arc::clone(&self.device);
         if let (Some(uops), Some(layout)) = (&mut stream.uops, self.layout()) {
-            uops.refresh(layout, &self.memory, &*device)?;
+            uops.refresh(layout, &self.memory, &*self.device)?;
         }
-        let work = Work::Run(Arc::clone(&stream.batch));
         let copies = self.memory.copies();
         if copies {
-            let spans = self.footprints.of(&work, self.config());
-            self.memory.push(&*device, &spans)?;
+            let spans = self.footprints.of(&stream.work, self.config());
+            self.memory.push(&*self.device, &spans)?;
         }
-        let done = device.perform(work)?.wait();
+        let done = match self.device.perform(&stream.work) {
+            Some(done) => done,
+            None => self.device.submit(stream.work.clone())?.wait(),
+        };
         // What ran before a fault has its effect.
         let pulled = if copies {
             let stores = || stores(&stream.batch.insns, self.config());
             let stores = stream.stores.get_or_init(stores);
-            self.memory.pull(&*device, stores)
+            self.memory.pull(&*self.device, stores)
         } else {
             Ok(())
         };
@@ -319,12 +283,14 @@ impl Machine {
             _ => self.before(&mut batch, tokens)?,
         };
         let before = batch.insns.len() - count;
+        let batch = Arc::new(batch);
         Ok(Box::new(Stream {
             words,
             addr: addr.unwrap_or_default(),
             tokens,
             before,
-            batch: Arc::new(batch),
+            work: Work::Run(Arc::clone(&batch)),
+            batch,
             stores: OnceCell::new(),
             uops,
             _staged: staged,
@@ -439,6 +405,7 @@ fn target(bitstream: Option<PathBuf>) -> Result<Target, Failure> {
     Ok(Target {
         device,
         bitstream,
+        untimed: true,
         board: text("VTA_BOARD")?,
         config: text("VTA_CONFIG")?.map(|path| ConfigSource::File(path.into())),
         ..Target::default()

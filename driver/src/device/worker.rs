@@ -4,18 +4,18 @@ mod lane;
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use vta_isa::{Config, Extensions, check};
 
 use self::lane::LaneThread;
 pub use self::lane::Runner;
 use crate::memory::HostBytes;
-use crate::memory::regions::{Footprints, Kept, Regions};
+use crate::memory::regions::{Claim, Footprints, Kept, Regions};
 use crate::packing::{Packers, Threads};
 use crate::{
-    AllocError, Allocator, Device, DeviceInfo, DriverError, InPlace, Lane, PhysAddr, Ticket,
-    Traffic, Work,
+    AllocError, Allocator, Batch, Device, DeviceInfo, DriverError, InPlace, Lane, PhysAddr, Ticket,
+    Traffic, Work, WorkDone,
 };
 
 /// Batches of which it is known that the machine has what they need.
@@ -119,6 +119,12 @@ impl WorkerDevice {
             }
     }
 
+    /// The allocations that a piece of work touches.
+    fn claim(&self, work: &Work) -> Claim {
+        let spans = self.footprints.of(work, &self.info.config);
+        self.kept.claim(|| self.book().regions.touched(&spans))
+    }
+
     /// Bytes of whole free pages.
     pub fn free_bytes(&self) -> u64 {
         self.book().allocator.free_bytes()
@@ -197,19 +203,16 @@ impl Device for WorkerDevice {
         self.submit_on(Lane::Compute, work)
     }
 
-    fn perform(&self, work: Work) -> Result<Box<dyn Ticket>, DriverError> {
-        self.send(Lane::Compute, work, self.at_once)
+    fn perform(&self, work: &Work) -> Option<Result<WorkDone, DriverError>> {
+        let may = self.at_once && self.compute.is_idle();
+        may.then(|| self.compute.perform(work, || self.claim(work)))
     }
 
     fn submit_on(&self, lane: Lane, work: Work) -> Result<Box<dyn Ticket>, DriverError> {
         let at_once = lane == Lane::Compute && self.is_small(&work);
-        self.send(lane, work, at_once)
-    }
-}
-
-impl WorkerDevice {
-    /// Queues work on a lane, or does it on the caller's thread if it may and nothing waits.
-    fn send(&self, lane: Lane, work: Work, at_once: bool) -> Result<Box<dyn Ticket>, DriverError> {
+        if let Some(done) = at_once.then(|| self.perform(&work)).flatten() {
+            return Ok(Box::new(|| done));
+        }
         let thread = match (lane, &work) {
             (Lane::Compute, _) | (_, Work::Run(_)) => &self.compute,
             (Lane::Copy, _) => self.copy.get_or_init(|| {
@@ -223,19 +226,8 @@ impl WorkerDevice {
                 LaneThread::new(&info.name, lost, packers, kept, None)
             }),
         };
-        let claim = self
-            .kept
-            .claim(self.footprints.of(&work, &self.info.config));
-        let spans = Arc::clone(&claim.spans);
-        let regions = || self.book().regions.touched(&spans);
-        if at_once && thread.is_idle() {
-            let answer = thread.perform(&work, claim, regions);
-            return Ok(Box::new(move || answer));
-        }
-        let regions = regions();
-        let receiver = thread
-            .send(work, claim, regions)
-            .ok_or_else(|| self.lost())?;
+        let claim = self.claim(&work);
+        let receiver = thread.send(work, claim).ok_or_else(|| self.lost())?;
         let lost = self.lost();
         // The reply's sender is dropped when the worker stops, so this can't hang.
         Ok(Box::new(move || receiver.recv().unwrap_or(Err(lost))))
@@ -251,10 +243,10 @@ fn refusing(config: &Config, mut runner: Runner) -> Runner {
     // Batches come again, and so few are kept that looking for one costs nothing.
     let mut fine = VecDeque::new();
     Box::new(move |batch, memory| {
-        let this = Arc::downgrade(batch);
-        if !fine.iter().any(|known| this.ptr_eq(known)) {
+        let same = |known: &Weak<Batch>| known.as_ptr() == Arc::as_ptr(batch);
+        if !fine.iter().any(same) {
             check::extensions(&config, &batch.insns).map_err(|e| e.to_string())?;
-            fine.push_back(this);
+            fine.push_back(Arc::downgrade(batch));
             if fine.len() > KNOWN_BATCHES {
                 fine.pop_front();
             }

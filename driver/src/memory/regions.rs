@@ -148,35 +148,44 @@ impl Layouts {
     }
 }
 
+/// What a piece of work touches of the allocations that there were when it was submitted.
+pub(crate) struct Claim {
+    regions: Vec<Arc<Allocation>>,
+    /// How often allocations had come or gone.
+    changes: u64,
+}
+
 /// Allocations that a lane has taken; dropped, even by a panic, they go back.
 pub(crate) struct Held {
-    regions: Vec<Arc<Allocation>>,
+    claim: Claim,
     /// The memory's layout when they were taken.
     layout: u64,
     pub(crate) memory: DeviceMemory,
+    /// Whose they are while they are kept.
+    batch: Weak<Batch>,
 }
 
 impl Held {
     /// Waits until no other lane has any of them. All lanes take in the order of age, so two
     /// can't wait for each other.
-    pub(crate) fn take(mut regions: Vec<Arc<Allocation>>, layouts: &mut Layouts) -> Self {
-        let layout = layouts.of(&regions);
-        let taken = regions.iter().map(|r| r.take()).collect();
+    pub(crate) fn take(mut claim: Claim, layouts: &mut Layouts) -> Box<Self> {
+        let layout = layouts.of(&claim.regions);
+        let taken = claim.regions.iter().map(|r| r.take()).collect();
         // The order in which they go back.
-        regions.sort_unstable_by_key(|r| r.addr);
-        let memory = DeviceMemory::of_regions(taken, layout);
-        Self {
-            regions,
+        claim.regions.sort_unstable_by_key(|r| r.addr);
+        Box::new(Self {
+            claim,
             layout,
-            memory,
-        }
+            memory: DeviceMemory::of_regions(taken, layout),
+            batch: Weak::new(),
+        })
     }
 }
 
 impl Drop for Held {
     fn drop(&mut self) {
         let mut contents = self.memory.take_regions().into_iter().peekable();
-        for region in &self.regions {
+        for region in &self.claim.regions {
             while contents.next_if(|c| c.addr() < region.addr).is_some() {}
             let given = contents.next_if(|c| c.addr() == region.addr);
             // A runner may have unmapped it: what is left has no bytes, and nobody waits for it.
@@ -197,40 +206,28 @@ pub(crate) struct Kept {
 
 #[derive(Default)]
 struct Slot {
-    held: Option<(Claim, Held)>,
+    held: Option<Box<Held>>,
     /// Who is about to take allocations, so that nothing is kept from them.
     takers: usize,
 }
 
-/// What a piece of work touches of the allocations that there were when it was submitted.
-#[derive(Clone, Debug)]
-pub(crate) struct Claim {
-    /// Those of a batch are the same each time: see [`Footprints::of`].
-    pub(crate) spans: Arc<[Range<u64>]>,
-    changes: u64,
-}
-
 impl Kept {
-    pub(crate) fn claim(&self, spans: Arc<[Range<u64>]>) -> Claim {
+    pub(crate) fn claim(&self, regions: impl FnOnce() -> Vec<Arc<Allocation>>) -> Claim {
         let changes = self.changes.load(Ordering::Acquire);
-        Claim { spans, changes }
+        let regions = regions();
+        Claim { regions, changes }
     }
 
     fn slot(&self) -> MutexGuard<'_, Slot> {
         self.slot.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What is kept if it is what is claimed, else what `take` takes.
-    pub(crate) fn take(&self, claim: &Claim, take: impl FnOnce() -> Held) -> Held {
-        let is_same = |(kept, _): &mut (Claim, Held)| Arc::ptr_eq(&kept.spans, &claim.spans);
-        let kept = self.slot().held.take_if(is_same);
-        match kept {
-            Some((_, mut held)) => {
-                held.memory.begin();
-                held
-            }
-            None => self.taking(take),
-        }
+    /// What is kept, if the same batch comes again.
+    pub(crate) fn again(&self, batch: &Arc<Batch>) -> Option<Box<Held>> {
+        let is_same = |held: &mut Box<Held>| held.batch.as_ptr() == Arc::as_ptr(batch);
+        let mut held = self.slot().held.take_if(is_same)?;
+        held.memory.begin();
+        Some(held)
     }
 
     /// Has somebody take allocations, of which none is kept meanwhile.
@@ -245,12 +242,17 @@ impl Kept {
         taken
     }
 
-    /// Keeps what was claimed, unless somebody waits for it, or allocations or a runner's regions aren't what they were.
-    pub(crate) fn keep(&self, claim: Claim, held: Held) {
+    /// Keeps what a batch held, unless somebody waits for it, or allocations or a runner's regions aren't what they were.
+    pub(crate) fn keep(&self, batch: &Arc<Batch>, mut held: Box<Held>) {
+        // A weak pointer keeps its address from being used again.
+        if held.batch.as_ptr() != Arc::as_ptr(batch) {
+            held.batch = Arc::downgrade(batch);
+        }
         let is_whole = held.memory.layout() == held.layout;
         let mut slot = self.slot();
-        if is_whole && slot.takers == 0 && claim.changes == self.changes.load(Ordering::Acquire) {
-            let before = slot.held.replace((claim, held));
+        let changes = self.changes.load(Ordering::Acquire);
+        if is_whole && slot.takers == 0 && held.claim.changes == changes {
+            let before = slot.held.replace(held);
             drop(slot);
             drop(before);
         }

@@ -34,7 +34,7 @@ const EXPECTED_RUNS: u64 = 2;
 
 /// Runs after which it is noted what a batch does: that takes time and memory, as the first ones do.
 const RUNS_BEFORE_SCRIPT: u32 = 2;
-/// Instructions of a batch at most of which it is noted at once: that takes less than what else a run of few takes.
+/// Instructions of a batch at most of which it is noted at once, and only in which order they run.
 const NOTED_AT_ONCE: usize = 64;
 
 /// What is expected of planning a batch. It depends on its instructions alone, so that equal runs have equal courses.
@@ -85,9 +85,10 @@ impl Known {
         }
     }
 
-    /// Whether it is noted what it does when it runs the next time.
-    pub fn is_noted(&self) -> bool {
-        self.runs >= RUNS_BEFORE_SCRIPT || self.batch.insns.len() <= NOTED_AT_ONCE
+    /// Whether it is noted what it does when it runs the next time, and if, whether what each instruction does.
+    pub fn noted(&self) -> Option<bool> {
+        let is_short = self.batch.insns.len() <= NOTED_AT_ONCE;
+        (is_short || self.runs >= RUNS_BEFORE_SCRIPT).then_some(!is_short)
     }
 
     /// Its plan, if it has one.

@@ -24,6 +24,7 @@ mod threads;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Duration;
 use web_time::Instant;
 
 use vta_driver::packing::Threads;
@@ -47,6 +48,8 @@ use crate::{Executor, Oracle};
 
 /// Batches that are known, with their plans: those of a few recordings.
 const MOST_KNOWN: usize = 32;
+/// Steps of GEMMs that take less than a core stops for when it has multiplied longer vectors.
+const FEW_PRODUCTS: u64 = 512;
 /// Memory of the plans of an executor.
 const MOST_PLAN_BYTES: usize = 2 << 30;
 
@@ -83,6 +86,7 @@ pub struct Functional {
     least_cost_ns: u64,
     /// Who runs everything where numbers aren't int8.
     wide: Option<Oracle>,
+    timed: bool,
 }
 
 impl Functional {
@@ -114,6 +118,7 @@ impl Functional {
             threads: Arc::new(Threads::new(1)),
             crew: None,
             least_cost_ns: schedule::LEAST_COST_NS,
+            timed: true,
         }
     }
 
@@ -166,6 +171,18 @@ impl Functional {
     /// The threads themselves, for other work between batches.
     pub fn helpers(&self) -> Arc<Threads> {
         Arc::clone(&self.threads)
+    }
+
+    /// Whether reports of runs have the time that they took; they have to begin with. To read the clock takes a tenth of
+    /// the time of short runs.
+    #[must_use]
+    pub fn with_times(self, timed: bool) -> Self {
+        Self { timed, ..self }
+    }
+
+    /// The machine.
+    pub fn config(&self) -> &Config {
+        &self.config
     }
 
     /// Limits the GEMM and ALU steps of one run; [`Budget::steps`] of the default to begin with.
@@ -223,7 +240,7 @@ impl Functional {
     /// Runs a plan. Its micro-ops and weights reach the scratchpads when somebody needs them.
     fn run_plan(&mut self, plan: Arc<Plan>, memory: &mut DeviceMemory) -> RunReport {
         let schedule = self.schedule(&plan);
-        let start = Instant::now();
+        let start = self.timed.then(Instant::now);
         if self
             .pending
             .as_ref()
@@ -235,7 +252,7 @@ impl Functional {
             (Some(schedule), Some(Some(crew))) => crew.run(&plan, schedule, &mut self.pads, memory),
             _ => run::run(&plan, &mut self.pads, memory),
         };
-        let wall = start.elapsed();
+        let wall = start.map_or(Duration::ZERO, |start| start.elapsed());
         let mut marks = plan.marks.clone();
         for (mark, wall) in marks.iter_mut().zip(walls) {
             mark.wall = wall;
@@ -282,7 +299,8 @@ impl Functional {
         work: impl FnOnce(&mut Stage<'_>) -> Result<[u32; 4], SimError>,
     ) -> Result<RunReport, SimError> {
         self.settle();
-        let start = Instant::now();
+        self.direct.few_products = report.traffic.gemm_steps <= FEW_PRODUCTS;
+        let start = self.timed.then(Instant::now);
         let mut stage = Stage {
             direct: &mut self.direct,
             pads: &mut self.pads,
@@ -293,13 +311,12 @@ impl Functional {
             laps: run::Laps::default(),
         };
         let leftover_tokens = work(&mut stage)?;
-        let end = Instant::now();
         let mut report = report;
-        for (mark, wall) in report.marks.iter_mut().zip(stage.laps.finish(end)) {
+        for (mark, wall) in report.marks.iter_mut().zip(stage.laps.finish(Instant::now)) {
             mark.wall = wall;
         }
         Ok(RunReport {
-            wall: end.saturating_duration_since(start),
+            wall: start.map_or(Duration::ZERO, |start| start.elapsed()),
             leftover_tokens,
             ..report
         })
@@ -342,10 +359,12 @@ impl Executor for Functional {
             let report = RunReport::of(insns, marks, &self.config);
             Box::new(Known::new(batch, report))
         });
-        known.batch = Arc::clone(batch);
+        if !Arc::ptr_eq(&known.batch, batch) {
+            known.batch = Arc::clone(batch);
+        }
         let outlook = Outlook::of(&known.report.traffic);
         let (course, plan) = self.next_course(known.course.take(), batch, outlook, memory);
-        let is_noted = known.is_noted();
+        let how = known.noted();
         let course = known.course.insert(course);
         let script = &mut known.script;
         if script
@@ -354,6 +373,7 @@ impl Executor for Functional {
         {
             *script = None;
         }
+        let began = matches!(course, Course::Awaited(_)).then(Instant::now);
         let (parts, steps) = ((&insns[..], &marks[..]), self.limits.steps);
         let report = || known.report.clone();
         let ran = match (plan, &*script) {
@@ -362,16 +382,17 @@ impl Executor for Functional {
                 self.run_unplanned(parts, report(), memory, |stage| script.run(stage))
             }
             (None, None) => {
-                let new = || Script::new(insns.len(), memory);
-                let mut new = is_noted.then(new);
+                let mut new = how.map(|whole| Script::new(insns.len(), memory, whole));
                 let work = |stage: &mut Stage<'_>| stage.run(steps, new.as_mut());
                 let ran = self.run_unplanned(parts, report(), memory, work);
                 *script = new.filter(|_| ran.is_ok());
                 ran
             }
         };
-        if let (Course::Awaited(shared), Ok(ran)) = (course, &ran) {
-            shared.allow(ran.wall);
+        if let (Course::Awaited(shared), Some(began)) = (course, began)
+            && ran.is_ok()
+        {
+            shared.allow(began.elapsed());
         }
         known.runs = known.runs.saturating_add(1);
         if self.known.len() == MOST_KNOWN {

@@ -197,6 +197,15 @@ impl GemmKernel {
         }
     }
 
+    /// The kernel for products, as few as nothing else is multiplied for microseconds: a core stops for two when it has
+    /// multiplied vectors of 512 bits and does so no more. Tiles are laid out as for this one.
+    pub(crate) fn of_few_products(self) -> Self {
+        match self {
+            Self::Avx512Vnni | Self::Amx if Self::AvxVnni.supported() => Self::AvxVnni,
+            _ => self,
+        }
+    }
+
     /// Whether few rows are as soon multiplied by tiles as they lie in the scratchpad as by tiles that are laid out.
     pub(crate) const fn takes_plain_tiles(self) -> bool {
         !matches!(self, Self::Neon)

@@ -7,7 +7,7 @@ use std::thread::{Builder, JoinHandle};
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 
-use crate::memory::regions::{Allocation, Claim, Held, Kept, Layouts};
+use crate::memory::regions::{Claim, Held, Kept, Layouts};
 use crate::packing::Packers;
 use crate::{Batch, DeviceMemory, DriverError, RunReport, Work, WorkDone};
 
@@ -26,7 +26,6 @@ pub(super) type Reply = Result<WorkDone, DriverError>;
 struct Item {
     work: Work,
     claim: Claim,
-    regions: Vec<Arc<Allocation>>,
     reply: Sender<Reply>,
 }
 
@@ -74,7 +73,7 @@ impl LaneThread {
         let work = move || {
             for item in receiver {
                 let mut server = own.lock().unwrap_or_else(PoisonError::into_inner);
-                let answer = server.answer(&item.work, item.claim, || item.regions);
+                let answer = server.answer(&item.work, || item.claim);
                 drop(server);
                 count.fetch_sub(1, Ordering::Release);
                 // Nobody waits for a dropped ticket's answer.
@@ -97,25 +96,15 @@ impl LaneThread {
     }
 
     /// Sends a piece of work, and gives where its answer comes; `None` where the thread is gone.
-    pub(super) fn send(
-        &self,
-        work: Work,
-        claim: Claim,
-        regions: Vec<Arc<Allocation>>,
-    ) -> Option<Receiver<Reply>> {
+    pub(super) fn send(&self, work: Work, claim: Claim) -> Option<Receiver<Reply>> {
         let (reply, receiver) = bounded(1);
         // There is no other thread.
         if cfg!(target_family = "wasm") {
             // The receiver is here, and has room.
-            let _ = reply.send(self.perform(&work, claim, || regions));
+            let _ = reply.send(self.perform(&work, || claim));
             return Some(receiver);
         }
-        let item = Item {
-            work,
-            claim,
-            regions,
-            reply,
-        };
+        let item = Item { work, claim, reply };
         let running = self.thread.get_or_init(|| self.start()).as_ref()?;
         self.queued.fetch_add(1, Ordering::Relaxed);
         let sent = running.sender.send(item);
@@ -133,14 +122,9 @@ impl LaneThread {
         self.queued.load(Ordering::Acquire) == 0
     }
 
-    /// Does a piece of work on the caller's thread, with the regions that it claims.
-    pub(super) fn perform(
-        &self,
-        work: &Work,
-        claim: Claim,
-        regions: impl FnOnce() -> Vec<Arc<Allocation>>,
-    ) -> Reply {
-        self.server().answer(work, claim, regions)
+    /// Does a piece of work on the caller's thread.
+    pub(super) fn perform(&self, work: &Work, claim: impl FnOnce() -> Claim) -> Reply {
+        self.server().answer(work, claim)
     }
 }
 
@@ -166,18 +150,20 @@ struct Server {
 }
 
 impl Server {
-    /// Does a piece of work. After a panic, here or in the other lane, it only answers.
-    fn answer(
-        &mut self,
-        work: &Work,
-        claim: Claim,
-        regions: impl FnOnce() -> Vec<Arc<Allocation>>,
-    ) -> Reply {
+    /// Does a piece of work, which claims allocations unless it has those of the last batch. After a panic, here or in
+    /// the other lane, it only answers.
+    fn answer(&mut self, work: &Work, claim: impl FnOnce() -> Claim) -> Reply {
         if self.lost.load(Ordering::Acquire) {
             return Err(DriverError::lost(&self.name));
         }
-        let take = || Held::take(regions(), &mut self.layouts);
-        let mut held = self.kept.take(&claim, take);
+        let again = match work {
+            Work::Run(batch) => self.kept.again(batch),
+            Work::Write { .. } | Work::Pack { .. } | Work::Read { .. } => None,
+        };
+        let mut held = again.unwrap_or_else(|| {
+            let claim = claim();
+            self.kept.taking(|| Held::take(claim, &mut self.layouts))
+        });
         let done = || {
             perform(
                 (&self.name, &self.packers),
@@ -190,8 +176,8 @@ impl Server {
             self.lost.store(true, Ordering::Release);
             Err(DriverError::lost(&self.name))
         });
-        if let (Work::Run(_), Ok(_)) = (work, &done) {
-            self.kept.keep(claim, held);
+        if let (Work::Run(batch), Ok(_)) = (work, &done) {
+            self.kept.keep(batch, held);
         }
         done
     }

@@ -11,6 +11,19 @@ fn regions(sizes: &[(u32, u64)]) -> Regions {
     regions
 }
 
+fn claim(regions: &Regions, span: &Range<u64>) -> Claim {
+    Kept::default().claim(|| regions.touched(std::slice::from_ref(span)))
+}
+
+fn batch(at: u32) -> Arc<Batch> {
+    Arc::new(Batch {
+        words: vec![0],
+        insns: vec![],
+        insn_addr: PhysAddr(at),
+        marks: vec![],
+    })
+}
+
 #[test]
 fn spans_name_what_they_touch_and_the_one_below() {
     let regions = regions(&[(0x3000, 0x1000), (0x1000, 0x1000), (0x2000, 0x1000)]);
@@ -69,15 +82,14 @@ fn a_batch_touches_its_words_and_its_strided_transfers() {
 fn held_bytes_go_back_also_when_a_panic_drops_them() {
     let regions = regions(&[(0x1000, 16)]);
     let byte = 0x1000..0x1001;
-    let touched = regions.touched(std::slice::from_ref(&byte));
+    let claimed = claim(&regions, &byte);
     let caught = std::panic::catch_unwind(|| {
-        let mut held = Held::take(touched, &mut Layouts::default());
+        let mut held = Held::take(claimed, &mut Layouts::default());
         held.memory.write(0x1002, 1).unwrap()[0] = 9;
         panic!("a runner");
     });
     assert!(caught.is_err());
-    let touched = regions.touched(std::slice::from_ref(&byte));
-    let held = Held::take(touched, &mut Layouts::default());
+    let held = Held::take(claim(&regions, &byte), &mut Layouts::default());
     assert_eq!(held.memory.read(0x1000, 4).unwrap(), [0, 0, 9, 0]);
 }
 
@@ -85,14 +97,13 @@ fn held_bytes_go_back_also_when_a_panic_drops_them() {
 fn what_a_runner_unmaps_or_maps_hurts_no_other_allocation() {
     let regions = regions(&[(0x1000, 16), (0x2000, 16), (0x3000, 16)]);
     let all = 0x1000..0x4000;
-    let touched = || regions.touched(std::slice::from_ref(&all));
     let mut layouts = Layouts::default();
-    let mut held = Held::take(touched(), &mut layouts);
+    let mut held = Held::take(claim(&regions, &all), &mut layouts);
     held.memory.write(0x3000, 1).unwrap()[0] = 3;
     assert!(held.memory.unmap(0x2000));
     held.memory.map(0x2800, 16).unwrap();
     drop(held);
-    let held = Held::take(touched(), &mut layouts);
+    let held = Held::take(claim(&regions, &all), &mut layouts);
     assert_eq!(held.memory.read(0x3000, 1).unwrap(), [3]);
     assert!(held.memory.read(0x2000, 1).is_err() && held.memory.read(0x2800, 1).is_err());
 }
@@ -102,9 +113,7 @@ fn the_same_allocations_again_are_the_same_layout_with_their_versions() {
     let mut regions = regions(&[(0x3000, 16), (0x1000, 16)]);
     let mut layouts = Layouts::default();
     let mut hold = |regions: &Regions, end: u64, write: bool| {
-        let span = 0x1000..end;
-        let touched = regions.touched(std::slice::from_ref(&span));
-        let mut held = Held::take(touched, &mut layouts);
+        let mut held = Held::take(claim(regions, &(0x1000..end)), &mut layouts);
         if write {
             held.memory.write(0x1000, 1).unwrap()[0] = 1;
         }
@@ -128,14 +137,7 @@ fn the_same_allocations_again_are_the_same_layout_with_their_versions() {
 fn few_footprints_are_kept_and_dead_batches_forgotten() {
     let footprints = Footprints::default();
     let config = Config::default();
-    let batch = |at| {
-        Work::Run(Arc::new(Batch {
-            words: vec![0],
-            insns: vec![],
-            insn_addr: PhysAddr(at),
-            marks: vec![],
-        }))
-    };
+    let batch = |at| Work::Run(batch(at));
     for at in 0..3 * KEPT_FOOTPRINTS as u32 {
         let spans = footprints.of(&batch(at << 12), &config);
         assert_eq!(spans[0].start, u64::from(at << 12));
@@ -158,23 +160,22 @@ fn what_a_runner_leaves_as_it_was_is_kept() {
     let all = 0x1000..0x3000;
     let mut layouts = Layouts::default();
     let kept = Kept::default();
-    let claim = kept.claim([all.clone()].into());
-    let mut taken = 0;
-    for (run, expected) in [1, 1, 2].into_iter().enumerate() {
-        let mut held = kept.take(&claim, || {
-            taken += 1;
-            let touched = regions.touched(std::slice::from_ref(&all));
-            Held::take(touched, &mut layouts)
-        });
-        assert_eq!(taken, expected);
+    let touched = || regions.touched(std::slice::from_ref(&all));
+    let [same, other] = [(); 2].map(|()| batch(0));
+    for (run, expected) in [false, true, false].into_iter().enumerate() {
+        let again = kept.again(&same);
+        assert_eq!(again.is_some(), expected);
+        let take = || Held::take(kept.claim(touched), &mut layouts);
+        let mut held = again.unwrap_or_else(|| kept.taking(take));
         if run == 1 {
             assert!(held.memory.unmap(0x2000));
         }
-        kept.keep(claim.clone(), held);
+        kept.keep(&same, held);
     }
-    // Nor is what allocations aren't any more.
+    // It isn't another batch's, nor kept once allocations aren't what they were when it was claimed.
+    assert!(kept.again(&other).is_none());
+    let held = kept.again(&same).unwrap();
     kept.change();
-    let held = kept.take(&claim, || Held::take(Vec::new(), &mut layouts));
-    kept.keep(claim, held);
+    kept.keep(&same, held);
     assert!(kept.slot().held.is_none());
 }

@@ -36,6 +36,8 @@ pub(crate) struct Direct {
     lists: Lists,
     runs: Vec<TileRun>,
     pub near: Near,
+    /// Whether the batch has few products.
+    pub few_products: bool,
 }
 
 /// What GEMMs in the same loops have in common: a layer's instructions have the same, mostly.
@@ -90,6 +92,8 @@ struct Outside;
 /// What products are of.
 struct Room<'a> {
     kernel: GemmKernel,
+    /// The one that tiles are laid out for.
+    tiles_kernel: GemmKernel,
     block: usize,
     inp: &'a [u8],
     wgt: &'a [u8],
@@ -112,7 +116,7 @@ impl Room<'_> {
         let Lists { taps, second, .. } = &mut *self.lists;
         if !plain {
             for tile in taps.iter().map(|tap| tap.wgt).chain(second.iter().copied()) {
-                kernel.lay_out(self.tiles, tile as usize, wgt);
+                self.tiles_kernel.lay_out(self.tiles, tile as usize, wgt);
             }
         }
         let dots = Dots {
@@ -172,6 +176,7 @@ impl Direct {
             lists: Lists::default(),
             runs: Vec::new(),
             near: Near::default(),
+            few_products: false,
         }
     }
 
@@ -217,6 +222,14 @@ impl Direct {
         plain.then(|| (rows.clone(), taps.clone()))
     }
 
+    /// The kernel of the batch's products.
+    pub fn products(&self, kernel: GemmKernel) -> GemmKernel {
+        match self.few_products {
+            true => kernel.of_few_products(),
+            false => kernel,
+        }
+    }
+
     fn depth(&self, mem: MemType, pads: &Scratchpads) -> usize {
         match mem {
             MemType::Uop => pads.uop.len(),
@@ -243,7 +256,7 @@ impl Direct {
             if !gemm.reset && !gemm.dst(uops).is_apart() {
                 return Err(Outside);
             }
-            let op = AluOp::Mul;
+            let op = AluOp::Mov;
             self.runs_of(uops, &loops[0], None, lanes as u32, |on| {
                 lanes::each(kernel, TileOp { op, on, lanes }, 0, &mut pads.acc);
             });
@@ -254,16 +267,18 @@ impl Direct {
         if !matches!(&self.learnt.of, Some((of, _)) if *of == loops) {
             self.learnt.learn(loops, [lanes, block].map(|n| n as u32));
         }
+        let products = self.products(kernel);
         let Learnt { rows, taps, of } = &self.learnt;
         if let &[uop] = uops
             && !taps.is_empty()
             && takes_plain(kernel, rows)
         {
-            pads.add_plain(rows, taps, uop);
+            pads.add_plain(products, rows, taps, uop);
             return Ok(());
         }
         let mut room = Room {
-            kernel,
+            kernel: products,
+            tiles_kernel: kernel,
             block,
             inp: &pads.inp,
             wgt: &pads.wgt,

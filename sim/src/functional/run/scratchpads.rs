@@ -43,7 +43,7 @@ pub(crate) struct Scratchpads {
 
 impl Scratchpads {
     /// Adds the products of a micro-op, of tiles as they lie here; rows and taps count from its own.
-    pub fn add_plain(&mut self, rows: &DotRows, taps: &[Tap], uop: Uop) {
+    pub fn add_plain(&mut self, kernel: GemmKernel, rows: &DotRows, taps: &[Tap], uop: Uop) {
         let (lanes, block) = (self.lanes, self.block);
         let dots = Dots {
             rows,
@@ -55,7 +55,7 @@ impl Scratchpads {
         };
         let inp = &self.inp[usize::from(uop.src) * lanes..];
         let acc = &mut self.acc[usize::from(uop.dst) * lanes..];
-        self.kernel.add_plain(&dots, inp, acc);
+        kernel.add_plain(&dots, inp, acc);
     }
 
     /// All zero, and all in memory.

@@ -34,6 +34,8 @@ pub(crate) struct Script {
     leftover: [u32; 4],
     /// Whether each micro-op of the scratchpad was loaded by the batch, up to the last that was.
     known: Vec<bool>,
+    /// Whether instructions are worked out.
+    whole: bool,
 }
 
 /// A step, and the instruction that it is.
@@ -106,8 +108,8 @@ struct Loaded {
 }
 
 impl Script {
-    /// No step yet, of a batch of so many instructions in a memory.
-    pub fn new(insns: usize, memory: &DeviceMemory) -> Self {
+    /// No step yet, of a batch of so many instructions in a memory: their order alone, or all.
+    pub fn new(insns: usize, memory: &DeviceMemory, whole: bool) -> Self {
         Self {
             steps: Vec::with_capacity(insns),
             products: Vec::new(),
@@ -115,6 +117,7 @@ impl Script {
             layout: memory.layout(),
             leftover: [0; 4],
             known: Vec::new(),
+            whole,
         }
     }
 
@@ -135,6 +138,7 @@ impl Script {
             Insn::Load(load) if load.is_sync() => return,
             Insn::Store(store) if store.is_sync() => return,
             Insn::Finish(_) => return,
+            _ if !self.whole => None,
             Insn::Load(load) if load.mem == MemType::Uop => Some(self.uops(load, pads)),
             Insn::Load(load) => {
                 let whole = [load.x_pad_0, load.x_pad_1, load.y_pad_0, load.y_pad_1] == [0; 4];
@@ -360,7 +364,8 @@ impl Script {
             }
             What::Product { product, uop } => {
                 let Taps { rows, taps, .. } = &self.products[usize::from(product)];
-                pads.add_plain(rows, taps, uop);
+                let kernel = stage.direct.products(pads.kernel);
+                pads.add_plain(kernel, rows, taps, uop);
             }
         }
         Ok(true)

@@ -97,7 +97,7 @@ impl Crew {
         for (mark, at) in laps {
             all.begin(mark, at);
         }
-        all.finish(ended)
+        all.finish(|| ended)
     }
 }
 

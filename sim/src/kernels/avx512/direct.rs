@@ -155,18 +155,23 @@ unsafe fn transpose(tile: &[u8; 256], lines: &mut [Line; 4]) -> [i32; COLUMN] {
         let rows: [__m512i; 4] =
             std::array::from_fn(|i| _mm512_loadu_si512(tile.as_ptr().add(64 * i).cast()));
         let every_fourth = _mm512_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28, 0, 0, 0, 0, 0, 0, 0, 0);
-        let (mut sums, ones) = (_mm512_setzero_si512(), _mm512_set1_epi8(1));
+        // Of each half: nothing of 512 bits is multiplied, which short batches avoid.
+        let (mut sums, ones) = ([_mm256_setzero_si256(); 2], _mm256_set1_epi8(1));
         for (k, line) in lines.iter_mut().enumerate() {
             let index = _mm512_add_epi32(every_fourth, _mm512_set1_epi32(k as i32));
             let low = _mm512_permutex2var_epi32(rows[0], index, rows[1]);
             let high = _mm512_permutex2var_epi32(rows[2], index, rows[3]);
-            let four = _mm512_inserti64x4::<1>(low, _mm512_castsi512_si256(high));
-            sums = _mm512_dpbusd_epi32(sums, ones, four);
-            _mm512_storeu_si512(line.0.as_mut_ptr().cast(), four);
+            let halves = [low, high].map(|half| _mm512_castsi512_si256(half));
+            for (half, (sums, four)) in sums.iter_mut().zip(halves).enumerate() {
+                *sums = _mm256_dpbusd_epi32(*sums, ones, four);
+                _mm256_storeu_si256(line.0.as_mut_ptr().add(32 * half).cast(), four);
+            }
         }
-        let first = _mm512_sub_epi32(_mm512_setzero_si512(), _mm512_slli_epi32::<7>(sums));
         let mut correction = [0; COLUMN];
-        _mm512_storeu_si512(correction.as_mut_ptr().cast(), first);
+        for (half, sums) in sums.into_iter().enumerate() {
+            let first = _mm256_sub_epi32(_mm256_setzero_si256(), _mm256_slli_epi32::<7>(sums));
+            _mm256_storeu_si256(correction.as_mut_ptr().add(8 * half).cast(), first);
+        }
         correction
     }
 }
