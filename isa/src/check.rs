@@ -95,7 +95,9 @@ pub fn extensions(config: &Config, insns: &[Insn]) -> Result<(), Finding> {
         return Ok(());
     }
     let mut all = insns.iter().enumerate();
-    all.try_for_each(|(index, insn)| lacking(has, &At { index, insn: *insn }))
+    let lacking = all.find(|(_, insn)| has.allow(insn).is_err());
+    let at = lacking.map(|(index, &insn)| At { index, insn });
+    at.map_or(Ok(()), |at| self::lacking(has, &at))
 }
 
 fn lacking(has: Extensions, at: &At) -> Result<(), Finding> {

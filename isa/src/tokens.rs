@@ -264,18 +264,17 @@ pub fn run_in_token_order<E: From<TokenError>>(
         for module in Module::ALL {
             let [[pop_prev, push_prev], [pop_next, push_next]] = QUEUES[module as usize];
             while let Some(index) = queues.head(module) {
-                let insn = &insns[index];
-                let deps = insn.deps();
-                if deps.pop_prev && tokens[pop_prev] == 0 || deps.pop_next && tokens[pop_next] == 0
-                {
+                let flag = |bit: u8| u32::from(queues.codes[index] >> bit & 1);
+                let [prev, next] = [flag(POP_PREV), flag(POP_NEXT)];
+                if tokens[pop_prev] < prev || tokens[pop_next] < next {
                     break;
                 }
-                tokens[pop_prev] -= u32::from(deps.pop_prev);
-                tokens[pop_next] -= u32::from(deps.pop_next);
-                execute(index, insn)?;
+                tokens[pop_prev] -= prev;
+                tokens[pop_next] -= next;
+                execute(index, &insns[index])?;
                 // One push for each instruction of a run whose length fits memory.
-                for (to, flag) in [(push_prev, deps.push_prev), (push_next, deps.push_next)] {
-                    tokens[to] = tokens[to].saturating_add(flag.into());
+                for (to, bit) in [(push_prev, PUSH_PREV), (push_next, PUSH_NEXT)] {
+                    tokens[to] = tokens[to].saturating_add(flag(bit));
                 }
                 queues.drop_head(module);
                 left -= 1;
@@ -290,23 +289,26 @@ pub fn run_in_token_order<E: From<TokenError>>(
 
 /// What each module has yet to do, in order.
 struct Queues {
-    /// The first instruction of each module.
-    heads: [u32; 3],
-    /// The next instruction of the same module, for each.
-    next: Vec<u32>,
+    /// The next instruction of each module, or the end of the run.
+    heads: [usize; 3],
+    /// Of each instruction the module, in the low bits, and the token flags: streams are long, and a byte takes no time to
+    /// look for.
+    codes: Vec<u8>,
 }
 
-/// No instruction: none of a run has this index, for no memory holds so many.
-const NONE: u32 = u32::MAX;
+const MODULE: u8 = 3;
+const POP_PREV: u8 = 2;
+const POP_NEXT: u8 = 3;
+const PUSH_PREV: u8 = 4;
+const PUSH_NEXT: u8 = 5;
 
 impl Queues {
     /// Of a run that [`check_run`] has nothing against.
     fn of(insns: &[Insn]) -> Result<Self, TokenError> {
-        let mut next = vec![NONE; insns.len()];
-        let (mut heads, mut ends) = ([NONE; 3], 0);
+        let mut codes = Vec::with_capacity(insns.len());
+        let (mut heads, mut ends) = ([insns.len(); 3], 0);
         let mut sound = matches!(insns.last(), Some(Insn::Finish(_)));
-        // From the last to the first, whose successors are known then.
-        for (index, (insn, next)) in insns.iter().zip(&mut next).enumerate().rev() {
+        for (index, insn) in insns.iter().enumerate() {
             let (module, deps) = (insn.module(), insn.deps());
             sound &= match module {
                 Module::Load => !(deps.pop_prev | deps.push_prev),
@@ -314,22 +316,33 @@ impl Queues {
                 Module::Store => !(deps.pop_next | deps.push_next),
             };
             ends += u32::from(matches!(insn, Insn::Finish(_)));
-            *next = std::mem::replace(&mut heads[module as usize], index as u32);
+            let head = &mut heads[module as usize];
+            *head = index.min(*head);
+            codes.push(
+                module as u8
+                    | u8::from(deps.pop_prev) << POP_PREV
+                    | u8::from(deps.pop_next) << POP_NEXT
+                    | u8::from(deps.push_prev) << PUSH_PREV
+                    | u8::from(deps.push_next) << PUSH_NEXT,
+            );
         }
         if !sound || ends != 1 {
             check_run(insns)?;
         }
-        Ok(Self { heads, next })
+        Ok(Self { heads, codes })
     }
 
     fn head(&self, module: Module) -> Option<usize> {
         let head = self.heads[module as usize];
-        (head != NONE).then_some(head as usize)
+        (head < self.codes.len()).then_some(head)
     }
 
+    #[inline]
     fn drop_head(&mut self, module: Module) {
         let head = &mut self.heads[module as usize];
-        *head = self.next.get(*head as usize).copied().unwrap_or(NONE);
+        let mut behind = self.codes[*head + 1..].iter();
+        let next = behind.position(|code| code & MODULE == module as u8);
+        *head = next.map_or(self.codes.len(), |next| *head + 1 + next);
     }
 }
 

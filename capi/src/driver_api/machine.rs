@@ -26,6 +26,9 @@ use crate::error::Failure;
 
 /// Streams whose decoded form is kept.
 const KEPT_STREAMS: usize = 32;
+/// Instructions of a stream at most of which the words are kept at once. A copy of many takes a tenth of the first run,
+/// which may be the only one.
+const KEPT_AT_ONCE: usize = 4096;
 /// The most instructions of one run: 1 GiB.
 const MOST_INSNS: u32 = 1 << 26;
 /// What `VTA_DEVICE` is by default.
@@ -58,9 +61,10 @@ impl Stats {
 
 /// A stream that ran, which is recognised when it comes again.
 struct Stream {
-    /// The words as the caller wrote them; none of a stream that came as instructions.
+    /// Where the caller's words lie, unless it came as instructions.
+    addr: Option<u32>,
+    /// The words as the caller wrote them, of many only once they came again.
     words: Vec<[u8; INSN_BYTES]>,
-    addr: u32,
     /// Tokens that stand before it.
     tokens: [u32; 4],
     /// How many instructions of the batch give them.
@@ -74,6 +78,20 @@ struct Stream {
     uops: Option<Uops>,
     /// Keeps the batch's words in device memory, where they aren't the caller's.
     _staged: Option<Allocations>,
+}
+
+impl Stream {
+    /// Whether it came as these words.
+    fn is(&self, words: &[[u8; INSN_BYTES]]) -> bool {
+        let insns = &self.batch.insns[self.before..];
+        let same = |(insn, word): (&Insn, &[u8; INSN_BYTES])| {
+            Insn::decode(u128::from_le_bytes(*word)) == Ok(*insn)
+        };
+        match &self.words[..] {
+            [] => insns.len() == words.len() && insns.iter().zip(words).all(same),
+            known => same_words(known, words),
+        }
+    }
 }
 
 /// A device with the memory that it shares with the host.
@@ -159,12 +177,11 @@ impl Machine {
     /// # Errors
     /// As [`Self::run`].
     pub fn run_insns(&mut self, insns: &mut Vec<Insn>) -> Result<(), Failure> {
-        let same =
-            |s: &Stream| s.words.is_empty() && s.batch.insns.get(s.before..) == Some(&*insns);
+        let same = |s: &Stream| s.addr.is_none() && s.batch.insns.get(s.before..) == Some(&*insns);
         let kept = self.find(same).and_then(|at| self.streams.remove(at));
         let stream = match kept {
             Some(kept) => Ok(kept),
-            None => self.new_stream((Vec::new(), std::mem::take(insns)), None),
+            None => self.new_stream(&[], std::mem::take(insns), None),
         };
         self.run_found(stream)
     }
@@ -241,8 +258,11 @@ impl Machine {
             words.iter().map(|word| ours(word).to_le_bytes()).collect()
         });
         let words = ours.as_deref().unwrap_or(words);
-        let same = |s: &Stream| s.addr == addr && same_words(&s.words, words);
-        if let Some(kept) = self.find(same).and_then(|at| self.streams.remove(at)) {
+        let same = |s: &Stream| s.addr == Some(addr) && s.is(words);
+        if let Some(mut kept) = self.find(same).and_then(|at| self.streams.remove(at)) {
+            if kept.words.is_empty() {
+                kept.words = words.to_vec();
+            }
             return Ok(kept);
         }
         let mut insns = Vec::with_capacity(words.len());
@@ -250,14 +270,14 @@ impl Machine {
             let wrong = |e| Failure::input(format!("instruction {index}: {e}"));
             Insn::decode_onto(u128::from_le_bytes(*word), &mut insns).map_err(wrong)?;
         }
-        let words = words.to_vec();
-        self.new_stream((words, insns), Some(addr))
+        self.new_stream(words, insns, Some(addr))
     }
 
     /// A stream of instructions whose words lie at an address, if they lie anywhere.
     fn new_stream(
-        &mut self,
-        (words, mut insns): (Vec<[u8; INSN_BYTES]>, Vec<Insn>),
+        &self,
+        words: &[[u8; INSN_BYTES]],
+        mut insns: Vec<Insn>,
         addr: Option<u32>,
     ) -> Result<Box<Stream>, Failure> {
         let tokens = needed(&insns, self.tokens);
@@ -285,8 +305,11 @@ impl Machine {
         let before = batch.insns.len() - count;
         let batch = Arc::new(batch);
         Ok(Box::new(Stream {
-            words,
-            addr: addr.unwrap_or_default(),
+            addr,
+            words: match words.len() {
+                0..=KEPT_AT_ONCE => words.to_vec(),
+                _ => Vec::new(),
+            },
             tokens,
             before,
             work: Work::Run(Arc::clone(&batch)),

@@ -127,7 +127,7 @@ macro_rules! add_madd {
 }
 
 mod direct;
-pub(super) use direct::{add_madd, add_plain, add_vnni};
+pub(super) use direct::{add_madd, add_plain, add_plain_vnni, add_vnni};
 
 /// Where the inputs of N rows lie for the tap whose offsets are given.
 ///

@@ -94,6 +94,8 @@ pub(crate) struct DotRow {
     pub acc: u32,
     /// First byte.
     pub inp: u32,
+    /// Tiles from those of the taps to its own; only where tiles are taken as they are.
+    pub wgt: u32,
 }
 
 /// Rows with the largest of each offset.
@@ -112,6 +114,7 @@ impl DotRows {
     pub fn push(&mut self, row: DotRow) {
         self.most.acc = self.most.acc.max(row.acc);
         self.most.inp = self.most.inp.max(row.inp);
+        self.most.wgt = self.most.wgt.max(row.wgt);
         self.list.push(row);
     }
 
@@ -139,7 +142,7 @@ pub(crate) struct Second<'a> {
 }
 
 /// For each row and tap, the product of the tap's tile and the input there is added to the accumulators. No two
-/// rows have the same.
+/// rows have the same, unless tiles are taken as they are.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Dots<'a> {
     pub rows: &'a DotRows,
@@ -164,7 +167,7 @@ impl Dots<'_> {
         let second = self.second.map_or(0, |second| second.acc as usize);
         assert!(most.acc as usize + second + block <= acc.len());
         assert!(most.inp as usize + taps.inp as usize + block <= inp.len());
-        assert!((taps.wgt as usize + 1) * block * block <= self.wgt.len());
+        assert!((taps.wgt as usize + most.wgt as usize + 1) * block * block <= self.wgt.len());
         assert!(
             self.second
                 .is_none_or(|second| second.wgt.len() == self.taps.len())
@@ -186,6 +189,7 @@ impl Dots<'_> {
         let mut second = self.second.iter().flat_map(|second| second.wgt);
         assert!(second.all(|&tile| laid_out(tile)));
         assert!(self.second.is_none() || kernel.takes_two_columns());
+        assert!(self.rows.most.wgt == 0);
     }
 
     /// Gives each column's rows to a kernel, at most `most` together.
@@ -287,7 +291,8 @@ pub(super) fn scalar(dots: &Dots<'_>, inp: &[u8], acc: &mut [i32]) {
         let sums = &mut acc[row.acc as usize..][..block];
         for tap in dots.taps {
             let input = &inp[(row.inp + tap.inp) as usize..][..block];
-            let tile = &dots.wgt[tap.wgt as usize * block * block..][..block * block];
+            let tile = (row.wgt + tap.wgt) as usize;
+            let tile = &dots.wgt[tile * block * block..][..block * block];
             add_tile(sums, input, tile);
         }
     }

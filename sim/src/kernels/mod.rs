@@ -146,6 +146,8 @@ impl GemmKernel {
             Self::Avx512Vnni | Self::Amx if dots.block == COLUMN => {
                 avx512::add_plain(dots, inp, acc);
             }
+            #[cfg(target_arch = "x86_64")]
+            Self::AvxVnni if dots.block == COLUMN => avx2::add_plain_vnni(dots, inp, acc),
             // Every vector kernel of x86-64 has AVX2.
             #[cfg(target_arch = "x86_64")]
             Self::Avx2 | Self::Avx512Bw | Self::AvxVnni | Self::Avx512Vnni | Self::Amx

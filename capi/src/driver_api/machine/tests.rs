@@ -121,3 +121,37 @@ fn runs_see_what_the_host_wrote_since_the_last_and_nothing_else() {
         assert!(machine.run(phys[4], insns.len() as u32).is_err());
     }
 }
+
+#[test]
+fn a_long_stream_is_known_by_its_instructions_until_its_words_are_kept() {
+    const ADDS: usize = KEPT_AT_ONCE;
+    let mut machine = Machine::new(Arc::new(SimDevice::functional(Config::default())));
+    let buffers = [100, 100, 16 * (ADDS + 3)].map(|size| machine.alloc(size).unwrap().addr());
+    let phys = buffers.map(|at| machine.memory.phys(at).unwrap());
+    // Micro-op 0 is there, and the accumulators are zero but for what runs before added.
+    let add = |imm: i32| format!("alu.add imm={imm} uop_end=1 iter_out=1 iter_in=1\n");
+    let adds = |imm: i32| add(imm) + &add(1).repeat(ADDS - 1);
+    let program = |imm: i32| {
+        let load = format!("load.acc dram_base={} y_size=1 x_size=1\n", phys[0] / 64);
+        let end = format!(
+            "alu.add imm=0 uop_end=1 iter_out=1 iter_in=1 push_next
+             store dram_base={} y_size=1 x_size=1 pop_prev push_prev
+             finish pop_next",
+            phys[1] / 16
+        );
+        asm::parse(&(load + &adds(imm) + &end)).unwrap()
+    };
+    let mut kept = Vec::new();
+    for imm in [1, 2, 1, 1, 2, 2] {
+        let insns = program(imm);
+        let words = insns.iter().map(|i| i.encode().unwrap().to_le_bytes());
+        let words: Vec<u8> = words.flatten().collect();
+        machine.memory.write(buffers[2], &words).unwrap();
+        machine.run(phys[2], insns.len() as u32).unwrap();
+        let found = machine.memory.bytes(buffers[1], 16).unwrap();
+        assert_eq!(found, [(ADDS as i32 - 1 + imm) as u8; 16]);
+        let newest = machine.streams.back().unwrap();
+        kept.push((machine.streams.len(), newest.words.len() / insns.len()));
+    }
+    assert_eq!(kept, [(1, 0), (2, 0), (2, 1), (2, 1), (2, 1), (2, 1)]);
+}

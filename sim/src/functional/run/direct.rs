@@ -46,8 +46,9 @@ struct Learnt {
     of: Option<([Loops; 3], GemmLoops)>,
     /// The rows that share weights, counted from the first.
     rows: DotRows,
-    /// The taps of a micro-op, counted from its own; none if there are many, or if its products have several
-    /// destinations.
+    /// All rows of a micro-op, where tiles are taken as they lie in the scratchpad, and its taps, counted from its own;
+    /// none if there are many.
+    all: DotRows,
     taps: Vec<Tap>,
 }
 
@@ -63,16 +64,31 @@ impl Learnt {
                 self.rows.push(DotRow {
                     acc: dst * lanes + row,
                     inp: src * lanes + row,
+                    wgt: 0,
                 });
             }
         }
+        self.all.clear();
         self.taps.clear();
+        let rows = self.rows.list();
+        if rows.len() > MOST_ROWS_AS_THEY_ARE {
+            return;
+        }
+        for [dst, src, wgt] in loops.offsets(Trip::Other).take(MOST_AT_ONCE + 1) {
+            for row in rows {
+                self.all.push(DotRow {
+                    acc: row.acc + dst * lanes,
+                    inp: row.inp + src * lanes,
+                    wgt,
+                });
+            }
+        }
         let taps = loops.offsets(Trip::Tap).take(MOST_AT_ONCE + 1);
         self.taps.extend(taps.map(|[_, src, wgt]| Tap {
             inp: src * lanes,
             wgt,
         }));
-        if self.taps.len() > MOST_AT_ONCE || loops.offsets(Trip::Other).nth(1).is_some() {
+        if self.taps.len().max(self.all.list().len()) > MOST_AT_ONCE {
             self.taps.clear();
         }
     }
@@ -209,17 +225,18 @@ impl Direct {
         }
     }
 
-    /// Rows and taps of a micro-op in the loops of the last product, if tiles are taken as they lie in the scratchpad
-    /// and there is one destination.
+    /// Rows and taps of a micro-op in the loops of the last product, if tiles are taken as they lie in the scratchpad.
     pub fn plain_product(
         &self,
         of: &[Loops; 3],
         kernel: GemmKernel,
     ) -> Option<(DotRows, Vec<Tap>)> {
-        let Learnt { rows, taps, .. } = &self.learnt;
+        let Learnt {
+            rows, all, taps, ..
+        } = &self.learnt;
         let known = matches!(&self.learnt.of, Some((known, _)) if known == of);
         let plain = known && !taps.is_empty() && takes_plain(kernel, rows);
-        plain.then(|| (rows.clone(), taps.clone()))
+        plain.then(|| (all.clone(), taps.clone()))
     }
 
     /// The kernel of the batch's products.
@@ -268,12 +285,17 @@ impl Direct {
             self.learnt.learn(loops, [lanes, block].map(|n| n as u32));
         }
         let products = self.products(kernel);
-        let Learnt { rows, taps, of } = &self.learnt;
+        let Learnt {
+            rows,
+            all,
+            taps,
+            of,
+        } = &self.learnt;
         if let &[uop] = uops
             && !taps.is_empty()
             && takes_plain(kernel, rows)
         {
-            pads.add_plain(products, rows, taps, uop);
+            pads.add_plain(products, all, taps, uop);
             return Ok(());
         }
         let mut room = Room {

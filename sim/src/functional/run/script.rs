@@ -270,12 +270,17 @@ impl Stage<'_> {
     ) -> Result<[u32; 4], SimError> {
         let mut steps = StepBudget::new(most_steps);
         let mut marks = (0..).zip(self.marks).peekable();
+        let mut next_mark = self
+            .marks
+            .first()
+            .map_or(usize::MAX, |mark| mark.first_insn);
         let leftover = tokens::run_in_token_order(self.insns, |index, insn| {
             steps.spend(index, insn)?;
-            if insn.module() == Module::Compute {
+            if next_mark <= index && insn.module() == Module::Compute {
                 while let Some((mark, _)) = marks.next_if(|m| m.1.first_insn <= index) {
                     self.laps.begin(mark, Instant::now());
                 }
+                next_mark = marks.peek().map_or(usize::MAX, |m| m.1.first_insn);
             }
             self.execute(index)?;
             if let Some(script) = &mut script {

@@ -3,7 +3,8 @@
 use std::arch::x86_64::*;
 
 use super::{Sums, add_neighbours, load};
-use crate::kernels::direct::{DotColumn, DotRow, Dots};
+use crate::kernels::COLUMN;
+use crate::kernels::direct::{DotColumn, DotRow, Dots, Tap};
 
 macro_rules! add {
     ($add:ident, $block:ident, $most:literal: $($n:literal)*) => {
@@ -90,7 +91,8 @@ pub(in crate::kernels) fn add_plain(dots: &Dots<'_>, inp: &[u8], acc: &mut [i32]
     for row in dots.rows.list() {
         let (sums, _) = acc[row.acc as usize..][..dots.block].as_chunks_mut::<8>();
         for (eight, sums) in sums.iter_mut().enumerate() {
-            let weights = &dots.wgt[8 * eight * dots.block..];
+            let tile = row.wgt as usize * dots.block * dots.block;
+            let weights = &dots.wgt[tile + 8 * eight * dots.block..];
             // SAFETY: `GemmKernel::add_plain` has checked every offset: inputs of a block's bytes and eight rows of
             // as many lie at each tap; kernels are only chosen where the CPU has their instructions.
             unsafe {
@@ -148,5 +150,58 @@ unsafe fn add_eight(dots: &Dots<'_>, inp: *const u8, wgt: *const u8, sums: &mut 
         let held = _mm256_loadu_si256(sums.as_ptr().cast());
         let sum = _mm256_add_epi32(held, added);
         _mm256_storeu_si256(sums.as_mut_ptr().cast(), sum);
+    }
+}
+
+/// Adds products of tiles of 16 by 16 as they are, whose offsets were checked, on a CPU that has AVX-VNNI.
+pub(in crate::kernels) fn add_plain_vnni(dots: &Dots<'_>, inp: &[u8], acc: &mut [i32]) {
+    for row in dots.rows.list() {
+        let sums = acc[row.acc as usize..].first_chunk_mut::<COLUMN>();
+        let Some(sums) = sums else { return };
+        let (x, tiles) = (
+            &inp[row.inp as usize..],
+            &dots.wgt[256 * row.wgt as usize..],
+        );
+        // SAFETY: `GemmKernel::add_plain` has checked every offset: 16 inputs and a tile lie at each tap; kernels are
+        // only chosen where the CPU has their instructions.
+        unsafe { add_tiles(dots.taps, x.as_ptr(), tiles.as_ptr(), sums) };
+    }
+}
+
+/// Adds the products of a row's inputs with each tap's tile.
+///
+/// # Safety
+/// The CPU has the features. 16 inputs lie behind `inp` for each tap, and its tile of 256 bytes behind `tiles`.
+#[target_feature(enable = "avx2,avxvnni")]
+unsafe fn add_tiles(taps: &[Tap], inp: *const u8, tiles: *const u8, sums: &mut [i32; COLUMN]) {
+    let bias = _mm256_set1_epi8(i8::MIN);
+    // Two outputs each, four int32 of both; and what the bias of the weights adds to each.
+    let (mut parts, mut more) = ([_mm256_setzero_si256(); 8], _mm256_setzero_si256());
+    for tap in taps {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let x = _mm_loadu_si128(inp.add(tap.inp as usize).cast());
+            let x = _mm256_broadcastsi128_si256(x);
+            more = _mm256_dpbusd_avx_epi32(more, bias, x);
+            let tile = tiles.add(256 * tap.wgt as usize);
+            for (i, part) in parts.iter_mut().enumerate() {
+                let w = _mm256_loadu_si256(tile.add(32 * i).cast());
+                *part = _mm256_dpbusd_avx_epi32(*part, _mm256_xor_si256(w, bias), x);
+            }
+        }
+    }
+    let parts = parts.map(|part| _mm256_sub_epi32(part, more));
+    let (halves, _) = parts.as_chunks::<4>();
+    let (sums, _) = sums.as_chunks_mut::<8>();
+    for (&[a, b, c, d], sums) in halves.iter().zip(sums) {
+        // Even outputs are in the low half now, the others in the high one.
+        let added = _mm256_hadd_epi32(_mm256_hadd_epi32(a, b), _mm256_hadd_epi32(c, d));
+        let order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
+        let added = _mm256_permutevar8x32_epi32(added, order);
+        // SAFETY: eight int32.
+        unsafe {
+            let sum = _mm256_add_epi32(_mm256_loadu_si256(sums.as_ptr().cast()), added);
+            _mm256_storeu_si256(sums.as_mut_ptr().cast(), sum);
+        }
     }
 }

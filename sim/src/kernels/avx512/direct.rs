@@ -2,7 +2,7 @@
 
 use std::arch::x86_64::*;
 
-use crate::kernels::direct::{DotColumn, DotRow, Dots};
+use crate::kernels::direct::{DotColumn, DotRow, Dots, Tap};
 use crate::kernels::{COLUMN, Line};
 
 /// Rows of M columns whose sums, with weights and one input, fit the 32 registers.
@@ -93,26 +93,34 @@ pub(in crate::kernels) fn add_plain(dots: &Dots<'_>, inp: &[u8], acc: &mut [i32]
         let Some(sums) = sums else { return };
         // SAFETY: `GemmKernel::add_plain` has checked every offset: 16 inputs and a tile lie at each tap; kernels are
         // only chosen where `GemmKernel::supported` is true.
-        unsafe { add_tiles(dots, inp[row.inp as usize..].as_ptr(), sums) };
+        let tiles = &dots.wgt[256 * row.wgt as usize..];
+        unsafe {
+            add_tiles(
+                dots.taps,
+                inp[row.inp as usize..].as_ptr(),
+                tiles.as_ptr(),
+                sums,
+            )
+        };
     }
 }
 
 /// Adds the products of a row's inputs with each tap's tile.
 ///
 /// # Safety
-/// The CPU has the features. 16 inputs lie behind `inp` for each tap, and its tile of 256 bytes.
+/// The CPU has the features. 16 inputs lie behind `inp` for each tap, and its tile of 256 bytes behind `tiles`.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
-unsafe fn add_tiles(dots: &Dots<'_>, inp: *const u8, sums: &mut [i32; COLUMN]) {
+unsafe fn add_tiles(taps: &[Tap], inp: *const u8, tiles: *const u8, sums: &mut [i32; COLUMN]) {
     let bias = _mm512_set1_epi8(i8::MIN);
     // Four outputs each, four int32 of every output; and what the bias of the weights adds to each.
     let (mut parts, mut more) = ([_mm512_setzero_si512(); 4], _mm512_setzero_si512());
-    for tap in dots.taps {
+    for tap in taps {
         // SAFETY: the caller's promise.
         unsafe {
             let x = _mm_loadu_si128(inp.add(tap.inp as usize).cast());
             let x = _mm512_broadcast_i32x4(x);
             more = _mm512_dpbusd_epi32(more, bias, x);
-            let tile = dots.wgt.as_ptr().add(256 * tap.wgt as usize);
+            let tile = tiles.add(256 * tap.wgt as usize);
             for (i, part) in parts.iter_mut().enumerate() {
                 let w = _mm512_loadu_si512(tile.add(64 * i).cast());
                 *part = _mm512_dpbusd_epi32(*part, _mm512_xor_si512(w, bias), x);
