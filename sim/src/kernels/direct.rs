@@ -222,6 +222,25 @@ impl Dots<'_> {
         }
     }
 
+    /// Gives each row to a kernel of tiles of 16 by 16 as they are: its sums, its inputs, and the tiles.
+    #[cfg(target_arch = "x86_64")]
+    pub(super) fn each_row(
+        &self,
+        inp: &[u8],
+        acc: &mut [i32],
+        add: impl Fn(&mut [i32; COLUMN], *const u8, *const u8),
+    ) {
+        for row in self.rows.list() {
+            let sums = acc[row.acc as usize..].first_chunk_mut();
+            let (inputs, tiles) = (
+                &inp[row.inp as usize..],
+                &self.wgt[256 * row.wgt as usize..],
+            );
+            sums.into_iter()
+                .for_each(|sums| add(sums, inputs.as_ptr(), tiles.as_ptr()));
+        }
+    }
+
     /// What the sums of a column start from beside the accumulators, and those of the second tiles.
     #[cfg(target_arch = "x86_64")]
     #[inline]

@@ -155,17 +155,11 @@ unsafe fn add_eight(dots: &Dots<'_>, inp: *const u8, wgt: *const u8, sums: &mut 
 
 /// Adds products of tiles of 16 by 16 as they are, whose offsets were checked, on a CPU that has AVX-VNNI.
 pub(in crate::kernels) fn add_plain_vnni(dots: &Dots<'_>, inp: &[u8], acc: &mut [i32]) {
-    for row in dots.rows.list() {
-        let sums = acc[row.acc as usize..].first_chunk_mut::<COLUMN>();
-        let Some(sums) = sums else { return };
-        let (x, tiles) = (
-            &inp[row.inp as usize..],
-            &dots.wgt[256 * row.wgt as usize..],
-        );
+    dots.each_row(inp, acc, |sums, x, tiles| {
         // SAFETY: `GemmKernel::add_plain` has checked every offset: 16 inputs and a tile lie at each tap; kernels are
         // only chosen where the CPU has their instructions.
-        unsafe { add_tiles(dots.taps, x.as_ptr(), tiles.as_ptr(), sums) };
-    }
+        unsafe { add_tiles(dots.taps, x, tiles, sums) };
+    });
 }
 
 /// Adds the products of a row's inputs with each tap's tile.

@@ -88,21 +88,11 @@ unsafe fn block<const M: usize, const N: usize>(here: &DotColumn<'_>, rows: &[Do
 
 /// Adds products of tiles of 16 by 16 as they are, whose offsets were checked, on a CPU that has the instructions.
 pub(in crate::kernels) fn add_plain(dots: &Dots<'_>, inp: &[u8], acc: &mut [i32]) {
-    for row in dots.rows.list() {
-        let sums = acc[row.acc as usize..].first_chunk_mut::<COLUMN>();
-        let Some(sums) = sums else { return };
+    dots.each_row(inp, acc, |sums, x, tiles| {
         // SAFETY: `GemmKernel::add_plain` has checked every offset: 16 inputs and a tile lie at each tap; kernels are
         // only chosen where `GemmKernel::supported` is true.
-        let tiles = &dots.wgt[256 * row.wgt as usize..];
-        unsafe {
-            add_tiles(
-                dots.taps,
-                inp[row.inp as usize..].as_ptr(),
-                tiles.as_ptr(),
-                sums,
-            )
-        };
-    }
+        unsafe { add_tiles(dots.taps, x, tiles, sums) };
+    });
 }
 
 /// Adds the products of a row's inputs with each tap's tile.
