@@ -264,19 +264,19 @@ pub fn run_in_token_order<E: From<TokenError>>(
         for module in Module::ALL {
             let [[pop_prev, push_prev], [pop_next, push_next]] = QUEUES[module as usize];
             while let Some(index) = queues.head(module) {
-                let flag = |bit: u8| u32::from(queues.codes[index] >> bit & 1);
-                let [prev, next] = [flag(POP_PREV), flag(POP_NEXT)];
-                if tokens[pop_prev] < prev || tokens[pop_next] < next {
+                let Item { next, deps } = queues.items[index];
+                if deps.pop_prev && tokens[pop_prev] == 0 || deps.pop_next && tokens[pop_next] == 0
+                {
                     break;
                 }
-                tokens[pop_prev] -= prev;
-                tokens[pop_next] -= next;
+                tokens[pop_prev] -= u32::from(deps.pop_prev);
+                tokens[pop_next] -= u32::from(deps.pop_next);
                 execute(index, &insns[index])?;
                 // One push for each instruction of a run whose length fits memory.
-                for (to, bit) in [(push_prev, PUSH_PREV), (push_next, PUSH_NEXT)] {
-                    tokens[to] = tokens[to].saturating_add(flag(bit));
+                for (to, flag) in [(push_prev, deps.push_prev), (push_next, deps.push_next)] {
+                    tokens[to] = tokens[to].saturating_add(flag.into());
                 }
-                queues.drop_head(module);
+                queues.heads[module as usize] = next;
                 left -= 1;
             }
         }
@@ -289,26 +289,31 @@ pub fn run_in_token_order<E: From<TokenError>>(
 
 /// What each module has yet to do, in order.
 struct Queues {
-    /// The next instruction of each module, or the end of the run.
-    heads: [usize; 3],
-    /// Of each instruction the module, in the low bits, and the token flags: streams are long, and a byte takes no time to
-    /// look for.
-    codes: Vec<u8>,
+    /// The first instruction of each module.
+    heads: [u32; 3],
+    /// Of each instruction.
+    items: Vec<Item>,
 }
 
-const MODULE: u8 = 3;
-const POP_PREV: u8 = 2;
-const POP_NEXT: u8 = 3;
-const PUSH_PREV: u8 = 4;
-const PUSH_NEXT: u8 = 5;
+#[derive(Clone, Copy)]
+struct Item {
+    /// The next instruction of the same module.
+    next: u32,
+    deps: Deps,
+}
+
+/// No instruction: none of a run has this index, for no memory holds so many.
+const NONE: u32 = u32::MAX;
 
 impl Queues {
     /// Of a run that [`check_run`] has nothing against.
     fn of(insns: &[Insn]) -> Result<Self, TokenError> {
-        let mut codes = Vec::with_capacity(insns.len());
-        let (mut heads, mut ends) = ([insns.len(); 3], 0);
+        let (next, deps) = (NONE, Deps::NONE);
+        let mut items = vec![Item { next, deps }; insns.len()];
+        let (mut heads, mut ends) = ([NONE; 3], 0);
         let mut sound = matches!(insns.last(), Some(Insn::Finish(_)));
-        for (index, insn) in insns.iter().enumerate() {
+        // From the last to the first, whose successors are known then.
+        for (index, (insn, item)) in insns.iter().zip(&mut items).enumerate().rev() {
             let (module, deps) = (insn.module(), insn.deps());
             sound &= match module {
                 Module::Load => !(deps.pop_prev | deps.push_prev),
@@ -316,33 +321,18 @@ impl Queues {
                 Module::Store => !(deps.pop_next | deps.push_next),
             };
             ends += u32::from(matches!(insn, Insn::Finish(_)));
-            let head = &mut heads[module as usize];
-            *head = index.min(*head);
-            codes.push(
-                module as u8
-                    | u8::from(deps.pop_prev) << POP_PREV
-                    | u8::from(deps.pop_next) << POP_NEXT
-                    | u8::from(deps.push_prev) << PUSH_PREV
-                    | u8::from(deps.push_next) << PUSH_NEXT,
-            );
+            let next = std::mem::replace(&mut heads[module as usize], index as u32);
+            *item = Item { next, deps };
         }
         if !sound || ends != 1 {
             check_run(insns)?;
         }
-        Ok(Self { heads, codes })
+        Ok(Self { heads, items })
     }
 
     fn head(&self, module: Module) -> Option<usize> {
         let head = self.heads[module as usize];
-        (head < self.codes.len()).then_some(head)
-    }
-
-    #[inline]
-    fn drop_head(&mut self, module: Module) {
-        let head = &mut self.heads[module as usize];
-        let mut behind = self.codes[*head + 1..].iter();
-        let next = behind.position(|code| code & MODULE == module as u8);
-        *head = next.map_or(self.codes.len(), |next| *head + 1 + next);
+        (head != NONE).then_some(head as usize)
     }
 }
 
