@@ -66,17 +66,12 @@ impl GemmLoops {
             .0
             .map(|(trip, trips, factors)| (if trip == kind { trips } else { 1 }, factors));
         let [outer, inner] = axes;
-        let further = |at: [u32; 3], by: [u32; 3]| [0, 1, 2].map(|k| at[k] + by[k]);
-        let (mut row, mut at) = ([0; 3], [0; 3]);
         let (mut i, mut j) = (0, 0);
         std::iter::from_fn(move || {
-            let now = (i < outer.0).then_some(at);
+            let now = (i < outer.0).then(|| [0, 1, 2].map(|k| i * outer.1[k] + j * inner.1[k]));
             j += 1;
-            if j < inner.0 {
-                at = further(at, inner.1);
-            } else {
-                row = further(row, outer.1);
-                (i, j, at) = (i + 1, 0, row);
+            if j >= inner.0 {
+                (i, j) = (i + 1, 0);
             }
             now
         })
