@@ -59,7 +59,7 @@ impl Learnt {
         let loops = GemmLoops::of(&of);
         self.of = Some((of, loops));
         self.rows.clear();
-        for [dst, src, _] in loops.offsets(Trip::Row) {
+        loops.each(Trip::Row, |[dst, src, _]| {
             for row in (0..lanes).step_by(block as usize) {
                 self.rows.push(DotRow {
                     acc: dst * lanes + row,
@@ -67,7 +67,7 @@ impl Learnt {
                     wgt: 0,
                 });
             }
-        }
+        });
         self.all.clear();
         self.taps.clear();
         let rows = self.rows.list();
