@@ -238,7 +238,8 @@ impl Machine {
     /// Where a stream that ran before is kept and has the tokens that it takes.
     fn find(&self, same: impl Fn(&Stream) -> bool) -> Option<usize> {
         // The newest first: programs run one again and again.
-        self.streams.iter().rposition(|s| {
+        (0..self.streams.len()).rev().find(|&at| {
+            let s = &self.streams[at];
             let mut tokens = s.tokens.iter().zip(self.tokens);
             tokens.all(|(need, have)| *need <= have) && same(s)
         })

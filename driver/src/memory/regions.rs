@@ -8,8 +8,10 @@
 
 use std::collections::BTreeMap;
 use std::ops::Range;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+
+use crossbeam_utils::atomic::AtomicCell;
 
 use vta_isa::resolve::merge;
 use vta_isa::{Config, INSN_BYTES};
@@ -199,46 +201,34 @@ impl Drop for Held {
 /// would take as long as a short batch. They are nobody's who works, so whoever wants one of them gets it.
 #[derive(Default)]
 pub(crate) struct Kept {
-    slot: Mutex<Slot>,
+    held: AtomicCell<Option<Box<Held>>>,
+    /// Who is about to take allocations, so that nothing is kept from them.
+    takers: AtomicUsize,
     /// How often allocations came or went.
     changes: AtomicU64,
 }
 
-#[derive(Default)]
-struct Slot {
-    held: Option<Box<Held>>,
-    /// Who is about to take allocations, so that nothing is kept from them.
-    takers: usize,
-}
-
 impl Kept {
     pub(crate) fn claim(&self, regions: impl FnOnce() -> Vec<Arc<Allocation>>) -> Claim {
-        let changes = self.changes.load(Ordering::Acquire);
+        let changes = self.changes.load(Ordering::SeqCst);
         let regions = regions();
         Claim { regions, changes }
     }
 
-    fn slot(&self) -> MutexGuard<'_, Slot> {
-        self.slot.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// What is kept, if the same batch comes again.
+    /// What is kept, if the same batch comes again; else it goes back.
     pub(crate) fn again(&self, batch: &Arc<Batch>) -> Option<Box<Held>> {
-        let is_same = |held: &mut Box<Held>| held.batch.as_ptr() == Arc::as_ptr(batch);
-        let mut held = self.slot().held.take_if(is_same)?;
+        let is_same = |held: &Box<Held>| held.batch.as_ptr() == Arc::as_ptr(batch);
+        let mut held = self.held.take().filter(is_same)?;
         held.memory.begin();
         Some(held)
     }
 
     /// Has somebody take allocations, of which none is kept meanwhile.
     pub(crate) fn taking<T>(&self, take: impl FnOnce() -> T) -> T {
-        let mut slot = self.slot();
-        slot.takers += 1;
-        let kept = slot.held.take();
-        drop(slot);
-        drop(kept);
+        self.takers.fetch_add(1, Ordering::SeqCst);
+        drop(self.held.take());
         let taken = take();
-        self.slot().takers -= 1;
+        self.takers.fetch_sub(1, Ordering::SeqCst);
         taken
     }
 
@@ -248,23 +238,22 @@ impl Kept {
         if held.batch.as_ptr() != Arc::as_ptr(batch) {
             held.batch = Arc::downgrade(batch);
         }
-        let is_whole = held.memory.layout() == held.layout;
-        let mut slot = self.slot();
-        let changes = self.changes.load(Ordering::Acquire);
-        if is_whole && slot.takers == 0 && held.claim.changes == changes {
-            let before = slot.held.replace(held);
-            drop(slot);
-            drop(before);
+        let claimed = held.claim.changes;
+        if held.memory.layout() != held.layout {
+            return;
+        }
+        drop(self.held.swap(Some(held)));
+        // Looked at once it is there: whoever comes later finds it.
+        let takers = self.takers.load(Ordering::SeqCst);
+        if takers > 0 || self.changes.load(Ordering::SeqCst) != claimed {
+            drop(self.held.take());
         }
     }
 
     /// Allocations came or went.
     pub(crate) fn change(&self) {
-        let mut slot = self.slot();
-        self.changes.fetch_add(1, Ordering::Release);
-        let kept = slot.held.take();
-        drop(slot);
-        drop(kept);
+        self.changes.fetch_add(1, Ordering::SeqCst);
+        drop(self.held.take());
     }
 }
 

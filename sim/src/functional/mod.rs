@@ -398,8 +398,9 @@ impl Executor for Functional {
         if self.known.len() == MOST_KNOWN {
             self.known.pop_front();
         }
+        let planned = known.plan().is_some();
         self.known.push_back(known);
-        while self.known.len() > 1 && self.plan_bytes() > self.limits.plan_bytes {
+        while planned && self.known.len() > 1 && self.plan_bytes() > self.limits.plan_bytes {
             self.known.pop_front();
         }
         ran

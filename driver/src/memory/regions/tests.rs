@@ -172,10 +172,15 @@ fn what_a_runner_leaves_as_it_was_is_kept() {
         }
         kept.keep(&same, held);
     }
-    // It isn't another batch's, nor kept once allocations aren't what they were when it was claimed.
-    assert!(kept.again(&other).is_none());
-    let held = kept.again(&same).unwrap();
+    // It goes back when another batch comes.
+    assert!(kept.again(&other).is_none() && kept.again(&same).is_none());
+    // Nor is what allocations aren't any more when it was claimed, or while somebody takes some.
+    let mut hold = || Held::take(kept.claim(touched), &mut layouts);
+    let held = hold();
     kept.change();
     kept.keep(&same, held);
-    assert!(kept.slot().held.is_none());
+    assert!(kept.again(&same).is_none());
+    let held = hold();
+    kept.taking(|| kept.keep(&same, held));
+    assert!(kept.again(&same).is_none());
 }
