@@ -217,8 +217,8 @@ impl Kept {
 
     /// What is kept, if the same batch comes again; else it goes back.
     pub(crate) fn again(&self, batch: &Arc<Batch>) -> Option<Box<Held>> {
-        let is_same = |held: &Box<Held>| held.batch.as_ptr() == Arc::as_ptr(batch);
-        let mut held = self.held.take().filter(is_same)?;
+        let held = self.held.take();
+        let mut held = held.filter(|held| held.batch.as_ptr() == Arc::as_ptr(batch))?;
         held.memory.begin();
         Some(held)
     }
