@@ -74,6 +74,9 @@ impl Budget {
     /// # Errors
     /// [`OverBudget`] at the first instruction that is too much.
     pub fn check_bytes(&self, config: &Config, insns: &[Insn]) -> Result<(), OverBudget> {
+        if Traffic::of(insns, config).total_bytes() <= self.bytes {
+            return Ok(());
+        }
         let mut moved = 0u64;
         for (index, insn) in insns.iter().enumerate() {
             moved = moved.saturating_add(Traffic::of([insn], config).total_bytes());
