@@ -74,8 +74,8 @@ pub fn check_with<'a>(
 ) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (index, insn) in insns.iter().enumerate() {
+        findings.extend(lacking(config.extensions(), (index, insn)).err());
         let at = At { index, insn: *insn };
-        findings.extend(lacking(config.extensions(), &at).err());
         findings.extend(check_insn(config, at, uops(index)).err());
     }
     match tokens::run_in_token_order(insns, |_, _| Ok::<(), TokenError>(())) {
@@ -95,14 +95,12 @@ pub fn extensions(config: &Config, insns: &[Insn]) -> Result<(), Finding> {
         return Ok(());
     }
     let mut all = insns.iter().enumerate();
-    let lacking = all.find(|(_, insn)| has.allow(insn).is_err());
-    let at = lacking.map(|(index, &insn)| At { index, insn });
-    at.map_or(Ok(()), |at| self::lacking(has, &at))
+    all.try_for_each(|insn| lacking(has, insn))
 }
 
-fn lacking(has: Extensions, at: &At) -> Result<(), Finding> {
-    has.allow(&at.insn).map_err(|extension| Finding::Extension {
-        at: Box::new(at.clone()),
+fn lacking(has: Extensions, (index, insn): (usize, &Insn)) -> Result<(), Finding> {
+    has.allow(insn).map_err(|extension| Finding::Extension {
+        at: Box::new(At { index, insn: *insn }),
         extension,
     })
 }

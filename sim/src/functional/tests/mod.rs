@@ -61,6 +61,18 @@ fn ops(program: &str) -> Result<Vec<Op>, Unplanned> {
 }
 
 #[test]
+fn reports_have_times_unless_they_are_not_asked_for() {
+    let insns = asm::parse(&CONVOLUTION.replace("OUT", "0x800")).unwrap();
+    for planning in [Planning::AtOnce, Planning::Never] {
+        for timed in [true, false] {
+            let new = Functional::new(Config::default()).with_planning(planning);
+            let ran = new.with_times(timed).run(&insns, &[], &mut memory());
+            assert_eq!(ran.unwrap().wall > Duration::ZERO, timed);
+        }
+    }
+}
+
+#[test]
 fn a_tile_of_a_convolution_is_one_product() {
     let ops = ops(&CONVOLUTION.replace("OUT", "0x800")).unwrap();
     let products: Vec<_> = ops
