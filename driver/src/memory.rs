@@ -180,6 +180,7 @@ impl DeviceMemory {
     pub fn excerpt(&self, spans: &[Span]) -> Option<Self> {
         let regions = self.regions.iter().map(|region| {
             let bytes = HostBytes::zeroed(region.bytes.len() as u64)?;
+            bytes.begin_in_small_pages();
             Some(Region {
                 addr: region.addr,
                 bytes,

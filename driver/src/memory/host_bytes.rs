@@ -45,13 +45,19 @@ impl HostBytes {
             let mut map = MmapMut::map_anon(bytes.len()).ok()?;
             map.copy_from_slice(bytes);
             *self = Self::Mapped(map);
-        } else if let Self::Mapped(map) = self {
-            begin_in_small_pages(map);
         }
+        self.begin_in_small_pages();
         Some(InPlace {
             first: NonNull::new(self.as_mut_ptr())?,
             len: self.len(),
         })
+    }
+
+    /// Asks for small pages at the beginning, for those of whose bytes few may be written.
+    pub(crate) fn begin_in_small_pages(&self) {
+        if let Self::Mapped(map) = self {
+            begin_in_small_pages(map);
+        }
     }
 
     /// `None` when the host has no memory for them.
