@@ -1,9 +1,9 @@
 /*
- * A recorded run of the original over vta/driver.h of any library: what it takes by the clock, run after run, and whether
- * the bytes that were recorded are there in the end.
+ * A recorded run of the original over vta/driver.h of any library: what it takes run after run, by the clock or, with `cpu`,
+ * of the processor by all threads, and whether the bytes that were recorded are there in the end.
  *
  *   cc -O2 capi/benches/recorded.c -ldl -o recorded
- *   recorded LIB RUN RUNS
+ *   recorded LIB RUN RUNS [cpu]
  *
  * RUN is a folder with insns.bin, dram_map.json, dram_before.bin and dram_after.bin, as in conformance/tvm. Buffers are
  * given by the library, and addresses of instructions are moved there. Nanoseconds are printed a line each.
@@ -70,18 +70,21 @@ static char *part(uint64_t phys, uint64_t size, uint64_t *here) {
   return host[i] + (phys - buffers[i]);
 }
 
+static clockid_t which = CLOCK_MONOTONIC;
+
 static uint64_t nanos(void) {
   struct timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
+  clock_gettime(which, &now);
   return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
 }
 
 int main(int argc, char **argv) {
   static uint64_t took[10000];
   static const uint64_t BYTES[8] = {4, 256, 16, 64, 16};
-  int runs = argc == 4 ? atoi(argv[3]) : 0;
-  if (runs < 1 || runs > 10000) return fputs("usage: recorded LIB RUN RUNS\n", stderr), 2;
+  int cpu = argc == 5 && !strcmp(argv[4], "cpu"), runs = argc == 4 + cpu ? atoi(argv[3]) : 0;
+  if (runs < 1 || runs > 10000) return fputs("usage: recorded LIB RUN RUNS [cpu]\n", stderr), 2;
   folder = argv[2];
+  if (cpu) which = CLOCK_PROCESS_CPUTIME_ID;
   /* Before the library is opened, so that what its opening leaves in the caches stays there. */
   memset(took, 1, sizeof took);
   void *lib = dlopen(argv[1], RTLD_NOW | RTLD_LOCAL);

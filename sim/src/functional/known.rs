@@ -6,7 +6,7 @@ use vta_driver::{Batch, DeviceMemory, RunReport, Traffic};
 
 use super::background::Shared;
 use super::plan::Plan;
-use super::run::script::Script;
+use super::run::script::{MOST_OF_AN_ORDER, Script};
 
 /// Nanoseconds of a batch, of an instruction, and of a step of a GEMM or of the ALU beside it.
 struct Cost {
@@ -34,8 +34,6 @@ const EXPECTED_RUNS: u64 = 2;
 
 /// Runs after which it is noted what a batch does: that takes time and memory, as the first ones do.
 const RUNS_BEFORE_SCRIPT: u32 = 2;
-/// Instructions of a batch at most of which it is noted at once, and only in which order they run.
-const NOTED_AT_ONCE: usize = 64;
 
 /// What is expected of planning a batch. It depends on its instructions alone, so that equal runs have equal courses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,10 +83,9 @@ impl Known {
         }
     }
 
-    /// Whether it is noted what it does when it runs the next time, and if, whether what each instruction does.
-    pub fn noted(&self) -> Option<bool> {
-        let is_short = self.batch.insns.len() <= NOTED_AT_ONCE;
-        (is_short || self.runs >= RUNS_BEFORE_SCRIPT).then_some(!is_short)
+    /// Whether it is noted what it does when it runs the next time; an order alone is noted at once.
+    pub fn is_noted(&self) -> bool {
+        self.runs >= RUNS_BEFORE_SCRIPT || self.batch.insns.len() <= MOST_OF_AN_ORDER
     }
 
     /// Its plan, if it has one.

@@ -364,7 +364,7 @@ impl Executor for Functional {
         }
         let outlook = Outlook::of(&known.report.traffic);
         let (course, plan) = self.next_course(known.course.take(), batch, outlook, memory);
-        let how = known.noted();
+        let is_noted = known.is_noted();
         let course = known.course.insert(course);
         let script = &mut known.script;
         if script
@@ -382,7 +382,7 @@ impl Executor for Functional {
                 self.run_unplanned(parts, report(), memory, |stage| script.run(stage))
             }
             (None, None) => {
-                let mut new = how.map(|whole| Script::new(insns.len(), memory, whole));
+                let mut new = is_noted.then(|| Script::new(insns.len(), memory));
                 let work = |stage: &mut Stage<'_>| stage.run(steps, new.as_mut());
                 let ran = self.run_unplanned(parts, report(), memory, work);
                 *script = new.filter(|_| ran.is_ok());

@@ -7,7 +7,7 @@ use vta_isa::{Insn, MemType, asm};
 use super::{Machine, SIMULATOR, Stats, align_bytes};
 use crate::error::Failure;
 
-/// Runs of each program: until it is planned, and once more.
+/// Runs of each program: a first, a second and later ones differ in what they do.
 const RUNS: usize = 4;
 /// Accumulator tiles of each program, and the loops that go over them. The second has other vectors, and comes as a
 /// caller's does, when the simulator knows another.

@@ -59,7 +59,7 @@ impl Learnt {
         let loops = GemmLoops::of(&of);
         self.of = Some((of, loops));
         self.rows.clear();
-        loops.each(Trip::Row, |[dst, src, _]| {
+        loops.offsets(Trip::Row).for_each(|[dst, src, _]| {
             for row in (0..lanes).step_by(block as usize) {
                 self.rows.push(DotRow {
                     acc: dst * lanes + row,

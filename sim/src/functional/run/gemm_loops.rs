@@ -60,32 +60,15 @@ impl GemmLoops {
         same && apart > 0 && (apart > reach || apart % step != 0)
     }
 
-    /// How often each loop goes, if it is of a kind, and what it adds to the indices.
-    fn axes(&self, kind: Trip) -> [(u32, [u32; 3]); 2] {
-        self.0
-            .map(|(trip, trips, factors)| (if trip == kind { trips } else { 1 }, factors))
-    }
-
-    /// Gives what trips of a kind add to the indices, of which there are many.
-    pub fn each(&self, kind: Trip, mut to: impl FnMut([u32; 3])) {
-        let [outer, inner] = self.axes(kind);
-        for i in 0..outer.0 {
-            let first = outer.1.map(|factor| i * factor);
-            (0..inner.0).for_each(|j| to([0, 1, 2].map(|k| first[k] + j * inner.1[k])));
-        }
-    }
-
     /// What trips of a kind add to the indices.
     pub fn offsets(&self, kind: Trip) -> impl Iterator<Item = [u32; 3]> + use<> {
-        let [outer, inner] = self.axes(kind);
-        let (mut i, mut j) = (0, 0);
-        std::iter::from_fn(move || {
-            let now = (i < outer.0).then(|| [0, 1, 2].map(|k| i * outer.1[k] + j * inner.1[k]));
-            j += 1;
-            if j >= inner.0 {
-                (i, j) = (i + 1, 0);
-            }
-            now
+        let axes = self
+            .0
+            .map(|(trip, trips, factors)| (if trip == kind { trips } else { 1 }, factors));
+        let [outer, inner] = axes;
+        (0..outer.0).flat_map(move |i| {
+            let first = outer.1.map(|factor| i * factor);
+            (0..inner.0).map(move |j| [0, 1, 2].map(|k| first[k] + j * inner.1[k]))
         })
     }
 }

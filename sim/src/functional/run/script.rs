@@ -19,6 +19,9 @@ use crate::kernels::direct::{DotRows, Tap};
 use crate::kernels::lanes::{self, TileOp, TileRun};
 use crate::kernels::{Operand, Step};
 
+/// Instructions of a batch at most of which it is noted in which order they run, and no more: that is most of what is
+/// gained, and takes little of a first run's time.
+pub(crate) const MOST_OF_AN_ORDER: usize = 64;
 /// Kinds of loops of which products are worked out.
 const MOST_PRODUCTS: usize = 64;
 
@@ -108,8 +111,8 @@ struct Loaded {
 }
 
 impl Script {
-    /// No step yet, of a batch of so many instructions in a memory: their order alone, or all.
-    pub fn new(insns: usize, memory: &DeviceMemory, whole: bool) -> Self {
+    /// No step yet, of a batch of so many instructions in a memory.
+    pub fn new(insns: usize, memory: &DeviceMemory) -> Self {
         Self {
             steps: Vec::with_capacity(insns),
             products: Vec::new(),
@@ -117,7 +120,7 @@ impl Script {
             layout: memory.layout(),
             leftover: [0; 4],
             known: Vec::new(),
-            whole,
+            whole: insns > MOST_OF_AN_ORDER,
         }
     }
 
