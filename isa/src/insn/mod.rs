@@ -214,6 +214,7 @@ impl Extensions {
     ///
     /// # Errors
     /// The extension.
+    #[inline]
     pub const fn allow(self, insn: &Insn) -> Result<(), Extension> {
         match insn.extensions().beyond(self) {
             Some(lacking) => Err(lacking),
