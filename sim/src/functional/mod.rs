@@ -233,6 +233,7 @@ impl Functional {
             marks,
             memory,
             fixed_inputs,
+            once: self.planning == Planning::AtOnce,
         };
         subject.plan(&|| true)
     }
@@ -275,7 +276,8 @@ impl Functional {
         if threads < 2 {
             return None;
         }
-        let make = || Schedule::new(&plan.ops, &self.pads, threads, self.least_cost_ns);
+        let cost = self.least_cost_ns;
+        let make = || Schedule::new(&plan.ops, &self.pads, threads, cost, &|| true);
         let schedule = plan.schedule.get_or_init(make).as_ref()?;
         self.crew
             .get_or_insert_with(|| Crew::new(&self.threads, &self.pads));
@@ -392,7 +394,7 @@ impl Executor for Functional {
         if let (Course::Awaited(shared), Some(began)) = (course, began)
             && ran.is_ok()
         {
-            shared.allow(began.elapsed());
+            shared.allow(began.elapsed(), &self.pads);
         }
         known.runs = known.runs.saturating_add(1);
         if self.known.len() == MOST_KNOWN {
@@ -426,7 +428,13 @@ impl Functional {
         let fixed_inputs = match course {
             _ if self.planning == Planning::Never => return (Course::Direct, None),
             Some(Course::Direct) => return (Course::Direct, None),
-            Some(Course::Awaited(shared)) => return Self::adopt(shared, outlook, memory),
+            Some(Course::Awaited(shared)) => {
+                return if shared.begin(&self.pads) {
+                    Self::adopt(shared, outlook, memory)
+                } else {
+                    self.plan_now(batch, outlook, memory, shared.fixed_inputs)
+                };
+            }
             Some(Course::Planned(mut planned)) => {
                 if planned.holds(memory) {
                     let plan = Arc::clone(&planned.plan);
@@ -446,21 +454,19 @@ impl Functional {
                 fixed_inputs
             }
             None if self.planning == Planning::Again => {
-                return match self.find_shared(outlook, batch, memory) {
+                let shared = || Shared::find(&self.machine(), batch, memory);
+                return match outlook.long.then(shared).flatten() {
                     Some(shared) => Self::adopt(shared, outlook, memory),
                     None => (Course::seen(true, outlook), None),
                 };
             }
             None => true,
         };
-        if self.planning == Planning::Again && outlook.long {
-            self.settle();
-            let shared = self.find_shared(outlook, batch, memory);
-            let shared = shared.filter(|shared| shared.fixed_inputs() == fixed_inputs);
-            let start = || Shared::start(self.machine(), batch, memory, fixed_inputs, &self.pads);
-            if let Some(shared) = shared.or_else(start) {
-                return Self::adopt(shared, outlook, memory);
-            }
+        if self.planning == Planning::Again
+            && outlook.long
+            && let Some(shared) = Shared::of(self.machine(), batch, memory, fixed_inputs)
+        {
+            return Self::adopt(shared, outlook, memory);
         }
         self.plan_now(batch, outlook, memory, fixed_inputs)
     }
@@ -477,10 +483,10 @@ impl Functional {
             return (Course::Direct, None);
         };
         let plan = Arc::new(plan);
-        let course = match (plan.once, self.planning) {
-            (false, _) => Course::Planned(Planned::new(Arc::clone(&plan), memory, None)),
-            (true, Planning::AtOnce) => Course::seen(fixed_inputs, outlook),
-            (true, Planning::Again | Planning::Never) => Course::Direct,
+        let course = if plan.once {
+            Course::seen(fixed_inputs, outlook)
+        } else {
+            Course::Planned(Planned::new(Arc::clone(&plan), memory, None))
         };
         (course, Some(plan))
     }
@@ -514,17 +520,6 @@ impl Functional {
             least_cost_ns: self.least_cost_ns,
             staged_inputs: self.pads.staged_inputs,
         }
-    }
-
-    /// A plan of the same program, made or being made for somebody.
-    fn find_shared(
-        &self,
-        outlook: Outlook,
-        batch: &Batch,
-        memory: &DeviceMemory,
-    ) -> Option<Arc<Shared>> {
-        let long = outlook.long;
-        long.then(|| Shared::find(&self.machine(), batch, memory))?
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use vta_driver::{DeviceMemory, LayerMark, RunReport, Traffic};
 use vta_isa::{Config, Insn};
 
-use super::{Functional, PlanListing};
+use super::{Functional, PlanListing, Planning};
 use crate::Executor;
 use crate::error::SimError;
 use crate::kernels::{COLUMN, GemmKernel};
@@ -35,7 +35,8 @@ impl Planner {
     /// configuration's block.
     pub fn new(config: Config, kernel: GemmKernel, log: PlanLog) -> Self {
         let covered = config.block() >= COLUMN;
-        let mut executor = Functional::with_kernel(config, GemmKernel::Scalar);
+        let mut executor =
+            Functional::with_kernel(config, GemmKernel::Scalar).with_planning(Planning::AtOnce);
         if covered {
             executor.pads.kernel = kernel;
         }

@@ -19,7 +19,7 @@ use super::origin::Origin;
 use super::places::{Lists, Places};
 use super::shapes::Shapes;
 use super::unplanned::Unplanned;
-use super::{ASKED_EVERY, GoOn, Subject};
+use super::{GoOn, Subject};
 use crate::SimError;
 
 /// ALU steps of one instruction that are listed; longer ones aren't planned.
@@ -49,6 +49,8 @@ pub(crate) struct Trace {
 struct Builder<'a> {
     config: &'a Config,
     memory: &'a DeviceMemory,
+    /// Whether a plan for one run will do.
+    once: bool,
     /// Index of the instruction that is resolved.
     index: usize,
     trace: Trace,
@@ -81,12 +83,14 @@ pub(crate) fn trace(subject: &Subject<'_>, go_on: GoOn<'_>) -> Result<Trace, Unp
         insns,
         marks,
         memory,
+        once,
         ..
     } = subject;
     let mut uops = UopScratchpad::holding(pads.uop.clone());
     let mut builder = Builder {
         config,
         memory,
+        once,
         index: 0,
         trace: Trace {
             drafts: Vec::with_capacity(insns.len()),
@@ -110,7 +114,7 @@ pub(crate) fn trace(subject: &Subject<'_>, go_on: GoOn<'_>) -> Result<Trace, Unp
     let mut marks = (0..).zip(marks).peekable();
     let leftover_tokens = tokens::run_in_token_order(insns, |index, insn| {
         budget.spend(index, insn).map_err(SimError::from)?;
-        if index % ASKED_EVERY == 0 && !go_on() {
+        if !go_on() {
             return Err(Unplanned::Unwanted);
         }
         builder.index = index;
@@ -175,6 +179,15 @@ impl Builder<'_> {
             writes,
             origin,
         }));
+    }
+
+    /// Notes whether an instruction needs micro-ops or weights that were in the scratchpads before the batch.
+    fn needs_before(&mut self, needs: bool) -> Result<(), Unplanned> {
+        self.trace.once |= needs;
+        if needs && !self.once {
+            return Err(Unplanned::Once);
+        }
+        Ok(())
     }
 
     /// Counts the lists of an operation.
@@ -265,7 +278,7 @@ impl Builder<'_> {
         if access.gemm.steps() == 0 {
             return Ok(());
         }
-        self.trace.once |= access.uops.from_before;
+        self.needs_before(access.uops.from_before)?;
         let Some(operands @ [src, wgt]) = access.operands else {
             self.push(Kind::Zero, None, Some(&Rc::new(access.dst.set())));
             return Ok(());
@@ -322,7 +335,7 @@ impl Builder<'_> {
             }
         }
         self.take_room(matmul.bytes())?;
-        self.trace.once |= matmul.weights.iter().any(Weight::is_held);
+        self.needs_before(matmul.weights.iter().any(Weight::is_held))?;
         Ok((matmul, Rc::clone(&form.tiles)))
     }
 
@@ -336,7 +349,7 @@ impl Builder<'_> {
         if insn.steps() > MOST_WINDOWS || !access.dst.is_apart() {
             return Err(Unplanned::Pattern);
         }
-        self.trace.once |= access.uops.from_before;
+        self.needs_before(access.uops.from_before)?;
         if insn.overwrite {
             self.push(Kind::Zero, None, Some(&Rc::new(access.dst.set())));
         }
@@ -363,7 +376,7 @@ impl Builder<'_> {
         if steps > MOST_ALU_STEPS {
             return Err(Unplanned::Pattern);
         }
-        self.trace.once |= access.uops.from_before;
+        self.needs_before(access.uops.from_before)?;
         self.take_room(steps as usize * size_of::<(u16, u16)>())?;
         let imm = match access.alu.operand {
             AluOperand::Imm(imm) => Some(i32::from(imm)),

@@ -25,6 +25,7 @@ impl Subject<'_> {
             marks,
             memory,
             fixed_inputs,
+            ..
         } = self;
         let mut trace = build::trace(self, go_on)?;
         let context = Context {
@@ -45,6 +46,9 @@ impl Subject<'_> {
         let drafts = list.into_drafts();
         let mut products = Products::new(memory, pads, limits.plan_bytes);
         let Emitted { ops, origins, .. } = emit::emit(drafts, &mut products, go_on)?;
+        if !go_on() {
+            return Err(Unplanned::Unwanted);
+        }
         spans.append(&mut products.constants);
         spans.append(&mut trace.constants);
         merge(&mut spans);

@@ -64,6 +64,8 @@ pub(crate) struct Subject<'a> {
     pub memory: &'a DeviceMemory,
     /// Whether inputs that it doesn't store may be taken as constants.
     pub fixed_inputs: bool,
+    /// Whether a plan for one run will do: one of micro-ops or weights that were in the scratchpads.
+    pub once: bool,
 }
 
 /// What a batch and its plan may take.
@@ -77,9 +79,6 @@ pub(crate) struct Limits {
 
 /// Asked now and then while a plan is made: it may wait, and says whether to go on. Once it says no, it always does.
 pub(crate) type GoOn<'a> = &'a dyn Fn() -> bool;
-
-/// Instructions or operations after which that is asked again.
-const ASKED_EVERY: usize = 16;
 
 /// A region whose bytes a plan was made for.
 pub(crate) struct Constant {

@@ -15,6 +15,8 @@ pub(crate) enum Unplanned {
     Pattern,
     /// The plan, or what is listed while it is made, takes more memory than it may.
     Memory,
+    /// The plan would be good for one run only, as it depends on what was in the scratchpads.
+    Once,
     /// Nobody wants the plan any more.
     Unwanted,
 }

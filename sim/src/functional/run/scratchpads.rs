@@ -80,27 +80,18 @@ impl Scratchpads {
         }
     }
 
-    /// Input and accumulator tiles of the same size, zeroed, and nothing else.
-    pub fn own_tiles(&self) -> Self {
+    /// Others of the same sizes, zeroed.
+    pub fn zeroed(&self) -> Self {
         Self {
-            uop: Vec::new(),
-            // Not `filled`: a thread touches few of these tiles, and others need no memory.
+            // Not `filled`: a thread touches few of these, and others need no memory.
+            uop: vec![Uop::default(); self.uop.len()],
             inp: vec![0; self.inp.len()],
-            wgt: Vec::new(),
+            wgt: vec![0; self.wgt.len()],
             acc: vec![0; self.acc.len()],
             zeros: self.zeros.clone(),
             tiles: Tiles::new(self.kernel, self.block),
             staging: Staging::default(),
             ..*self
-        }
-    }
-
-    /// The same micro-ops and weights; zeroed input and accumulator tiles.
-    pub fn own_constants(&self) -> Self {
-        Self {
-            uop: self.uop.clone(),
-            wgt: self.wgt.clone(),
-            ..self.own_tiles()
         }
     }
 

@@ -166,3 +166,71 @@ fn a_batch_is_planned_once_it_came_as_often_as_planning_takes() {
     executor.run_batch(&batch, &mut memory).unwrap();
     assert!(plan(&executor).is_some());
 }
+
+#[test]
+fn executors_that_want_a_plan_at_the_same_time_have_one_made() {
+    for seed in 20..24 {
+        let both = std::sync::Barrier::new(2);
+        let planned = || {
+            let batch = long(seed);
+            let (mut executor, mut oracle) = (Functional::new(config()), Oracle::new(config()));
+            let mut memories = memories();
+            // Each starts to run it as the other does.
+            for _ in 0..=outlook(&batch.insns).runs {
+                both.wait();
+                run(&mut executor, &mut oracle, &batch, &mut memories);
+            }
+            run_until_planned(&mut executor, &mut oracle, &batch, &mut memories);
+            executor
+        };
+        let [one, other] = std::thread::scope(|scope| {
+            let threads = [scope.spawn(planned), scope.spawn(planned)];
+            threads.map(|thread| thread.join().unwrap())
+        });
+        assert!(Arc::ptr_eq(plan(&one).unwrap(), plan(&other).unwrap()));
+    }
+}
+
+#[test]
+fn what_was_in_the_scratchpads_is_not_taken_for_granted() {
+    // Weights, micro-ops: what the first program leaves is what the second needs.
+    for left in ["load.uop", "load.wgt"] {
+        let ends = " push_prev\n    finish pop_next";
+        let all = super::CONVOLUTION
+            .replace("OUT", "0x800")
+            .replace(ends, "\n");
+        let (loads, rest): (Vec<&str>, Vec<&str>) =
+            all.lines().partition(|line| line.contains(left));
+        let loads = super::batch(&(loads.join("\n") + "\nfinish"));
+        for times in [1, 40] {
+            // Forty times in a row, it takes a thread of its own.
+            let rest = super::batch(&((rest.join("\n") + "\n").repeat(times) + "finish"));
+            assert_eq!(outlook(&rest.insns).long, times > 1);
+            let (mut executor, mut oracle) = (Functional::new(config()), Oracle::new(config()));
+            let [mut ours, mut expected] = [super::memory(), super::memory()];
+            let start = Instant::now();
+            for tested in 0.. {
+                for memory in [&mut ours, &mut expected] {
+                    memory.write(0x2000, 1).unwrap()[0] ^= 1;
+                    // The micro-op's inputs.
+                    memory.write(0x1001, 1).unwrap()[0] ^= 8;
+                }
+                for batch in [&loads, &rest] {
+                    executor.run_batch(batch, &mut ours).unwrap();
+                    oracle.run_batch(batch, &mut expected).unwrap();
+                }
+                let stored = [&ours, &expected].map(|memory| memory.read(0x8000, 256).unwrap());
+                assert_eq!(stored[0], stored[1], "run {tested} without {left}");
+                assert!(plan(&executor).is_none());
+                let course = executor
+                    .known
+                    .back()
+                    .and_then(|known| known.course.as_ref());
+                if matches!(course, Some(Course::Direct)) {
+                    break;
+                }
+                assert!(start.elapsed() < LONGEST, "it still waits for a plan");
+            }
+        }
+    }
+}

@@ -282,6 +282,7 @@ fn lists_that_take_more_memory_than_a_plan_may_are_not_made() {
             marks: &[],
             memory: &memory,
             fixed_inputs: true,
+            once: true,
         };
         build::trace(&subject, &|| true).map(|_| ())
     };

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
+use super::super::plan::GoOn;
 use super::super::run::ops::Op;
 use super::cells::{Cells, Dims};
 use super::cut::Cutter;
@@ -28,8 +29,14 @@ pub(crate) struct Flow {
 
 impl Flow {
     /// Cuts all operations, products that take longer than the grain into more than one unit,
-    /// for so many threads; `None` if there are too many.
-    pub fn new(ops: &[Op], dims: Dims, grain_ns: u64, threads: usize) -> Option<Self> {
+    /// for so many threads; `None` if there are too many, or at the word of `go_on`.
+    pub fn new(
+        ops: &[Op],
+        dims: Dims,
+        grain_ns: u64,
+        threads: usize,
+        go_on: GoOn<'_>,
+    ) -> Option<Self> {
         let mut cutter = Cutter::new(dims, grain_ns, threads);
         // Who wrote each cell last.
         let mut owners = vec![BEFORE; dims.cells];
@@ -37,7 +44,7 @@ impl Flow {
         let (mut sources, mut before) = (Vec::new(), Vec::new());
         for (index, op) in ops.iter().enumerate() {
             cutter.cut(index, op, |cell| owners[cell], &mut units);
-            if units.len() > MOST_UNITS {
+            if units.len() > MOST_UNITS || !go_on() {
                 return None;
             }
             for (number, unit) in units.iter().enumerate().skip(sources.len()) {

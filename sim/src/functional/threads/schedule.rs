@@ -26,6 +26,7 @@
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 
+use super::super::plan::GoOn;
 use super::super::run::ops::Op;
 use super::super::run::scratchpads::{PadParts, Scratchpads};
 use super::cells::Dims;
@@ -74,10 +75,16 @@ pub(crate) struct Task {
 impl Schedule {
     /// The schedule of a plan's operations for a number of threads with such scratchpads; `None`
     /// if the plan takes less than the least cost, in nanoseconds, if nothing may run at the same
-    /// time, or if it would take too many parts.
+    /// time, if it would take too many parts, or at the word of `go_on`.
     ///
     /// The number of threads says how finely to cut; any number may run the schedule.
-    pub fn new(ops: &[Op], pads: &Scratchpads, threads: usize, least_cost_ns: u64) -> Option<Self> {
+    pub fn new(
+        ops: &[Op],
+        pads: &Scratchpads,
+        threads: usize,
+        least_cost_ns: u64,
+        go_on: GoOn<'_>,
+    ) -> Option<Self> {
         let dims = Dims::new(pads);
         let cost: u64 = ops.iter().map(|op| dims.cost_ns(op)).sum();
         if cost < least_cost_ns {
@@ -86,12 +93,15 @@ impl Schedule {
         let tasks = threads as u64 * TASKS_PER_THREAD;
         let least = least_cost_ns / LEAST_SHARE;
         let grain = (cost / tasks).min(MOST_GRAIN_NS).max(least);
-        let flow = Flow::new(ops, dims, grain, threads)?;
+        let flow = Flow::new(ops, dims, grain, threads, go_on)?;
         let outlines = tasks::outline(&flow, threads)?;
-        if outlines.len() < 2 {
+        if outlines.len() < 2 || !go_on() {
             return None;
         }
         let mut schedule = Self::of_outlines(ops, flow.units, outlines, dims);
+        if !go_on() {
+            return None;
+        }
         schedule.look_ahead(ops, threads);
         Some(schedule)
     }

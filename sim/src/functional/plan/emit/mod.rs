@@ -15,10 +15,10 @@ use vta_isa::resolve::TileSet;
 use self::pairs::Pairs;
 pub(super) use self::product::Products;
 use super::super::run::ops::{Columns, Filled, Op};
+use super::GoOn;
 use super::draft::{AluDraft, Draft, Kind, Matmul, OperandDraft, StartDraft};
 use super::origin::Origin;
 use super::unplanned::Unplanned;
-use super::{ASKED_EVERY, GoOn};
 use crate::kernels::{Panel, Step};
 
 /// Operations in order, each with where it comes from.
@@ -111,8 +111,8 @@ pub(super) fn emit(
         waiting: None,
         lanes,
     };
-    for (at, draft) in drafts.into_iter().enumerate() {
-        if at % ASKED_EVERY == 0 && !go_on() {
+    for draft in drafts {
+        if !go_on() {
             return Err(Unplanned::Unwanted);
         }
         let (writes, origin) = (draft.writes, draft.origin);

@@ -4,13 +4,15 @@ use vta_driver::{DeviceMemory, Span};
 use vta_isa::Config;
 use vta_isa::resolve::{Interval, TileSet};
 
+use super::super::GoOn;
 use super::super::draft::Draft;
 pub(super) use super::super::draft::Slot;
 use super::super::origin::Origin;
-use super::super::{ASKED_EVERY, GoOn};
 
 /// Operations that are looked through for a partner.
 pub(super) const WINDOW: usize = 512;
+/// Operations after which a pass asks whether to go on, as it takes less for each than asking does.
+const ASKED_EVERY: usize = 16;
 
 /// A batch's operations in order.
 pub(in super::super) struct List<'a> {
