@@ -11,6 +11,7 @@ use vta_isa::tokens;
 use vta_isa::{AluOp, AluOperand, Config, MemType, Module, Uop};
 
 use super::super::run::ops::{LoadOp, StoreOp};
+use super::Subject;
 use super::draft::{AluDraft, AluSteps, Draft, Kind, Matmul, Scaled, Slot, Weight};
 use super::elementwise::TileReader;
 use super::inputs::{InputTiles, fill};
@@ -18,8 +19,7 @@ use super::matmul::{self, Forms};
 use super::origin::Origin;
 use super::places::{Lists, Places};
 use super::shapes::Shapes;
-use super::unplanned::Unplanned;
-use super::{GoOn, Subject};
+use super::unplanned::{GoOn, Unplanned};
 use crate::SimError;
 
 /// ALU steps of one instruction that are listed; longer ones aren't planned.

@@ -8,8 +8,8 @@ use vta_isa::resolve::merge;
 use super::build;
 use super::emit::{self, Emitted, Products};
 use super::passes::{self, Context, List};
-use super::unplanned::Unplanned;
-use super::{Constant, GoOn, Plan, Subject};
+use super::unplanned::{GoOn, Unplanned};
+use super::{Constant, Plan, Subject};
 
 impl Subject<'_> {
     /// Makes the plan, as long as `go_on` says so.

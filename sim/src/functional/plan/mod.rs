@@ -77,9 +77,6 @@ pub(crate) struct Limits {
     pub plan_bytes: usize,
 }
 
-/// Asked now and then while a plan is made: it may wait, and says whether to go on. Once it says no, it always does.
-pub(crate) type GoOn<'a> = &'a dyn Fn() -> bool;
-
 /// A region whose bytes a plan was made for.
 pub(crate) struct Constant {
     pub region: usize,

@@ -6,6 +6,9 @@ use vta_isa::tokens::TokenError;
 
 use crate::error::SimError;
 
+/// Asked now and then while a plan is made: it may wait, and says whether to go on. Once it says no, it always does.
+pub(crate) type GoOn<'a> = &'a dyn Fn() -> bool;
+
 /// Why a batch isn't planned: it is run one instruction at a time, which also finds its fault.
 #[derive(Debug)]
 pub(crate) enum Unplanned {

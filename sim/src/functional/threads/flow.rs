@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-use super::super::plan::GoOn;
+use super::super::plan::unplanned::GoOn;
 use super::super::run::ops::Op;
 use super::cells::{Cells, Dims};
 use super::cut::Cutter;

@@ -26,7 +26,7 @@
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 
-use super::super::plan::GoOn;
+use super::super::plan::unplanned::GoOn;
 use super::super::run::ops::Op;
 use super::super::run::scratchpads::{PadParts, Scratchpads};
 use super::cells::Dims;

@@ -15,10 +15,9 @@ use vta_isa::resolve::TileSet;
 use self::pairs::Pairs;
 pub(super) use self::product::Products;
 use super::super::run::ops::{Columns, Filled, Op};
-use super::GoOn;
 use super::draft::{AluDraft, Draft, Kind, Matmul, OperandDraft, StartDraft};
 use super::origin::Origin;
-use super::unplanned::Unplanned;
+use super::unplanned::{GoOn, Unplanned};
 use crate::kernels::{Panel, Step};
 
 /// Operations in order, each with where it comes from.

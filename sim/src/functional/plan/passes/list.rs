@@ -4,10 +4,10 @@ use vta_driver::{DeviceMemory, Span};
 use vta_isa::Config;
 use vta_isa::resolve::{Interval, TileSet};
 
-use super::super::GoOn;
 use super::super::draft::Draft;
 pub(super) use super::super::draft::Slot;
 use super::super::origin::Origin;
+use super::super::unplanned::GoOn;
 
 /// Operations that are looked through for a partner.
 pub(super) const WINDOW: usize = 512;
