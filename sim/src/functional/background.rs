@@ -3,10 +3,10 @@
 //!
 //! Such a plan is made of an [excerpt](DeviceMemory::excerpt) of the memory alone, which is kept with it: an executor whose
 //! batch, machine and constants are the same has the same plan. It lives as long as an executor has it, and a thread
-//! gives up when nobody waits for its plan. It works about as long as a run of the batch took, and sleeps until the next.
+//! gives up when nobody waits for its plan. Beside each run it works about as long as that takes, and then sleeps.
 
 use std::cell::Cell;
-use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 use web_time::Instant;
 
@@ -37,6 +37,13 @@ pub(super) struct Machine {
     pub staged_inputs: bool,
 }
 
+/// What the thread may take.
+struct Allowance {
+    left: Duration,
+    /// What the shortest run took; those beside the thread take longer.
+    run: Duration,
+}
+
 /// A plan that is made, or was.
 pub(super) struct Shared {
     machine: Machine,
@@ -45,11 +52,11 @@ pub(super) struct Shared {
     pub fixed_inputs: bool,
     /// What the batch loads, as it was.
     memory: DeviceMemory,
-    /// What the thread may still take, and whether there is more of it now.
-    allowance: Mutex<Duration>,
+    allowance: Mutex<Allowance>,
+    /// Whether there is more of it now.
     allowed: Condvar,
     /// Whether there is a thread, or was, since it was started.
-    begun: OnceLock<bool>,
+    thread: OnceLock<bool>,
     /// Once the thread has ended; inside, `None` if there is no plan that is good for more than one run.
     made: OnceLock<Option<Arc<Plan>>>,
 }
@@ -111,24 +118,37 @@ impl Shared {
             batch: Arc::clone(batch),
             fixed_inputs,
             memory: memory.excerpt(&loaded)?,
-            allowance: Mutex::default(),
+            allowance: Mutex::new(Allowance {
+                left: Duration::ZERO,
+                run: LONGEST_SLEEP,
+            }),
             allowed: Condvar::new(),
-            begun: OnceLock::new(),
+            thread: OnceLock::new(),
             made: OnceLock::new(),
         });
         all.push(Arc::downgrade(&shared));
         Some(shared)
     }
 
-    /// Starts the thread, if nobody did; whether there is one. Not in the run that copies what it needs, which takes half
-    /// as long again.
-    pub fn begin(self: &Arc<Self>, pads: &Scratchpads) -> bool {
-        *self.begun.get_or_init(|| {
-            self.set_allowance(Duration::ZERO);
+    /// Starts the thread, if nobody did, and lets it take as long as a run takes, or a third of that where runs
+    /// are short: the next costs at most about twice as much. Whether there is a thread.
+    pub fn go_on(self: &Arc<Self>, pads: &Scratchpads) -> bool {
+        let mut starts = false;
+        let is_there = *self.thread.get_or_init(|| {
+            starts = true;
             let (pads, making) = (pads.zeroed(), Arc::clone(self));
             let thread = std::thread::Builder::new().name("vta-plan".to_owned());
             thread.spawn(move || making.make(&pads)).is_ok()
-        })
+        });
+        let mut allowance = self.allowance();
+        let least = if starts {
+            Duration::ZERO
+        } else {
+            allowance.run / 3
+        };
+        allowance.left = least.max(allowance.run.saturating_sub(BEYOND));
+        self.allowed.notify_one();
+        is_there
     }
 
     fn make(self: &Arc<Self>, pads: &Scratchpads) {
@@ -171,33 +191,25 @@ impl Shared {
     fn wait(self: &Arc<Self>, taken: Duration) -> bool {
         // The thread's own is one.
         let wanted = || Arc::strong_count(self) > 1;
-        let mut left = self
-            .allowance
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        *left = left.saturating_sub(taken);
-        while left.is_zero() && wanted() {
-            let woken = self.allowed.wait_timeout(left, LONGEST_SLEEP);
-            left = woken.unwrap_or_else(PoisonError::into_inner).0;
+        let mut allowance = self.allowance();
+        allowance.left = allowance.left.saturating_sub(taken);
+        while allowance.left.is_zero() && wanted() {
+            let woken = self.allowed.wait_timeout(allowance, LONGEST_SLEEP);
+            allowance = woken.unwrap_or_else(PoisonError::into_inner).0;
         }
         wanted()
     }
 
-    /// Lets the thread take as long as a run took, or half as long where runs are short: they cost at most about twice as
-    /// much. Beside longer ones the thread starts now.
-    pub fn allow(self: &Arc<Self>, run: Duration, pads: &Scratchpads) {
-        if run > BEYOND {
-            self.begin(pads);
-        }
-        self.set_allowance(run.saturating_sub(BEYOND).max(run / 2));
-        self.allowed.notify_one();
+    /// Notes what a run took.
+    pub fn ran(&self, run: Duration) {
+        let mut allowance = self.allowance();
+        allowance.run = allowance.run.min(run);
     }
 
-    fn set_allowance(&self, to: Duration) {
-        *self
-            .allowance
+    fn allowance(&self) -> MutexGuard<'_, Allowance> {
+        self.allowance
             .lock()
-            .unwrap_or_else(PoisonError::into_inner) = to;
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The plan, once it is made; inside, `None` if there is none.

@@ -394,7 +394,7 @@ impl Executor for Functional {
         if let (Course::Awaited(shared), Some(began)) = (course, began)
             && ran.is_ok()
         {
-            shared.allow(began.elapsed(), &self.pads);
+            shared.ran(began.elapsed());
         }
         known.runs = known.runs.saturating_add(1);
         if self.known.len() == MOST_KNOWN {
@@ -429,7 +429,7 @@ impl Functional {
             _ if self.planning == Planning::Never => return (Course::Direct, None),
             Some(Course::Direct) => return (Course::Direct, None),
             Some(Course::Awaited(shared)) => {
-                return if shared.begin(&self.pads) {
+                return if shared.go_on(&self.pads) {
                     Self::adopt(shared, outlook, memory)
                 } else {
                     self.plan_now(batch, outlook, memory, shared.fixed_inputs)
