@@ -3,7 +3,7 @@
 //!
 //! Such a plan is made of an [excerpt](DeviceMemory::excerpt) of the memory alone, which is kept with it: an executor whose
 //! batch, machine and constants are the same has the same plan. It lives as long as an executor has it, and a thread
-//! gives up when nobody waits for its plan. Beside each run it works about as long as that takes, and then sleeps.
+//! gives up when nobody waits for its plan. Beside each run it works for a part of what that takes, and then sleeps.
 
 use std::cell::Cell;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
@@ -130,8 +130,8 @@ impl Shared {
         Some(shared)
     }
 
-    /// Starts the thread, if nobody did, and lets it take as long as a run takes, or a third of that where runs
-    /// are short: the next costs at most about twice as much. Whether there is a thread.
+    /// Starts the thread, if nobody did, and lets it take two thirds of what a run takes, or a quarter where runs
+    /// are short: the next costs less than twice as much. Whether there is a thread.
     pub fn go_on(self: &Arc<Self>, pads: &Scratchpads) -> bool {
         let mut starts = false;
         let is_there = *self.thread.get_or_init(|| {
@@ -144,9 +144,9 @@ impl Shared {
         let least = if starts {
             Duration::ZERO
         } else {
-            allowance.run / 3
+            allowance.run / 4
         };
-        allowance.left = least.max(allowance.run.saturating_sub(BEYOND));
+        allowance.left = least.max(allowance.run.saturating_sub(BEYOND) * 2 / 3);
         self.allowed.notify_one();
         is_there
     }
