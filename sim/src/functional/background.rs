@@ -10,6 +10,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 use web_time::Instant;
 
+use vta_driver::packing::Threads;
 use vta_driver::{Batch, DeviceMemory, Span};
 use vta_isa::resolve::merge;
 use vta_isa::{Config, Insn};
@@ -132,13 +133,14 @@ impl Shared {
 
     /// Starts the thread, if nobody did, and lets it take two thirds of what a run takes, or a quarter where runs
     /// are short: the next costs less than twice as much. Whether there is a thread.
-    pub fn go_on(self: &Arc<Self>, pads: &Scratchpads) -> bool {
+    pub fn go_on(self: &Arc<Self>, pads: &Scratchpads, threads: &Arc<Threads>) -> bool {
         let mut starts = false;
         let is_there = *self.thread.get_or_init(|| {
             starts = true;
-            let (pads, making) = (pads.zeroed(), Arc::clone(self));
+            let (pads, making) = (pads.own_tiles(), Arc::clone(self));
+            let threads = Arc::clone(threads);
             let thread = std::thread::Builder::new().name("vta-plan".to_owned());
-            thread.spawn(move || making.make(&pads)).is_ok()
+            thread.spawn(move || making.make(pads, &threads)).is_ok()
         });
         let mut allowance = self.allowance();
         let least = if starts {
@@ -151,10 +153,11 @@ impl Shared {
         is_there
     }
 
-    fn make(self: &Arc<Self>, pads: &Scratchpads) {
+    fn make(self: &Arc<Self>, tiles: Scratchpads, threads: &Threads) {
         let wanted = Cell::new(self.wait(Duration::ZERO));
         let began = Cell::new(Instant::now());
         let machine = &self.machine;
+        let pads = &tiles.with_constants(&machine.config);
         let subject = Subject {
             config: &machine.config,
             pads,
@@ -173,9 +176,12 @@ impl Shared {
         let unwinding = std::panic::AssertUnwindSafe(|| {
             let plan = subject.plan(&go_on).ok()?;
             if machine.threads > 1 {
-                let (threads, cost) = (machine.threads, machine.least_cost_ns);
-                let make = || Schedule::new(&plan.ops, pads, threads, cost, &go_on);
-                plan.schedule.get_or_init(make);
+                let (count, cost) = (machine.threads, machine.least_cost_ns);
+                let make = || Schedule::new(&plan.ops, pads, count, cost, &go_on);
+                if plan.schedule.get_or_init(make).is_some() {
+                    // Started here, so that no run waits for it.
+                    threads.others();
+                }
             }
             // The thread ends in a run of its own.
             go_on();

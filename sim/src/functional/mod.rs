@@ -429,7 +429,7 @@ impl Functional {
             _ if self.planning == Planning::Never => return (Course::Direct, None),
             Some(Course::Direct) => return (Course::Direct, None),
             Some(Course::Awaited(shared)) => {
-                return if shared.go_on(&self.pads) {
+                return if shared.go_on(&self.pads, &self.threads) {
                     Self::adopt(shared, outlook, memory)
                 } else {
                     self.plan_now(batch, outlook, memory, shared.fixed_inputs)

@@ -107,7 +107,7 @@ impl Subject<'_> {
             let bytes = &self.memory.region(span.region)[range.clone()];
             memory.region_mut(span.region)[range].copy_from_slice(bytes);
         }
-        let mut pads = self.pads.zeroed();
+        let mut pads = self.pads.own_tiles();
         pads.uop.clone_from(&self.pads.uop);
         pads.wgt.clone_from(&self.pads.wgt);
         random.bytes(&mut pads.inp);

@@ -80,18 +80,28 @@ impl Scratchpads {
         }
     }
 
-    /// Others of the same sizes, zeroed.
-    pub fn zeroed(&self) -> Self {
+    /// Input and accumulator tiles of the same size, zeroed, and nothing else.
+    pub fn own_tiles(&self) -> Self {
         Self {
-            // Not `filled`: a thread touches few of these, and others need no memory.
-            uop: vec![Uop::default(); self.uop.len()],
+            uop: Vec::new(),
+            // Not `filled`: a thread touches few of these tiles, and others need no memory.
             inp: vec![0; self.inp.len()],
-            wgt: vec![0; self.wgt.len()],
+            wgt: Vec::new(),
             acc: vec![0; self.acc.len()],
             zeros: self.zeros.clone(),
             tiles: Tiles::new(self.kernel, self.block),
             staging: Staging::default(),
             ..*self
+        }
+    }
+
+    /// With zeroed micro-ops and weights beside them.
+    pub fn with_constants(self, config: &Config) -> Self {
+        let weight_bytes = config.depth(MemType::Wgt) * self.weight_tile_bytes();
+        Self {
+            uop: vec![Uop::default(); config.depth(MemType::Uop)],
+            wgt: vec![0; weight_bytes],
+            ..self
         }
     }
 

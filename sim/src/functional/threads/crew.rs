@@ -46,7 +46,7 @@ impl Crew {
             return None;
         }
         let worker = |_| Worker {
-            pads: pads.zeroed(),
+            pads: pads.own_tiles(),
             stage: Vec::new(),
             acc: Left::default(),
             inp: Left::default(),
