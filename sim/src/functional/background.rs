@@ -21,6 +21,8 @@ use super::run::scratchpads::Scratchpads;
 use super::threads::schedule::Schedule;
 use crate::kernels::GemmKernel;
 
+/// WebAssembly has none: batches wait for their plans.
+const HAS_THREADS: bool = !cfg!(target_family = "wasm");
 /// After which a thread that sleeps looks whether anybody waits for its plan.
 const LONGEST_SLEEP: Duration = Duration::from_secs(1);
 
@@ -97,6 +99,9 @@ impl Shared {
         memory: &DeviceMemory,
         fixed_inputs: bool,
     ) -> Option<Arc<Self>> {
+        if !HAS_THREADS {
+            return None;
+        }
         // Others that want the same wait for the copy of memory, and needn't make their own.
         let mut all = ALL.lock().unwrap_or_else(PoisonError::into_inner);
         let mut known = Self::among(&all, &machine, batch, memory);
@@ -134,6 +139,9 @@ impl Shared {
     /// Starts the thread, if nobody did, and lets it take two thirds of what a run takes, or a quarter where runs
     /// are short: the next costs less than twice as much. Whether there is a thread.
     pub fn go_on(self: &Arc<Self>, pads: &Scratchpads, threads: &Arc<Threads>) -> bool {
+        if !HAS_THREADS {
+            return false;
+        }
         let mut starts = false;
         let is_there = *self.thread.get_or_init(|| {
             starts = true;
