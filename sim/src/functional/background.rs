@@ -148,7 +148,7 @@ impl Shared {
             let (pads, making) = (pads.own_tiles(), Arc::clone(self));
             let threads = Arc::clone(threads);
             let thread = std::thread::Builder::new().name("vta-plan".to_owned());
-            thread.spawn(move || making.make(pads, &threads)).is_ok()
+            thread.spawn(move || making.make(&pads, &threads)).is_ok()
         });
         let mut allowance = self.allowance();
         let least = if starts {
@@ -161,11 +161,10 @@ impl Shared {
         is_there
     }
 
-    fn make(self: &Arc<Self>, tiles: Scratchpads, threads: &Threads) {
+    fn make(self: &Arc<Self>, pads: &Scratchpads, threads: &Threads) {
         let wanted = Cell::new(self.wait(Duration::ZERO));
         let began = Cell::new(Instant::now());
         let machine = &self.machine;
-        let pads = &tiles.with_constants(&machine.config);
         let subject = Subject {
             config: &machine.config,
             pads,

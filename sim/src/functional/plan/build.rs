@@ -86,7 +86,9 @@ pub(crate) fn trace(subject: &Subject<'_>, go_on: GoOn<'_>) -> Result<Trace, Unp
         once,
         ..
     } = subject;
-    let mut uops = UopScratchpad::holding(pads.uop.clone());
+    let before = || vec![Uop::default(); config.depth(MemType::Uop)];
+    let before = if once { pads.uop.clone() } else { before() };
+    let mut uops = UopScratchpad::holding(before);
     let mut builder = Builder {
         config,
         memory,

@@ -56,7 +56,8 @@ pub(crate) struct Plan {
 /// What a plan is made of: a batch, what it finds in memory, and the machine.
 pub(crate) struct Subject<'a> {
     pub config: &'a Config,
-    /// As they are before the batch; of input and accumulator tiles only how many there are counts.
+    /// Of input and accumulator tiles only how many there are counts; of micro-ops and weights what they are before the
+    /// batch, if a plan for one run will do.
     pub pads: &'a Scratchpads,
     pub limits: Limits,
     pub insns: &'a [Insn],

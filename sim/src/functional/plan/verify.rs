@@ -107,9 +107,14 @@ impl Subject<'_> {
             let bytes = &self.memory.region(span.region)[range.clone()];
             memory.region_mut(span.region)[range].copy_from_slice(bytes);
         }
-        let mut pads = self.pads.own_tiles();
-        pads.uop.clone_from(&self.pads.uop);
-        pads.wgt.clone_from(&self.pads.wgt);
+        let mut pads = Scratchpads {
+            staged_inputs: self.pads.staged_inputs,
+            ..Scratchpads::new(self.config, self.pads.kernel)
+        };
+        if self.once {
+            pads.uop.clone_from(&self.pads.uop);
+            pads.wgt.clone_from(&self.pads.wgt);
+        }
         random.bytes(&mut pads.inp);
         pads.acc.iter_mut().for_each(|x| *x = random.next() as i32);
         Some(State { memory, pads })

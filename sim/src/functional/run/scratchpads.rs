@@ -95,16 +95,6 @@ impl Scratchpads {
         }
     }
 
-    /// With zeroed micro-ops and weights beside them.
-    pub fn with_constants(self, config: &Config) -> Self {
-        let weight_bytes = config.depth(MemType::Wgt) * self.weight_tile_bytes();
-        Self {
-            uop: vec![Uop::default(); config.depth(MemType::Uop)],
-            wgt: vec![0; weight_bytes],
-            ..self
-        }
-    }
-
     /// Copies parts of another's input and accumulator tiles.
     pub fn copy_tiles(&mut self, from: &Self, places: &PadParts) {
         for range in &places.acc {
