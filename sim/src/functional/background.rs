@@ -41,9 +41,10 @@ pub(super) struct Machine {
 }
 
 /// What the thread may take.
+#[derive(Default)]
 struct Allowance {
     left: Duration,
-    /// What the shortest run took; those beside the thread take longer.
+    /// What the shortest run took, or nothing before the first; those beside the thread take longer.
     run: Duration,
 }
 
@@ -124,10 +125,7 @@ impl Shared {
             batch: Arc::clone(batch),
             fixed_inputs,
             memory: memory.excerpt(&loaded)?,
-            allowance: Mutex::new(Allowance {
-                left: Duration::ZERO,
-                run: LONGEST_SLEEP,
-            }),
+            allowance: Mutex::default(),
             allowed: Condvar::new(),
             thread: OnceLock::new(),
             made: OnceLock::new(),
@@ -216,7 +214,8 @@ impl Shared {
     /// Notes what a run took.
     pub fn ran(&self, run: Duration) {
         let mut allowance = self.allowance();
-        allowance.run = allowance.run.min(run);
+        let first = allowance.run.is_zero();
+        allowance.run = if first { run } else { run.min(allowance.run) };
     }
 
     fn allowance(&self) -> MutexGuard<'_, Allowance> {
