@@ -26,8 +26,8 @@ use crate::error::Failure;
 
 /// Streams whose decoded form is kept.
 const KEPT_STREAMS: usize = 32;
-/// Instructions of a stream at most of which the words are kept at once. A copy of many takes a tenth of the first run,
-/// which may be the only one.
+/// Instructions at most of a stream that is kept at once. Longer ones are kept when they seem to come again: what is
+/// kept is new memory, which costs up to a third of a run, and the first run may be the only one.
 const KEPT_AT_ONCE: usize = 4096;
 /// The most instructions of one run: 1 GiB.
 const MOST_INSNS: u32 = 1 << 26;
@@ -63,8 +63,10 @@ impl Stats {
 struct Stream {
     /// Where the caller's words lie, unless it came as instructions.
     addr: Option<u32>,
-    /// The words as the caller wrote them, of many only once they came again.
+    /// The words as the caller wrote them.
     words: Vec<[u8; INSN_BYTES]>,
+    /// Whether it is kept.
+    keeps: bool,
     /// Tokens that stand before it.
     tokens: [u32; 4],
     /// How many instructions of the batch give them.
@@ -80,20 +82,6 @@ struct Stream {
     _staged: Option<Allocations>,
 }
 
-impl Stream {
-    /// Whether it came as these words.
-    fn is(&self, words: &[[u8; INSN_BYTES]]) -> bool {
-        let insns = &self.batch.insns[self.before..];
-        let same = |(insn, word): (&Insn, &[u8; INSN_BYTES])| {
-            Insn::decode(u128::from_le_bytes(*word)) == Ok(*insn)
-        };
-        match &self.words[..] {
-            [] => insns.len() == words.len() && insns.iter().zip(words).all(same),
-            known => same_words(known, words),
-        }
-    }
-}
-
 /// A device with the memory that it shares with the host.
 pub struct Machine {
     pub memory: Memory,
@@ -102,6 +90,10 @@ pub struct Machine {
     /// Tokens that the runs so far left, in the order of [`Edge::ALL`].
     tokens: [u32; 4],
     streams: VecDeque<Box<Stream>>,
+    /// Where streams lay that weren't kept, and how many instructions they were.
+    once: VecDeque<(Option<u32>, usize)>,
+    /// Memory of such instructions.
+    spare: Vec<Insn>,
     footprints: Footprints,
     /// How the original packs instructions for the caller's configuration, if otherwise than the device reads them.
     layout: Result<Option<Layout>, LayoutError>,
@@ -144,6 +136,8 @@ impl Machine {
             stats: Stats::default(),
             tokens: [0; 4],
             streams: VecDeque::new(),
+            once: VecDeque::new(),
+            spare: Vec::new(),
             footprints: Footprints::default(),
             layout: Ok(None),
         }
@@ -172,7 +166,7 @@ impl Machine {
         self.run_found(stream)
     }
 
-    /// Runs instructions, whose words needn't lie anywhere. They are left to the caller if they ran before.
+    /// Runs instructions, whose words needn't lie anywhere. The caller has the memory of as many afterwards.
     ///
     /// # Errors
     /// As [`Self::run`].
@@ -181,16 +175,31 @@ impl Machine {
         let kept = self.find(same).and_then(|at| self.streams.remove(at));
         let stream = match kept {
             Some(kept) => Ok(kept),
+            None if self.keeps(None, insns.len()) => self.new_stream(&[], insns.clone(), None),
             None => self.new_stream(&[], std::mem::take(insns), None),
         };
-        self.run_found(stream)
+        self.run_found(stream)?;
+        if insns.is_empty() {
+            *insns = std::mem::take(&mut self.spare);
+        }
+        Ok(())
     }
 
     fn run_found(&mut self, stream: Result<Box<Stream>, Failure>) -> Result<(), Failure> {
         let ran = stream.and_then(|mut stream| self.run_stream(&mut stream).map(|()| stream));
         match ran {
             // One that failed may run with tokens that it lacked, and isn't kept.
-            Ok(stream) => self.streams.push_back(stream),
+            Ok(stream) if stream.keeps => self.streams.push_back(stream),
+            Ok(stream) => {
+                let Stream { work, batch, .. } = *stream;
+                let insns = batch.insns.len() - stream.before;
+                self.once.push_back((stream.addr, insns));
+                drop(work);
+                if let Ok(batch) = Arc::try_unwrap(batch) {
+                    self.spare = batch.insns;
+                    self.spare.clear();
+                }
+            }
             Err(failure) => {
                 self.tokens = [0; 4];
                 return Err(failure);
@@ -198,6 +207,9 @@ impl Machine {
         }
         if self.streams.len() > KEPT_STREAMS {
             self.streams.pop_front();
+        }
+        if self.once.len() > KEPT_STREAMS {
+            self.once.pop_front();
         }
         Ok(())
     }
@@ -245,6 +257,11 @@ impl Machine {
         })
     }
 
+    /// Whether a new stream is kept after it has run.
+    fn keeps(&self, addr: Option<u32>, insns: usize) -> bool {
+        insns <= KEPT_AT_ONCE || self.once.contains(&(addr, insns))
+    }
+
     /// What to run for the words at an address: known, or decoded.
     fn stream(&mut self, addr: u32, count: u32) -> Result<Box<Stream>, Failure> {
         if count > MOST_INSNS {
@@ -259,14 +276,15 @@ impl Machine {
             words.iter().map(|word| ours(word).to_le_bytes()).collect()
         });
         let words = ours.as_deref().unwrap_or(words);
-        let same = |s: &Stream| s.addr == Some(addr) && s.is(words);
-        if let Some(mut kept) = self.find(same).and_then(|at| self.streams.remove(at)) {
-            if kept.words.is_empty() {
-                kept.words = words.to_vec();
-            }
+        let same = |s: &Stream| s.addr == Some(addr) && same_words(&s.words, words);
+        if let Some(kept) = self.find(same).and_then(|at| self.streams.remove(at)) {
             return Ok(kept);
         }
-        let mut insns = Vec::with_capacity(words.len());
+        let mut insns = match words.len() {
+            0..=KEPT_AT_ONCE => Vec::with_capacity(words.len()),
+            _ => std::mem::take(&mut self.spare),
+        };
+        insns.reserve(words.len());
         for (index, word) in words.iter().enumerate() {
             let wrong = |e| Failure::input(format!("instruction {index}: {e}"));
             Insn::decode_onto(u128::from_le_bytes(*word), &mut insns).map_err(wrong)?;
@@ -281,6 +299,7 @@ impl Machine {
         mut insns: Vec<Insn>,
         addr: Option<u32>,
     ) -> Result<Box<Stream>, Failure> {
+        let keeps = self.keeps(addr, insns.len());
         let tokens = needed(&insns, self.tokens);
         let fetches = self.device.fetches();
         let translated = addr.is_some() && self.layout().is_some();
@@ -307,10 +326,8 @@ impl Machine {
         let batch = Arc::new(batch);
         Ok(Box::new(Stream {
             addr,
-            words: match words.len() {
-                0..=KEPT_AT_ONCE => words.to_vec(),
-                _ => Vec::new(),
-            },
+            words: if keeps { words.to_vec() } else { Vec::new() },
+            keeps,
             tokens,
             before,
             work: Work::Run(Arc::clone(&batch)),
@@ -392,12 +409,8 @@ fn needed(insns: &[Insn], left: [u32; 4]) -> [u32; 4] {
     if left == [0; 4] {
         return [0; 4];
     }
-    let alone = run_in_token_order(insns, |_, _| Ok::<(), TokenError>(()));
-    if !matches!(alone, Err(TokenError::Deadlock { .. })) {
-        return [0; 4];
-    }
     let (mut there, mut need) = ([0u32; 4], [0u32; 4]);
-    for insn in insns {
+    for insn in insns.iter().filter(|insn| insn.deps() != Deps::NONE) {
         for edge in pops(insn.module(), insn.deps()) {
             let at = edge as usize;
             match there[at].checked_sub(1) {
@@ -408,6 +421,10 @@ fn needed(insns: &[Insn], left: [u32; 4]) -> [u32; 4] {
         for edge in pushes(insn.module(), insn.deps()) {
             there[edge as usize] += 1;
         }
+    }
+    let alone = || run_in_token_order(insns, |_, _| Ok::<(), TokenError>(()));
+    if need == [0; 4] || !matches!(alone(), Err(TokenError::Deadlock { .. })) {
+        return [0; 4];
     }
     std::array::from_fn(|at| need[at].min(left[at]))
 }

@@ -46,17 +46,29 @@ impl Insn {
         Self::decode_to(word, |insn| insns.push(insn))
     }
 
+    /// What can fail is decoded first: a whole instruction in a result would be copied.
     #[inline(always)]
     fn decode_to<T>(word: u128, mut to: impl FnMut(Self) -> T) -> Result<T, DecodeError> {
-        let code = OPCODE.get(word) as u8;
-        match Opcode::of(code).ok_or(DecodeError::Opcode(code))? {
-            Opcode::Load => Ok(to(Self::Load(Load::decode(word)?))),
-            Opcode::Store => Ok(to(Self::Store(Store::decode(word)?))),
-            Opcode::Gemm => Ok(to(Self::Gemm(Gemm::decode(word)))),
-            Opcode::Finish => Ok(to(Self::Finish(Finish::decode(word)))),
-            Opcode::Alu => Ok(to(Self::Alu(Alu::decode(word)?))),
-            Opcode::Depthwise => Ok(to(Self::Depthwise(Depthwise::decode(word)))),
-        }
+        let (code, deps) = (OPCODE.get(word) as u8, Deps::unpack(word));
+        Ok(match Opcode::of(code).ok_or(DecodeError::Opcode(code))? {
+            Opcode::Load => match Load::mem(word)? {
+                (MemType::Out, _) => to(Self::Load(Load::of_extended(word))),
+                (mem, preload) => to(Self::Load(Load::unpack(word, deps, mem, preload, 0))),
+            },
+            Opcode::Store => {
+                let saturate = Store::saturates(word)?;
+                let requantizes = Requantize::FIELDS.requantize.get(word) != 0;
+                let requantize = requantizes.then(|| Requantize::unpack(word));
+                to(Self::Store(Store::unpack(word, deps, requantize, saturate)))
+            }
+            Opcode::Gemm => to(Self::Gemm(Gemm::decode(word))),
+            Opcode::Finish => to(Self::Finish(Finish::decode(word))),
+            Opcode::Alu => {
+                let (op, operand) = Alu::operation(word)?;
+                to(Self::Alu(Alu::unpack(word, deps, op, operand)))
+            }
+            Opcode::Depthwise => to(Self::Depthwise(Depthwise::decode(word))),
+        })
     }
 }
 
@@ -70,20 +82,19 @@ impl MemType {
 }
 
 impl Load {
+    /// The memory, which is OUT where more of the word says it, and whether the load module loads it.
     #[inline]
-    fn decode(word: u128) -> Result<Self, DecodeError> {
+    fn mem(word: u128) -> Result<(MemType, bool), DecodeError> {
         let field = Self::FIELDS.memory_type;
         let preloaded = MemType::PRELOADED.into_iter();
-        let (mem, preload) = match MemType::of(field, word) {
-            Ok(MemType::Out) => return Ok(Self::of_extended(word)),
-            Ok(mem) => (mem, false),
-            Err(unknown) => preloaded
-                .filter(|(_, code, _)| u64::from(*code) == field.get(word))
-                .map(|(mem, ..)| (mem, true))
-                .next()
-                .ok_or(unknown)?,
-        };
-        Ok(Self::unpack(word, Deps::unpack(word), mem, preload, 0))
+        MemType::of(field, word).map_or_else(
+            |unknown| {
+                let same = |(_, code, _): &(_, u8, _)| u64::from(*code) == field.get(word);
+                let found = preloaded.filter(same).map(|(mem, ..)| (mem, true)).next();
+                found.ok_or(unknown)
+            },
+            |mem| Ok((mem, false)),
+        )
     }
 
     /// Of weights of 4 bits, or of inputs with padding that isn't zero.
@@ -100,33 +111,32 @@ impl Load {
 
 impl Store {
     #[inline]
-    fn decode(word: u128) -> Result<Self, DecodeError> {
-        let requantizes = Requantize::FIELDS.requantize.get(word) != 0;
-        let requantize = requantizes.then(|| Requantize::unpack(word));
+    fn saturates(word: u128) -> Result<bool, DecodeError> {
         let code = Self::FIELDS.memory_type.get(word) as u8;
-        let saturate = code == Self::SATURATED && !requantizes;
-        let store = Self::unpack(word, Deps::unpack(word), requantize, saturate);
-        if code == MemType::Out.code() || saturate {
-            return Ok(store);
+        if code == MemType::Out.code() {
+            return Ok(false);
+        }
+        if code == Self::SATURATED && Requantize::FIELDS.requantize.get(word) == 0 {
+            return Ok(true);
         }
         let mem = MemType::of(Self::FIELDS.memory_type, word)?;
         // Synchronisation STOREs of the original runtime carry memory type 0.
-        if mem != MemType::Out && !store.is_sync() {
-            return Err(DecodeError::StoreMemType(mem));
+        if Self::unpack(word, Deps::NONE, None, false).is_sync() {
+            return Ok(false);
         }
-        Ok(store)
+        Err(DecodeError::StoreMemType(mem))
     }
 }
 
 impl Alu {
     #[inline]
-    fn decode(word: u128) -> Result<Self, DecodeError> {
+    fn operation(word: u128) -> Result<(AluOp, AluOperand), DecodeError> {
         let code = Self::FIELDS.alu_opcode.get(word) as u8;
         let op = AluOp::from_code(code).ok_or(DecodeError::AluOpcode(code))?;
         let operand = match Self::FIELDS.use_imm.get(word) {
             0 => AluOperand::Acc,
             _ => AluOperand::Imm(Self::FIELDS.imm.get(word) as u16 as i16),
         };
-        Ok(Self::unpack(word, Deps::unpack(word), op, operand))
+        Ok((op, operand))
     }
 }

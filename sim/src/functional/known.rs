@@ -32,6 +32,9 @@ const MOST_PLANNED_AT_ONCE_NS: u64 = 250_000;
 /// A batch that ran some times is expected to run so many times as often again.
 const EXPECTED_RUNS: u64 = 2;
 
+/// Instructions at most of a batch that is kept at once. Of longer ones it is kept at first what they take alone: to keep
+/// them is to keep their memory from the next, and the first run may be the only one.
+const KEPT_AT_ONCE: usize = 4096;
 /// Runs after which it is noted what a batch does: that takes time and memory, as the first ones do.
 const RUNS_BEFORE_SCRIPT: u32 = 2;
 
@@ -58,9 +61,10 @@ impl Outlook {
     }
 }
 
-/// A batch that came before. It is kept, so that no other can have its address.
+/// A batch that came before.
 pub(super) struct Known {
-    pub batch: Arc<Batch>,
+    /// It is kept, so that no other can have its address; a long one from the second run on, or once it isn't to be planned later.
+    pub batch: Option<Arc<Batch>>,
     /// What its instructions say of a run.
     pub report: RunReport,
     /// Runs so far.
@@ -73,9 +77,9 @@ pub(super) struct Known {
 
 impl Known {
     /// A batch that hasn't run.
-    pub fn new(batch: &Arc<Batch>, report: RunReport) -> Self {
+    pub fn new(report: RunReport) -> Self {
         Self {
-            batch: Arc::clone(batch),
+            batch: None,
             report,
             runs: 0,
             script: None,
@@ -83,9 +87,18 @@ impl Known {
         }
     }
 
+    /// Keeps the batch, if it seems to come again.
+    pub fn keep(&mut self, batch: &Arc<Batch>) {
+        let decided = !matches!(self.course, Some(Course::Seen { .. }));
+        if self.runs > 0 || decided || batch.insns.len() <= KEPT_AT_ONCE {
+            self.batch = Some(Arc::clone(batch));
+        }
+    }
+
     /// Whether it is noted what it does when it runs the next time; an order alone is noted at once.
     pub fn is_noted(&self) -> bool {
-        self.runs >= RUNS_BEFORE_SCRIPT || self.batch.insns.len() <= MOST_OF_AN_ORDER
+        let insns = self.report.traffic.insns;
+        self.runs >= RUNS_BEFORE_SCRIPT || insns <= MOST_OF_AN_ORDER as u64
     }
 
     /// Its plan, if it has one.

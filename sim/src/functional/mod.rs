@@ -355,19 +355,13 @@ impl Executor for Functional {
         if let Some(oracle) = &mut self.wide {
             return oracle.run_batch(batch, memory);
         }
-        let found = self.find(batch).and_then(|index| self.known.remove(index));
         let Batch { insns, marks, .. } = &**batch;
-        let mut known = found.unwrap_or_else(|| {
-            let report = RunReport::of(insns, marks, &self.config);
-            Box::new(Known::new(batch, report))
-        });
-        if !Arc::ptr_eq(&known.batch, batch) {
-            known.batch = Arc::clone(batch);
-        }
+        let mut known = self.known(batch);
         let outlook = Outlook::of(&known.report.traffic);
         let (course, plan) = self.next_course(known.course.take(), batch, outlook, memory);
         let is_noted = known.is_noted();
-        let course = known.course.insert(course);
+        known.course = Some(course);
+        known.keep(batch);
         let script = &mut known.script;
         if script
             .as_ref()
@@ -375,7 +369,8 @@ impl Executor for Functional {
         {
             *script = None;
         }
-        let began = matches!(course, Course::Awaited(_)).then(Instant::now);
+        let began = Instant::now;
+        let began = matches!(known.course, Some(Course::Awaited(_))).then(began);
         let (parts, steps) = ((&insns[..], &marks[..]), self.limits.steps);
         let report = || known.report.clone();
         let ran = match (plan, &*script) {
@@ -391,7 +386,7 @@ impl Executor for Functional {
                 ran
             }
         };
-        if let (Course::Awaited(shared), Some(began)) = (course, began)
+        if let (Some(Course::Awaited(shared)), Some(began)) = (&known.course, began)
             && ran.is_ok()
         {
             shared.ran(began.elapsed());
@@ -410,11 +405,25 @@ impl Executor for Functional {
 }
 
 impl Functional {
-    /// Where a batch that came before is known, or one that is the same program.
-    fn find(&self, batch: &Arc<Batch>) -> Option<usize> {
-        let known = || self.known.iter();
-        let same_one = known().rposition(|k| Arc::ptr_eq(&k.batch, batch));
-        same_one.or_else(|| known().rposition(|k| background::same(&k.batch, batch)))
+    /// What is known of a batch or of one that is the same program, or takes as much where that is all that was kept.
+    fn known(&mut self, batch: &Arc<Batch>) -> Box<Known> {
+        let mut taken = |same: &dyn Fn(&Known) -> bool| {
+            let at = self.known.iter().rposition(|known| same(known))?;
+            self.known.remove(at)
+        };
+        let kept = |known: &Known, same: &dyn Fn(&Arc<Batch>) -> bool| {
+            known.batch.as_ref().is_some_and(same)
+        };
+        let same_one = taken(&|known| kept(known, &|k| Arc::ptr_eq(k, batch)));
+        let same = || taken(&|known| kept(known, &|k| background::same(k, batch)));
+        if let Some(known) = same_one.or_else(same) {
+            return known;
+        }
+        let report = RunReport::of(&batch.insns, &batch.marks, &self.config);
+        let like = taken(&|k| k.batch.is_none() && k.report.traffic == report.traffic);
+        let mut known = like.unwrap_or_else(|| Box::new(Known::new(RunReport::default())));
+        known.report = report;
+        known
     }
 
     /// How a batch runs the next time, and the plan with which it runs now, if it does.

@@ -123,7 +123,7 @@ fn runs_see_what_the_host_wrote_since_the_last_and_nothing_else() {
 }
 
 #[test]
-fn a_long_stream_is_known_by_its_instructions_until_its_words_are_kept() {
+fn a_long_stream_is_kept_when_one_like_it_comes_again() {
     const ADDS: usize = KEPT_AT_ONCE;
     let mut machine = Machine::new(Arc::new(SimDevice::functional(Config::default())));
     let buffers = [100, 100, 16 * (ADDS + 3)].map(|size| machine.alloc(size).unwrap().addr());
@@ -150,8 +150,17 @@ fn a_long_stream_is_known_by_its_instructions_until_its_words_are_kept() {
         machine.run(phys[2], insns.len() as u32).unwrap();
         let found = machine.memory.bytes(buffers[1], 16).unwrap();
         assert_eq!(found, [(ADDS as i32 - 1 + imm) as u8; 16]);
-        let newest = machine.streams.back().unwrap();
-        kept.push((machine.streams.len(), newest.words.len() / insns.len()));
+        kept.push((machine.streams.len(), machine.once.len()));
     }
-    assert_eq!(kept, [(1, 0), (2, 0), (2, 1), (2, 1), (2, 1), (2, 1)]);
+    // The second is as long as the first and lies where it did.
+    assert_eq!(kept, [(0, 1), (1, 1), (2, 1), (2, 1), (2, 1), (2, 1)]);
+    for imm in [3, 4, 3, 4, 3] {
+        let mut insns = program(imm);
+        let room = insns.len();
+        machine.run_insns(&mut insns).unwrap();
+        let found = machine.memory.bytes(buffers[1], 16).unwrap();
+        assert_eq!(found, [(ADDS as i32 - 1 + imm) as u8; 16]);
+        assert!(insns.capacity() >= room);
+    }
+    assert_eq!((machine.streams.len(), machine.once.len()), (4, 2));
 }

@@ -234,3 +234,37 @@ fn what_was_in_the_scratchpads_is_not_taken_for_granted() {
         }
     }
 }
+
+#[test]
+fn a_long_batch_is_kept_from_its_second_run_on_and_none_is_taken_for_another() {
+    let loads = "load.uop y_size=1 x_size=1 dram_base=0x400
+                 load.acc y_size=1 x_size=1 dram_base=0x100\n";
+    let batch = |imm: u32| {
+        let add = |imm| format!("alu.add uop_end=1 iter_out=1 iter_in=1 imm={imm}\n");
+        let end = "alu.add uop_end=1 iter_out=1 iter_in=1 imm=0 push_next
+                   store y_size=1 x_size=1 dram_base=0x800 pop_prev push_prev
+                   finish pop_next";
+        let all = format!("{loads}{}{}{end}", add(imm), add(1).repeat(5000));
+        let mut batch = super::batch(&all);
+        let (first_insn, name) = (0, imm.to_string());
+        let mark = LayerMark { first_insn, name };
+        Arc::get_mut(&mut batch).unwrap().marks.push(mark);
+        batch
+    };
+    let (mut executor, mut oracle) = (Functional::new(config()), Oracle::new(config()));
+    let [mut ours, mut expected] = [super::memory(), super::memory()];
+    let mut kept = Vec::new();
+    for imm in [1, 2, 3, 1, 1, 2, 3, 3, 1, 2, 3] {
+        let batch = batch(imm);
+        let found = executor.run_batch(&batch, &mut ours).unwrap();
+        let wanted = oracle.run_batch(&batch, &mut expected).unwrap();
+        assert_eq!(found.marks[0].name, wanted.marks[0].name);
+        assert_eq!(found.traffic, wanted.traffic);
+        let stored = [&ours, &expected].map(|memory| memory.read(0x8000, 16).unwrap());
+        assert_eq!(stored[0], stored[1]);
+        kept.push(Arc::strong_count(&batch) > 1);
+    }
+    // They take the same, so that 2 is kept for having come before, and so is 1 for what 3 was.
+    let once = kept.iter().enumerate().filter(|(_, kept)| !**kept);
+    assert!(once.map(|(at, _)| at).eq([0, 2, 6]));
+}
