@@ -175,7 +175,11 @@ impl Machine {
         let kept = self.find(same).and_then(|at| self.streams.remove(at));
         let stream = match kept {
             Some(kept) => Ok(kept),
-            None if self.keeps(None, insns.len()) => self.new_stream(&[], insns.clone(), None),
+            None if self.keeps(None, insns.len()) => {
+                let mut kept = Vec::with_capacity(self.room(insns.len()));
+                kept.extend_from_slice(insns);
+                self.new_stream(&[], kept, None)
+            }
             None => self.new_stream(&[], std::mem::take(insns), None),
         };
         self.run_found(stream)?;
@@ -262,6 +266,12 @@ impl Machine {
         insns <= KEPT_AT_ONCE || self.once.contains(&(addr, insns))
     }
 
+    /// How many instructions there are with those before them, which are few.
+    fn room(&self, insns: usize) -> usize {
+        let left = self.tokens.into_iter().fold(0, u32::saturating_add);
+        insns + KEPT_AT_ONCE.min(left as usize)
+    }
+
     /// What to run for the words at an address: known, or decoded.
     fn stream(&mut self, addr: u32, count: u32) -> Result<Box<Stream>, Failure> {
         if count > MOST_INSNS {
@@ -281,10 +291,10 @@ impl Machine {
             return Ok(kept);
         }
         let mut insns = match words.len() {
-            0..=KEPT_AT_ONCE => Vec::with_capacity(words.len()),
+            0..=KEPT_AT_ONCE => Vec::new(),
             _ => std::mem::take(&mut self.spare),
         };
-        insns.reserve(words.len());
+        insns.reserve(self.room(words.len()));
         for (index, word) in words.iter().enumerate() {
             let wrong = |e| Failure::input(format!("instruction {index}: {e}"));
             Insn::decode_onto(u128::from_le_bytes(*word), &mut insns).map_err(wrong)?;
