@@ -290,11 +290,14 @@ impl Machine {
         if let Some(kept) = self.find(same).and_then(|at| self.streams.remove(at)) {
             return Ok(kept);
         }
-        let mut insns = match words.len() {
-            0..=KEPT_AT_ONCE => Vec::new(),
-            _ => std::mem::take(&mut self.spare),
+        let room = self.room(words.len());
+        let mut insns = if words.len() <= KEPT_AT_ONCE {
+            Vec::with_capacity(room)
+        } else {
+            let mut spare = std::mem::take(&mut self.spare);
+            spare.reserve(room);
+            spare
         };
-        insns.reserve(self.room(words.len()));
         for (index, word) in words.iter().enumerate() {
             let wrong = |e| Failure::input(format!("instruction {index}: {e}"));
             Insn::decode_onto(u128::from_le_bytes(*word), &mut insns).map_err(wrong)?;

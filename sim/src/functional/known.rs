@@ -87,10 +87,16 @@ impl Known {
         }
     }
 
+    /// Whether a batch is kept before it has run.
+    pub fn is_kept_at_once(batch: &Batch) -> bool {
+        batch.insns.len() <= KEPT_AT_ONCE
+    }
+
     /// Keeps the batch, if it seems to come again.
     pub fn keep(&mut self, batch: &Arc<Batch>) {
         let decided = !matches!(self.course, Some(Course::Seen { .. }));
-        if self.runs > 0 || decided || batch.insns.len() <= KEPT_AT_ONCE {
+        let keeps = self.runs > 0 || decided || Self::is_kept_at_once(batch);
+        if keeps && self.batch.as_ref().is_none_or(|b| !Arc::ptr_eq(b, batch)) {
             self.batch = Some(Arc::clone(batch));
         }
     }

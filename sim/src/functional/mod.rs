@@ -356,7 +356,8 @@ impl Executor for Functional {
             return oracle.run_batch(batch, memory);
         }
         let Batch { insns, marks, .. } = &**batch;
-        let mut known = self.known(batch);
+        let found = self.find(batch).and_then(|index| self.known.remove(index));
+        let mut known = found.unwrap_or_else(|| self.unknown(batch));
         let outlook = Outlook::of(&known.report.traffic);
         let (course, plan) = self.next_course(known.course.take(), batch, outlook, memory);
         let is_noted = known.is_noted();
@@ -405,23 +406,25 @@ impl Executor for Functional {
 }
 
 impl Functional {
-    /// What is known of a batch or of one that is the same program, or takes as much where that is all that was kept.
-    fn known(&mut self, batch: &Arc<Batch>) -> Box<Known> {
-        let mut taken = |same: &dyn Fn(&Known) -> bool| {
-            let at = self.known.iter().rposition(|known| same(known))?;
-            self.known.remove(at)
-        };
-        let kept = |known: &Known, same: &dyn Fn(&Arc<Batch>) -> bool| {
-            known.batch.as_ref().is_some_and(same)
-        };
-        let same_one = taken(&|known| kept(known, &|k| Arc::ptr_eq(k, batch)));
-        let same = || taken(&|known| kept(known, &|k| background::same(k, batch)));
-        if let Some(known) = same_one.or_else(same) {
-            return known;
-        }
+    /// Where a batch that came before is known, or one that is the same program.
+    fn find(&self, batch: &Arc<Batch>) -> Option<usize> {
+        let kept = || self.known.iter().map(|known| known.batch.as_ref());
+        let same_one = kept().rposition(|kept| kept.is_some_and(|k| Arc::ptr_eq(k, batch)));
+        same_one
+            .or_else(|| kept().rposition(|kept| kept.is_some_and(|k| background::same(k, batch))))
+    }
+
+    /// What is known of a batch that hasn't run, or of one that took as much and wasn't kept.
+    fn unknown(&mut self, batch: &Batch) -> Box<Known> {
         let report = RunReport::of(&batch.insns, &batch.marks, &self.config);
-        let like = taken(&|k| k.batch.is_none() && k.report.traffic == report.traffic);
-        let mut known = like.unwrap_or_else(|| Box::new(Known::new(RunReport::default())));
+        let like = |k: &Known| k.batch.is_none() && k.report.traffic == report.traffic;
+        let like = match Known::is_kept_at_once(batch) {
+            true => None,
+            false => self.known.iter().rposition(|known| like(known)),
+        };
+        let Some(mut known) = like.and_then(|at| self.known.remove(at)) else {
+            return Box::new(Known::new(report));
+        };
         known.report = report;
         known
     }
