@@ -2,6 +2,7 @@
 
 mod warm_up;
 
+use std::borrow::Cow;
 use std::cell::OnceCell;
 use std::collections::VecDeque;
 use std::ffi::c_void;
@@ -175,12 +176,13 @@ impl Machine {
         let kept = self.find(same).and_then(|at| self.streams.remove(at));
         let stream = match kept {
             Some(kept) => Ok(kept),
-            None if self.keeps(None, insns.len()) => {
-                let mut kept = Vec::with_capacity(self.room(insns.len()));
-                kept.extend_from_slice(insns);
-                self.new_stream(&[], kept, None)
+            None => {
+                let insns = match self.keeps(None, insns.len()) {
+                    true => Cow::Borrowed(&insns[..]),
+                    false => Cow::Owned(std::mem::take(insns)),
+                };
+                self.new_stream(&[], insns, None)
             }
-            None => self.new_stream(&[], std::mem::take(insns), None),
         };
         self.run_found(stream)?;
         if insns.is_empty() {
@@ -266,12 +268,6 @@ impl Machine {
         insns <= KEPT_AT_ONCE || self.once.contains(&(addr, insns))
     }
 
-    /// How many instructions there are with those before them, which are few.
-    fn room(&self, insns: usize) -> usize {
-        let left = self.tokens.into_iter().fold(0, u32::saturating_add);
-        insns + KEPT_AT_ONCE.min(left as usize)
-    }
-
     /// What to run for the words at an address: known, or decoded.
     fn stream(&mut self, addr: u32, count: u32) -> Result<Box<Stream>, Failure> {
         if count > MOST_INSNS {
@@ -290,7 +286,9 @@ impl Machine {
         if let Some(kept) = self.find(same).and_then(|at| self.streams.remove(at)) {
             return Ok(kept);
         }
-        let room = self.room(words.len());
+        // For the words, and what gives tokens before them.
+        let left = self.tokens.into_iter().fold(0, u32::saturating_add);
+        let room = words.len() + KEPT_AT_ONCE.min(left as usize);
         let mut insns = if words.len() <= KEPT_AT_ONCE {
             Vec::with_capacity(room)
         } else {
@@ -302,40 +300,50 @@ impl Machine {
             let wrong = |e| Failure::input(format!("instruction {index}: {e}"));
             Insn::decode_onto(u128::from_le_bytes(*word), &mut insns).map_err(wrong)?;
         }
-        self.new_stream(words, insns, Some(addr))
+        self.new_stream(words, insns.into(), Some(addr))
     }
 
     /// A stream of instructions whose words lie at an address, if they lie anywhere.
     fn new_stream(
         &self,
         words: &[[u8; INSN_BYTES]],
-        mut insns: Vec<Insn>,
+        insns: Cow<'_, [Insn]>,
         addr: Option<u32>,
     ) -> Result<Box<Stream>, Failure> {
         let keeps = self.keeps(addr, insns.len());
         let tokens = needed(&insns, self.tokens);
-        let fetches = self.device.fetches();
+        let given = giving(tokens);
+        let before = given.len();
         let translated = addr.is_some() && self.layout().is_some();
-        let uops = match translated {
-            true => Uops::copied(&self.device, &mut insns)?,
-            false => None,
+        let (insns, uops) = match insns {
+            Cow::Borrowed(insns) => ([&given, insns].concat(), None),
+            Cow::Owned(mut insns) => {
+                let uops = match translated {
+                    true => Uops::copied(&self.device, &mut insns)?,
+                    false => None,
+                };
+                if before > 0 {
+                    insns.splice(0..0, given);
+                }
+                (insns, uops)
+            }
         };
         let mut batch = Batch {
-            words: if fetches {
-                words.iter().map(|w| u128::from_le_bytes(*w)).collect()
-            } else {
-                Vec::new()
-            },
+            words: Vec::new(),
             insns,
             insn_addr: PhysAddr(addr.unwrap_or_default()),
             marks: Vec::new(),
         };
-        let count = batch.insns.len();
-        let staged = match (tokens, addr) {
-            ([0, 0, 0, 0], Some(_)) if !translated => None,
-            _ => self.before(&mut batch, tokens)?,
+        let as_they_lie = before == 0 && addr.is_some() && !translated;
+        let staged = match self.device.fetches() {
+            false => None,
+            true if as_they_lie => {
+                let words = words.iter().map(|word| u128::from_le_bytes(*word));
+                batch.words = words.collect();
+                None
+            }
+            true => Some(self.staged(&mut batch)?),
         };
-        let before = batch.insns.len() - count;
         let batch = Arc::new(batch);
         Ok(Box::new(Stream {
             addr,
@@ -351,19 +359,8 @@ impl Machine {
         }))
     }
 
-    /// Puts instructions before a batch that give these tokens, since a device starts with empty queues, and its words
-    /// into memory, where the device fetches them from.
-    fn before(&self, batch: &mut Batch, tokens: [u32; 4]) -> Result<Option<Allocations>, Failure> {
-        let mut insns = Vec::new();
-        for (edge, count) in Edge::ALL.into_iter().zip(tokens) {
-            let mut deps = Deps::NONE;
-            *edge.push(&mut deps) = true;
-            insns.extend((0..count).map(|_| only_tokens(edge.producer(), deps)));
-        }
-        batch.insns.splice(0..0, insns);
-        if !self.device.fetches() {
-            return Ok(None);
-        }
+    /// Puts a batch's words into memory, where the device fetches them from.
+    fn staged(&self, batch: &mut Batch) -> Result<Allocations, Failure> {
         let words = batch.insns.iter().map(Insn::encode);
         batch.words = words.collect::<Result<Vec<_>, _>>()?;
         let bytes: Vec<u8> = batch.words.iter().flat_map(|w| w.to_le_bytes()).collect();
@@ -372,7 +369,7 @@ impl Machine {
         let data = bytes.into();
         self.device.submit(Work::Write { addr, data })?.wait()?;
         batch.insn_addr = addr;
-        Ok(Some(staged))
+        Ok(staged)
     }
 }
 
@@ -414,6 +411,20 @@ pub(crate) fn only_tokens(module: Module, deps: Deps) -> Insn {
         ..nothing
     }
     .into()
+}
+
+/// What gives these tokens, where a device starts with empty queues.
+fn giving(tokens: [u32; 4]) -> Vec<Insn> {
+    if tokens == [0; 4] {
+        return Vec::new();
+    }
+    let given = Edge::ALL.into_iter().zip(tokens);
+    let given = given.flat_map(|(edge, count)| {
+        let mut deps = Deps::NONE;
+        *edge.push(&mut deps) = true;
+        (0..count).map(move |_| only_tokens(edge.producer(), deps))
+    });
+    given.collect()
 }
 
 /// Which of the tokens that are left a stream takes: none that it can do without, since a module that finds a
