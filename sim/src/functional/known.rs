@@ -63,7 +63,7 @@ impl Outlook {
 
 /// A batch that came before.
 pub(super) struct Known {
-    /// It is kept, so that no other can have its address; a long one from the second run on, or once it isn't to be planned later.
+    /// It is kept, so that no other can have its address; a long one that may be planned later from its second run on.
     pub batch: Option<Arc<Batch>>,
     /// What its instructions say of a run.
     pub report: RunReport,
