@@ -55,10 +55,6 @@ pub struct LayerMark {
     pub first_insn: usize,
 }
 
-/// Instructions at most of a batch of which devices and their callers keep what they have worked out before it has come
-/// again. What is kept of more is new memory, which costs up to a third of a run, and the first run may be the only one.
-pub const KEPT_AT_ONCE: usize = 4096;
-
 /// Resolved instructions, ready to run: FINISH is the last.
 #[derive(Clone, Debug)]
 pub struct Batch {

@@ -36,9 +36,9 @@ mod stream;
 mod testing;
 
 pub use device::{
-    Batch, Budget, Counters, Device, DeviceCounters, DeviceInfo, FlushReason, KEPT_AT_ONCE, Lane,
-    LayerMark, MarkReport, NullDevice, OverBudget, RunReport, Runner, StepBudget, Ticket, Traffic,
-    Work, WorkDone, WorkerDevice,
+    Batch, Budget, Counters, Device, DeviceCounters, DeviceInfo, FlushReason, Lane, LayerMark,
+    MarkReport, NullDevice, OverBudget, RunReport, Runner, StepBudget, Ticket, Traffic, Work,
+    WorkDone, WorkerDevice,
 };
 pub use error::{DriverError, TimelineError};
 pub use flat::{FLAT_MAGIC, FLAT_VERSION, FlatCut, FlatError, flat_image};

@@ -14,7 +14,7 @@ use vta_app::Target;
 use vta_app::device::Setup;
 use vta_app::options::ConfigSource;
 use vta_driver::{
-    Allocations, Batch, Device, Footprints, KEPT_AT_ONCE, PhysAddr, Traffic, Work, WorkDone, pages,
+    Allocations, Batch, Device, Footprints, PhysAddr, Traffic, Work, WorkDone, pages,
 };
 use vta_isa::original::{Layout, LayoutError};
 use vta_isa::tokens::{Edge, TokenError, pops, pushes, run_in_token_order};
@@ -27,6 +27,9 @@ use crate::error::Failure;
 
 /// Streams whose decoded form is kept.
 const KEPT_STREAMS: usize = 32;
+/// Instructions at most of a stream that is kept at once. Longer ones are kept when they seem to come again: what is
+/// kept is new memory, which costs up to a third of a run, and the first run may be the only one.
+const KEPT_AT_ONCE: usize = 4096;
 /// The most instructions of one run: 1 GiB.
 const MOST_INSNS: u32 = 1 << 26;
 /// What `VTA_DEVICE` is by default.
@@ -283,8 +286,9 @@ impl Machine {
         if let Some(kept) = self.find(same).and_then(|at| self.streams.remove(at)) {
             return Ok(kept);
         }
-        // With what gives a token to each queue before them.
-        let room = words.len() + Edge::ALL.len();
+        // For the words, and what gives tokens before them.
+        let left = self.tokens.into_iter().fold(0, u32::saturating_add);
+        let room = words.len() + KEPT_AT_ONCE.min(left as usize);
         let mut insns = if words.len() <= KEPT_AT_ONCE {
             Vec::with_capacity(room)
         } else {

@@ -86,13 +86,15 @@ impl Load {
     #[inline]
     fn mem(word: u128) -> Result<(MemType, bool), DecodeError> {
         let field = Self::FIELDS.memory_type;
-        let unknown = match MemType::of(field, word) {
-            Ok(mem) => return Ok((mem, false)),
-            Err(unknown) => unknown,
-        };
-        let mut preloaded = MemType::PRELOADED.into_iter();
-        let found = preloaded.find(|(_, code, _)| u64::from(*code) == field.get(word));
-        found.map(|(mem, ..)| (mem, true)).ok_or(unknown)
+        let preloaded = MemType::PRELOADED.into_iter();
+        MemType::of(field, word).map_or_else(
+            |unknown| {
+                let same = |(_, code, _): &(_, u8, _)| u64::from(*code) == field.get(word);
+                let found = preloaded.filter(same).map(|(mem, ..)| (mem, true)).next();
+                found.ok_or(unknown)
+            },
+            |mem| Ok((mem, false)),
+        )
     }
 
     /// Of weights of 4 bits, or of inputs with padding that isn't zero.

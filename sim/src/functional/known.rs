@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use vta_driver::{Batch, DeviceMemory, KEPT_AT_ONCE, RunReport, Traffic};
+use vta_driver::{Batch, DeviceMemory, RunReport, Traffic};
 
 use super::background::Shared;
 use super::plan::Plan;
@@ -32,6 +32,9 @@ const MOST_PLANNED_AT_ONCE_NS: u64 = 250_000;
 /// A batch that ran some times is expected to run so many times as often again.
 const EXPECTED_RUNS: u64 = 2;
 
+/// Instructions at most of a batch that is kept at once. Of longer ones it is kept at first what they take alone: to keep
+/// them is to keep their memory from the next, and the first run may be the only one.
+const KEPT_AT_ONCE: usize = 4096;
 /// Runs after which it is noted what a batch does: that takes time and memory, as the first ones do.
 const RUNS_BEFORE_SCRIPT: u32 = 2;
 
@@ -84,10 +87,15 @@ impl Known {
         }
     }
 
+    /// Whether a batch is kept before it has run.
+    pub fn is_kept_at_once(batch: &Batch) -> bool {
+        batch.insns.len() <= KEPT_AT_ONCE
+    }
+
     /// Keeps the batch, if it seems to come again.
     pub fn keep(&mut self, batch: &Arc<Batch>) {
         let decided = !matches!(self.course, Some(Course::Seen { .. }));
-        let keeps = self.runs > 0 || decided || batch.insns.len() <= KEPT_AT_ONCE;
+        let keeps = self.runs > 0 || decided || Self::is_kept_at_once(batch);
         if keeps && self.batch.as_ref().is_none_or(|b| !Arc::ptr_eq(b, batch)) {
             self.batch = Some(Arc::clone(batch));
         }

@@ -28,7 +28,7 @@ use std::time::Duration;
 use web_time::Instant;
 
 use vta_driver::packing::Threads;
-use vta_driver::{Batch, Budget, DeviceMemory, KEPT_AT_ONCE, LayerMark, RunReport};
+use vta_driver::{Batch, Budget, DeviceMemory, LayerMark, RunReport};
 use vta_isa::{Config, Insn};
 
 use self::background::Shared;
@@ -370,8 +370,8 @@ impl Executor for Functional {
         {
             *script = None;
         }
-        let waits = matches!(known.course, Some(Course::Awaited(_)));
-        let began = waits.then(Instant::now);
+        let began = Instant::now;
+        let began = matches!(known.course, Some(Course::Awaited(_))).then(began);
         let (parts, steps) = ((&insns[..], &marks[..]), self.limits.steps);
         let report = || known.report.clone();
         let ran = match (plan, &*script) {
@@ -417,10 +417,12 @@ impl Functional {
     /// What is known of a batch that hasn't run, or of one that took as much and wasn't kept.
     fn unknown(&mut self, batch: &Batch) -> Box<Known> {
         let report = RunReport::of(&batch.insns, &batch.marks, &self.config);
-        let mut known = self.known.iter();
-        let like = (batch.insns.len() > KEPT_AT_ONCE)
-            .then(|| known.rposition(|k| k.batch.is_none() && k.report.traffic == report.traffic));
-        let Some(mut known) = like.flatten().and_then(|at| self.known.remove(at)) else {
+        let like = |k: &Known| k.batch.is_none() && k.report.traffic == report.traffic;
+        let like = match Known::is_kept_at_once(batch) {
+            true => None,
+            false => self.known.iter().rposition(|known| like(known)),
+        };
+        let Some(mut known) = like.and_then(|at| self.known.remove(at)) else {
             return Box::new(Known::new(report));
         };
         known.report = report;
