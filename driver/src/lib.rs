@@ -43,8 +43,8 @@ pub use device::{
 pub use error::{DriverError, TimelineError};
 pub use flat::{FLAT_MAGIC, FLAT_VERSION, FlatCut, FlatError, flat_image};
 pub use memory::{
-    AllocError, Allocations, Allocator, DeviceMemory, Footprints, InPlace, Lent, MemoryError,
-    OtherBytes, Span, pages,
+    AllocError, Allocations, Allocator, DeviceMemory, Footprints, HostBytes, InPlace, Lent,
+    MemoryError, OtherBytes, Span, pages,
 };
 pub use queue::{CommandQueue, QueueLimits, RecordedBatch, Recording};
 pub use session::{MultiSession, Pipeline, RunOutput, Session};

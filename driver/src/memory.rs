@@ -14,8 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub use self::alloc::{AllocError, Allocator};
 pub use self::allocations::Allocations;
 pub use self::error::MemoryError;
-pub(crate) use self::host_bytes::HostBytes;
-pub use self::host_bytes::InPlace;
+pub use self::host_bytes::{HostBytes, InPlace};
 pub use self::lending::{Lent, OtherBytes};
 pub use self::regions::{Footprints, pages};
 

@@ -12,9 +12,12 @@ const MAPPED_BYTES: u64 = 1 << 16;
 #[cfg(target_os = "linux")]
 const LARGE_PAGE: usize = 1 << 21;
 
-/// The zeroed bytes of one allocation.
+/// Bytes of the host, in large pages where they are many and the system has some.
 #[derive(Debug)]
-pub(crate) enum HostBytes {
+pub struct HostBytes(Kind);
+
+#[derive(Debug)]
+enum Kind {
     Small(Vec<u8>),
     Mapped(MmapMut),
 }
@@ -41,10 +44,10 @@ impl InPlace {
 impl HostBytes {
     /// Where they are, from now on, at the beginning of a page; `None` when the host has no memory for them.
     pub(crate) fn in_place(&mut self) -> Option<InPlace> {
-        if let Self::Small(bytes) = self {
+        if let Kind::Small(bytes) = &self.0 {
             let mut map = MmapMut::map_anon(bytes.len()).ok()?;
             map.copy_from_slice(bytes);
-            *self = Self::Mapped(map);
+            self.0 = Kind::Mapped(map);
         }
         self.begin_in_small_pages();
         Some(InPlace {
@@ -55,19 +58,19 @@ impl HostBytes {
 
     /// Asks for small pages at the beginning, for those of whose bytes few may be written.
     pub(crate) fn begin_in_small_pages(&self) {
-        if let Self::Mapped(map) = self {
+        if let Kind::Mapped(map) = &self.0 {
             begin_in_small_pages(map);
         }
     }
 
-    /// `None` when the host has no memory for them.
-    pub(crate) fn zeroed(size_bytes: u64) -> Option<Self> {
+    /// So many zeros; `None` when the host has no memory for them.
+    pub fn zeroed(size_bytes: u64) -> Option<Self> {
         let len = usize::try_from(size_bytes).ok()?;
         // WebAssembly's memory is zeroed when it grows, and has no maps.
         if size_bytes >= MAPPED_BYTES && !cfg!(target_family = "wasm") {
             let map = MmapMut::map_anon(len).ok()?;
             in_large_pages(&map);
-            return Some(Self::Mapped(map));
+            return Some(Self(Kind::Mapped(map)));
         }
         let mut bytes = Vec::new();
         bytes.try_reserve_exact(len).ok()?;
@@ -75,10 +78,10 @@ impl HostBytes {
             // There is room, which no other thread takes. Zeroed at once, where code that is to be small would fill it
             // byte by byte.
             drop(bytes);
-            return Some(Self::Small(vec![0; len]));
+            return Some(Self(Kind::Small(vec![0; len])));
         }
         bytes.resize(len, 0);
-        Some(Self::Small(bytes))
+        Some(Self(Kind::Small(bytes)))
     }
 }
 
@@ -105,7 +108,7 @@ fn begin_in_small_pages(_: &MmapMut) {}
 
 impl Default for HostBytes {
     fn default() -> Self {
-        Self::Small(Vec::new())
+        Self(Kind::Small(Vec::new()))
     }
 }
 
@@ -113,18 +116,18 @@ impl Deref for HostBytes {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        match self {
-            Self::Small(bytes) => bytes,
-            Self::Mapped(map) => map,
+        match &self.0 {
+            Kind::Small(bytes) => bytes,
+            Kind::Mapped(map) => map,
         }
     }
 }
 
 impl DerefMut for HostBytes {
     fn deref_mut(&mut self) -> &mut [u8] {
-        match self {
-            Self::Small(bytes) => bytes,
-            Self::Mapped(map) => map,
+        match &mut self.0 {
+            Kind::Small(bytes) => bytes,
+            Kind::Mapped(map) => map,
         }
     }
 }

@@ -55,7 +55,7 @@ pub(super) struct Shared {
     /// Whether inputs are taken as constants.
     pub fixed_inputs: bool,
     /// What the batch loads, as it was.
-    memory: DeviceMemory,
+    pub memory: DeviceMemory,
     allowance: Mutex<Allowance>,
     /// Whether there is more of it now.
     allowed: Condvar,
@@ -172,6 +172,7 @@ impl Shared {
             memory: &self.memory,
             fixed_inputs: self.fixed_inputs,
             once: false,
+            kept: true,
         };
         let go_on = || {
             wanted.set(wanted.get() && self.wait(began.get().elapsed()));
@@ -231,6 +232,7 @@ impl Shared {
 
     /// Whether the plan's constants are in that memory, which has the same allocations.
     pub fn holds(&self, plan: &Plan, memory: &DeviceMemory) -> bool {
-        self.memory.has_regions_of(memory) && plan.same_constants(&self.memory, memory)
+        let mut constants = plan.constants.iter();
+        self.memory.has_regions_of(memory) && constants.all(|c| c.is_in(memory, Some(&self.memory)))
     }
 }

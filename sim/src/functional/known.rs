@@ -146,7 +146,7 @@ pub(super) struct Planned {
     pub layout: u64,
     /// Those at which its constants were last known to be there.
     versions: Vec<u64>,
-    /// So that others find it.
+    /// What it was made of, if that is kept: others find the plan by it.
     shared: Option<Arc<Shared>>,
 }
 
@@ -162,12 +162,18 @@ impl Planned {
 
     /// Whether the plan means the same now.
     pub fn holds(&mut self, memory: &DeviceMemory) -> bool {
-        let same = self.layout == memory.layout() && self.plan.holds(memory, &mut self.versions);
-        same || self.shared.as_ref().is_some_and(|shared| {
-            let same = shared.holds(&self.plan, memory);
-            self.layout = if same { memory.layout() } else { self.layout };
-            self.versions = self.plan.versions(memory);
-            same
-        })
+        let kept = self.shared.as_ref().map(|shared| &shared.memory);
+        if self.layout != memory.layout() {
+            if !kept.is_some_and(|kept| kept.has_regions_of(memory)) {
+                return false;
+            }
+            // Versions are those of another memory.
+            self.versions.fill(u64::MAX);
+        }
+        let same = self.plan.holds(memory, &mut self.versions, kept);
+        if same {
+            self.layout = memory.layout();
+        }
+        same
     }
 }

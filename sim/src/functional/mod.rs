@@ -234,6 +234,7 @@ impl Functional {
             memory,
             fixed_inputs,
             once: self.planning == Planning::AtOnce,
+            kept: false,
         };
         subject.plan(&|| true)
     }

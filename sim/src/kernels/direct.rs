@@ -3,7 +3,8 @@
 
 use std::ops::Range;
 
-use super::product::panel::{self, Line};
+use super::product::panel;
+use super::product::sheets::Line;
 use super::{COLUMN, Format, GemmKernel};
 
 /// Weight tiles as a kernel wants them, each laid out when a product first needs it.

@@ -35,10 +35,11 @@ pub(crate) use kernel::{COLUMN, Format, MAX_COLUMNS, Way};
 pub use lanes::Rounding;
 pub(crate) use product::bundles::{Bundles, PADDING};
 use product::panel;
-#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
-use product::panel::Line;
 pub(crate) use product::panel::{Column, Panel};
 pub(crate) use product::patches::{Grid, Window};
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+use product::sheets::Line;
+pub(crate) use product::sheets::Sheets;
 use product::staging::Staging;
 pub(crate) use product::steps::{Operand, Step, Steps};
 use product::stretches::Stretch;

@@ -381,7 +381,9 @@ impl Data {
             }
         };
         let parts: Vec<Column<'_>> = columns.iter().map(column).collect();
-        let panel = Panel::new(&parts, way.format, block);
+        let mut sheets = Sheets::default();
+        let panel = Panel::new(&parts, way.format, block, &mut sheets).unwrap();
+        sheets.finish();
         let grid = window.and_then(|window| Grid::of(window, &offsets, rows));
         let whole = match &grid {
             Some(grid) => Inputs::in_patches(&grid.arrange(&offsets), grid, bundles),

@@ -138,9 +138,8 @@ impl<'a> TileReader<'a> {
 
     /// Whether there is a tile there whose batch rows, of so many bytes, are the same.
     pub fn rows_are_equal(&self, span: &Span, row_bytes: usize) -> bool {
-        let bytes = self.memory.region(span.region);
-        let tile = bytes.get(span.start..span.start + span.len);
-        let mut rows = tile.unwrap_or_default().chunks_exact(row_bytes);
+        let tile = super::bytes(self.memory, span).unwrap_or_default();
+        let mut rows = tile.chunks_exact(row_bytes);
         rows.next()
             .is_some_and(|first| rows.all(|row| row == first))
     }

@@ -238,7 +238,7 @@ fn of_tiles(
     let region = held[*read.first()?].span.region;
     let same = read.iter().all(|&load| held[load].span.region == region);
     same.then(|| Found {
-        list: lists.one(list),
+        list: lists.one(&list),
         low: (low as usize).wrapping_sub(held[0].span.start),
         len: (high - low) as usize + config.lanes(),
         read,

@@ -25,6 +25,7 @@ impl Subject<'_> {
             marks,
             memory,
             fixed_inputs,
+            kept,
             ..
         } = self;
         let mut trace = build::trace(self, go_on)?;
@@ -42,17 +43,20 @@ impl Subject<'_> {
             }
             (pass.run)(&mut list, &context);
         }
-        let mut spans = std::mem::take(&mut list.constants);
-        let drafts = list.into_drafts();
+        let List {
+            slots,
+            constants: mut spans,
+            ..
+        } = list;
         let mut products = Products::new(memory, pads, limits.plan_bytes);
-        let Emitted { ops, origins, .. } = emit::emit(drafts, &mut products, go_on)?;
+        let Emitted { ops, origins, .. } = emit::emit(slots, &mut products, go_on)?;
         if !go_on() {
             return Err(Unplanned::Unwanted);
         }
         spans.append(&mut products.constants);
         spans.append(&mut trace.constants);
         merge(&mut spans);
-        let constants = Constant::new(&spans, memory);
+        let constants = Constant::new(&spans, memory, kept);
         let weights = trace.weights.iter().enumerate();
         let loaded = weights.filter(|(_, weight)| !weight.is_held());
         let report = RunReport::of(insns, marks, config);

@@ -69,7 +69,7 @@ impl Forms {
             None => sorted_form(dst, operands),
         };
         for form in &mut products {
-            form.positions = lists.one(form.positions.to_vec());
+            form.positions = lists.one(&form.positions);
         }
         let tiles = match &products[..] {
             [only] => Rc::clone(&only.tiles),
@@ -123,7 +123,7 @@ impl Form {
             taps: taps.collect(),
             tiles: insn.dst(&uops).set(),
         });
-        form.positions = lists.one(form.positions.to_vec());
+        form.positions = lists.one(&form.positions);
         form
     }
 

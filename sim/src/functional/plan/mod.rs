@@ -67,6 +67,8 @@ pub(crate) struct Subject<'a> {
     pub fixed_inputs: bool,
     /// Whether a plan for one run will do: one of micro-ops or weights that were in the scratchpads.
     pub once: bool,
+    /// Whether the memory is kept beside the plan as it is, which then needs no copies of its constants.
+    pub kept: bool,
 }
 
 /// What a batch and its plan may take.
@@ -83,31 +85,29 @@ pub(crate) struct Constant {
     pub region: usize,
     /// Where they lie in it.
     pub spans: Box<[Span]>,
-    /// Copies of the bytes, where they are few or often written again: by content they are the
-    /// same even when somebody has written to the region.
+    /// Copies of the bytes, where no memory is kept that has them, and they are few or often written again: by content
+    /// they are the same even when somebody has written to the region.
     pub copies: Option<Vec<(Span, Box<[u8]>)>>,
 }
 
-/// Bytes that a plan keeps to compare with.
-const MOST_COPIED_BYTES: usize = 4 << 20;
+/// Bytes that a plan copies to compare with: micro-ops, for the most part, which a queue writes again for each batch.
+const MOST_COPIED_BYTES: usize = 1 << 18;
 
 impl Constant {
     /// The constants that merged spans are, with copies of those that are read as far as there is
-    /// room.
-    pub fn new(spans: &[Span], memory: &DeviceMemory) -> Vec<Self> {
+    /// room, unless the memory is kept.
+    pub fn new(spans: &[Span], memory: &DeviceMemory, kept: bool) -> Vec<Self> {
         let regions = spans.chunk_by(|a, b| a.region == b.region);
         let size = |spans: &[Span]| spans.iter().map(|s| s.len).sum::<usize>();
         let mut regions: Vec<(usize, &[Span])> = regions.map(|s| (size(s), s)).collect();
-        // The small ones first: micro-ops, which a queue writes again for each batch.
         regions.sort_by_key(|(size, _)| *size);
         let mut room = MOST_COPIED_BYTES;
         let constant = |(size, spans): (usize, &[Span])| {
             let region = spans[0].region;
-            let bytes = memory.region(region);
-            let copy = |s: &Span| Some((*s, bytes.get(s.start..s.start + s.len)?.into()));
+            let copy = |s: &Span| Some((*s, bytes(memory, s)?.into()));
             // What the host writes in place is told by its content alone.
             let copied = size <= room || memory.is_in_place(region);
-            let copies = copied.then(|| spans.iter().map(copy).collect());
+            let copies = (copied && !kept).then(|| spans.iter().map(copy).collect());
             room = room.saturating_sub(size);
             let copies = copies.flatten();
             let spans = spans.into();
@@ -120,12 +120,26 @@ impl Constant {
         regions.into_iter().map(constant).collect()
     }
 
-    fn same_bytes(&self, memory: &DeviceMemory) -> bool {
-        let bytes = memory.region(self.region);
-        let same =
-            |(s, copy): &(Span, Box<[u8]>)| bytes.get(s.start..s.start + s.len) == Some(&copy[..]);
-        self.copies.as_ref().is_some_and(|c| c.iter().all(same))
+    /// Whether a memory has the same bytes as that which is kept, or as the copies.
+    pub fn is_in(&self, memory: &DeviceMemory, kept: Option<&DeviceMemory>) -> bool {
+        match (kept, &self.copies) {
+            (Some(kept), _) => self
+                .spans
+                .iter()
+                .all(|s| bytes(memory, s) == bytes(kept, s)),
+            (None, Some(copies)) => copies
+                .iter()
+                .all(|(s, copy)| bytes(memory, s) == Some(copy)),
+            (None, None) => false,
+        }
     }
+}
+
+/// The bytes of a span, if they are in the memory.
+fn bytes<'m>(memory: &'m DeviceMemory, span: &Span) -> Option<&'m [u8]> {
+    memory
+        .region(span.region)
+        .get(span.start..span.start + span.len)
 }
 
 impl Plan {
@@ -148,15 +162,6 @@ impl Plan {
         }
     }
 
-    /// Whether two memories have the same constants, which lie at the same places.
-    pub fn same_constants(&self, a: &DeviceMemory, b: &DeviceMemory) -> bool {
-        let mut spans = self.constants.iter().flat_map(|c| &c.spans);
-        spans.all(|s| {
-            let bytes = [a, b].map(|memory| memory.region(s.region).get(s.start..s.start + s.len));
-            bytes[0] == bytes[1]
-        })
-    }
-
     /// Versions of the constants' regions, for [`Self::holds`].
     pub fn versions(&self, memory: &DeviceMemory) -> Vec<u64> {
         let constants = self.constants.iter();
@@ -164,12 +169,17 @@ impl Plan {
     }
 
     /// Whether the plan still means the same in a memory of the layout that it was made for.
-    /// `versions` are those at which its bytes were last known to be there.
-    pub fn holds(&self, memory: &DeviceMemory, versions: &mut [u64]) -> bool {
+    /// `versions` are those at which its bytes were last known to be there; `kept` has them, if it is kept.
+    pub fn holds(
+        &self,
+        memory: &DeviceMemory,
+        versions: &mut [u64],
+        kept: Option<&DeviceMemory>,
+    ) -> bool {
         !self.once
             && self.constants.iter().zip(versions).all(|(c, version)| {
                 let now = memory.version(c.region);
-                let same = now == *version || c.same_bytes(memory);
+                let same = now == *version || c.is_in(memory, kept);
                 *version = now;
                 same
             })

@@ -44,10 +44,10 @@ impl<T> Default for Lists<T> {
     }
 }
 
-impl<T: Hash + Eq> Lists<T> {
-    /// The list that is equal to one, which is this one if there was none.
-    pub fn one(&mut self, list: Vec<T>) -> Rc<[T]> {
-        if let Some(known) = self.0.get(&list[..]) {
+impl<T: Hash + Eq + Copy> Lists<T> {
+    /// The list that is equal to one, which is a copy of this one if there was none.
+    pub fn one(&mut self, list: &[T]) -> Rc<[T]> {
+        if let Some(known) = self.0.get(list) {
             return Rc::clone(known);
         }
         let list: Rc<[T]> = list.into();

@@ -283,6 +283,7 @@ fn lists_that_take_more_memory_than_a_plan_may_are_not_made() {
             memory: &memory,
             fixed_inputs: true,
             once: true,
+            kept: false,
         };
         build::trace(&subject, &|| true).map(|_| ())
     };

@@ -4,13 +4,15 @@ pub(super) mod bundles;
 pub(super) mod panel;
 mod part;
 pub(super) mod patches;
+pub(in super::super) mod sheets;
 pub(crate) mod staging;
 pub(super) mod steps;
 pub(super) mod stretches;
 
 use self::bundles::{Bundles, Joined, PADDING, joined_rows};
-use self::panel::{Line, Panel};
+use self::panel::Panel;
 use self::patches::{Grid, Patches, Window};
+use self::sheets::Line;
 use self::staging::{Lines, Staging};
 use self::steps::Steps;
 use self::stretches::{Stretch, blocks};

@@ -1,14 +1,10 @@
 //! Weights as the kernels want them.
 
 use super::super::{COLUMN, Format};
+use super::sheets::{Line, Sheets, Strip};
 
 /// Columns of `Fours` that lie side by side.
 pub(in crate::kernels) const PAIR: usize = 2;
-
-/// 64 aligned bytes: one vector of AVX-512, two of AVX2.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(C, align(64))]
-pub(crate) struct Line(pub [u8; 64]);
 
 /// The weights of some columns for some taps, in the order in which a kernel reads them.
 ///
@@ -17,7 +13,7 @@ pub(crate) struct Line(pub [u8; 64]);
 /// pair before the next. Of diagonal tiles only the diagonals are there, those of several taps in one line.
 #[derive(Debug)]
 pub(crate) struct Panel {
-    lines: Box<[Line]>,
+    lines: Strip,
     corrections: Box<[[i32; COLUMN]]>,
     columns: usize,
     taps: usize,
@@ -32,32 +28,42 @@ pub(crate) struct Column<'a> {
 }
 
 impl Panel {
-    /// Lays out columns that have equally many taps; tiles are `block * block` bytes.
-    pub fn new(columns: &[Column<'_>], format: Format, block: usize) -> Self {
+    /// Lays out columns that have equally many taps, on a sheet that is to be finished before anybody reads them; tiles
+    /// are `block * block` bytes. `None` when the host has no memory for it.
+    pub fn new(
+        columns: &[Column<'_>],
+        format: Format,
+        block: usize,
+        sheets: &mut Sheets,
+    ) -> Option<Self> {
         let taps = columns.first().map_or(0, |c| c.tiles.len());
-        let mut lines = Vec::with_capacity(Self::lines_for(format, columns.len(), taps, block));
+        let count = Self::lines_for(format, columns.len(), taps, block);
+        let (strip, lines) = sheets.strip(count)?;
         let together = match format {
             Format::Fours => PAIR,
             _ => columns.len().max(1),
         };
-        let of_line = line_taps(format);
         let all = columns.chunks(together);
-        let all = all.flat_map(|some| (0..taps).step_by(of_line).map(move |tap| (some, tap)));
+        let all = all.flat_map(|some| {
+            (0..taps)
+                .step_by(line_taps(format))
+                .map(move |tap| (some, tap))
+        });
+        let mut rest = &mut lines[..];
         for (columns, tap) in all {
+            let count = Self::lines_for(format, columns.len(), 1, block);
+            let to = rest.split_off_mut(..count).unwrap_or_default();
             match format {
                 Format::Diagonal | Format::DiagonalPairs => {
-                    let of_taps = |column: &Column<'_>| diagonals(&column.tiles[tap..], of_line);
-                    lines.extend(columns.iter().map(of_taps));
-                }
-                Format::Plain => {
-                    for column in columns {
-                        plain(column, tap, block, &mut lines);
+                    for (column, line) in columns.iter().zip(to) {
+                        *line = diagonals(&column.tiles[tap..], line_taps(format));
                     }
                 }
-                Format::Wide => interleave::<8>(columns, tap, block, &mut lines),
-                Format::Pairs => pairs(columns, tap, block, &mut lines),
+                Format::Plain => plain(columns, tap, block, to),
+                Format::Wide => interleave::<8>(columns, tap, block, to),
+                Format::Pairs => pairs(columns, tap, block, to),
                 Format::Biased | Format::BiasedWeights | Format::Fours => {
-                    interleave::<16>(columns, tap, block, &mut lines);
+                    interleave::<16>(columns, tap, block, to);
                 }
             }
         }
@@ -65,8 +71,8 @@ impl Panel {
             let weights = lines.iter_mut().flat_map(|line| &mut line.0);
             weights.for_each(|w| *w ^= 0x80);
         }
-        Self {
-            lines: lines.into(),
+        Some(Self {
+            lines: strip,
             corrections: columns
                 .iter()
                 .map(|column| correction(&column.tiles, column.first, format, block))
@@ -75,7 +81,7 @@ impl Panel {
             taps,
             block,
             format,
-        }
+        })
     }
 
     /// Lines of a panel.
@@ -103,14 +109,20 @@ impl Panel {
         self.format
     }
 
+    /// None until its sheet is finished.
     pub fn lines(&self) -> &[Line] {
-        &self.lines
+        self.lines.lines()
+    }
+
+    /// Memory of its lines.
+    pub fn bytes(&self) -> usize {
+        self.lines.len() * size_of::<Line>()
     }
 
     /// Whether a kernel of that format may read `taps` taps of that block.
     pub fn fits(&self, format: Format, taps: usize, block: usize) -> bool {
         (format, taps, block) == (self.format, self.taps, self.block)
-            && self.lines.len() == Self::lines_for(format, self.columns, taps, block)
+            && self.lines().len() == Self::lines_for(format, self.columns, taps, block)
     }
 }
 
@@ -160,13 +172,13 @@ fn diagonals(tiles: &[&[u8]], of_line: usize) -> Line {
     line
 }
 
-fn plain(column: &Column<'_>, tap: usize, block: usize, lines: &mut Vec<Line>) {
-    let first = column.first * block;
+fn plain(columns: &[Column<'_>], tap: usize, block: usize, lines: &mut [Line]) {
     let len = block.min(COLUMN) * block;
-    for bytes in column.tiles[tap][first..first + len].chunks(64) {
-        let mut line = Line([0; 64]);
+    let columns = columns.iter().flat_map(|column| {
+        column.tiles[tap][column.first * block..][..len].chunks(size_of::<Line>())
+    });
+    for (bytes, line) in columns.zip(lines) {
         line.0[..bytes.len()].copy_from_slice(bytes);
-        lines.push(line);
     }
 }
 
@@ -176,26 +188,40 @@ fn interleave<const OUTPUTS: usize>(
     columns: &[Column<'_>],
     tap: usize,
     block: usize,
-    lines: &mut Vec<Line>,
+    lines: &mut [Line],
 ) {
-    for k in (0..block).step_by(4) {
-        for column in columns {
-            for part in (0..COLUMN).step_by(OUTPUTS) {
-                lines.push(line::<OUTPUTS>(
-                    column.tiles[tap],
-                    [column.first + part, k],
-                    block,
-                ));
+    let parts = COLUMN / OUTPUTS;
+    for (at, Column { tiles, first }) in columns.iter().enumerate() {
+        let tile = tiles[tap];
+        if OUTPUTS == COLUMN && block == COLUMN {
+            fours(tile, columns.len(), &mut lines[at..]);
+            continue;
+        }
+        for (fours, lines) in lines.chunks_exact_mut(columns.len() * parts).enumerate() {
+            for (part, line) in lines[at * parts..][..parts].iter_mut().enumerate() {
+                let from = [first + part * OUTPUTS, fours * 4];
+                *line = self::line::<OUTPUTS>(tile, from, block);
             }
         }
     }
 }
 
+/// The lines of a tile of the usual size, each so far behind the one before.
+fn fours(tile: &[u8], step: usize, lines: &mut [Line]) {
+    let rows = tile.as_chunks::<4>().0.as_chunks::<4>().0;
+    for (at, row) in rows.iter().enumerate() {
+        for (k, four) in row.iter().enumerate() {
+            lines[k * step].0[at * 4..][..4].copy_from_slice(four);
+        }
+    }
+}
+
 /// For each group of two inputs and each column, a line of int16 for 16 outputs.
-fn pairs(columns: &[Column<'_>], tap: usize, block: usize, lines: &mut Vec<Line>) {
-    for k in (0..block).step_by(2) {
-        let line = |column: &Column<'_>| pair(column.tiles[tap], [column.first, k], block);
-        lines.extend(columns.iter().map(line));
+fn pairs(columns: &[Column<'_>], tap: usize, block: usize, lines: &mut [Line]) {
+    for (twos, lines) in lines.chunks_exact_mut(columns.len()).enumerate() {
+        for (column, line) in columns.iter().zip(lines) {
+            *line = pair(column.tiles[tap], [column.first, twos * 2], block);
+        }
     }
 }
 
@@ -244,6 +270,10 @@ pub(in crate::kernels) fn lay_out(
     lines: &mut [Line],
 ) -> [i32; COLUMN] {
     let block = tile.len().isqrt();
+    if block == COLUMN && matches!(format, Format::Biased | Format::Fours) {
+        fours(tile, 1, lines);
+        return correction(&[tile], first, format, block);
+    }
     for (at, to) in lines.iter_mut().enumerate() {
         *to = match format {
             // Of these no tiles are laid out.

@@ -236,6 +236,7 @@ fn unsafe_code_is_where_it_may_be() {
         "sim/src/kernels/lanes.rs",
         "sim/src/kernels/neon.rs",
         "sim/src/kernels/simd128.rs",
+        "sim/src/kernels/product/sheets.rs",
         "sim/src/kernels/shared.rs",
         "sim/src/kernels/source.rs",
         "capi/src/api/describe.rs",

@@ -15,7 +15,7 @@ use vta_isa::resolve::TileSet;
 use self::pairs::Pairs;
 pub(super) use self::product::Products;
 use super::super::run::ops::{Columns, Filled, Op};
-use super::draft::{AluDraft, Draft, Kind, Matmul, OperandDraft, StartDraft};
+use super::draft::{AluDraft, Kind, Matmul, OperandDraft, Slot, StartDraft};
 use super::origin::Origin;
 use super::unplanned::{GoOn, Unplanned};
 use crate::kernels::{Panel, Step};
@@ -99,18 +99,19 @@ impl Emitted {
 /// # Errors
 /// [`Unplanned::Pattern`] when the weights would take too much memory; at the word of `go_on`.
 pub(super) fn emit(
-    drafts: Vec<Draft>,
+    slots: Vec<Slot>,
     products: &mut Products<'_>,
     go_on: GoOn<'_>,
 ) -> Result<Emitted, Unplanned> {
     let lanes = products.lanes();
+    let left = slots.iter().flatten().count();
     let mut out = Emitted {
-        ops: Vec::with_capacity(drafts.len()),
-        origins: Vec::with_capacity(drafts.len()),
+        ops: Vec::with_capacity(left),
+        origins: Vec::with_capacity(left),
         waiting: None,
         lanes,
     };
-    for draft in drafts {
+    for draft in slots.into_iter().flatten() {
         if !go_on() {
             return Err(Unplanned::Unwanted);
         }
@@ -141,6 +142,7 @@ pub(super) fn emit(
         }
     }
     out.flush();
+    products.sheets.finish();
     look_ahead(&mut out.ops);
     Ok(out)
 }

@@ -17,7 +17,7 @@ use crate::functional::run::ops::{Columns, Op, ProductOp};
 use crate::functional::run::scratchpads::Scratchpads;
 use crate::kernels::{
     Bases, COLUMN, Column, Format, Grid, Inputs, MAX_COLUMNS, Operand, PADDING, Panel, Row, Rows,
-    Start, Step, Steps, Way,
+    Sheets, Start, Step, Steps, Way,
 };
 
 /// What rows depend on: positions, and the bytes of each that are stored and read beside.
@@ -57,6 +57,8 @@ pub(in super::super) struct Products<'a> {
     lists: Lists<u32>,
     inputs: FxHashMap<InputsKey, Arc<Inputs>>,
     panels: FxHashMap<PanelKey, Arc<Panel>>,
+    /// What panels are written on.
+    pub sheets: Sheets,
     /// Bytes of weights, rows and offsets that the plan keeps, and how many it may.
     pub kept_bytes: usize,
     most_bytes: usize,
@@ -77,6 +79,7 @@ impl<'a> Products<'a> {
             lists: Lists::default(),
             inputs: FxHashMap::default(),
             panels: FxHashMap::default(),
+            sheets: Sheets::default(),
             steps: FxHashMap::default(),
             kept_bytes: 0,
             most_bytes,
@@ -203,7 +206,7 @@ impl<'a> Products<'a> {
             if let Some(grid) = &grid {
                 inputs = grid.arrange(&inputs);
             }
-            let inputs = Same(lists.one(inputs));
+            let inputs = Same(lists.one(&inputs));
             Rc::new(Order { taps, inputs, grid })
         });
         Rc::clone(order)
@@ -376,14 +379,17 @@ impl<'a> Products<'a> {
         if let Some(panel) = self.panels.get(&key) {
             return Ok(Arc::clone(panel));
         }
+        let mut sheets = std::mem::take(&mut self.sheets);
         let tiles = |(first, weights): &(usize, Vec<Weight>)| {
             let tiles: Vec<_> = weights.iter().map(|w| self.tile(w)).collect();
             (*first, tiles)
         };
         let tiles: Vec<_> = key.1.iter().map(tiles).collect();
         let parts: Vec<Column<'_>> = tiles.iter().map(column).collect();
-        let panel = Arc::new(Panel::new(&parts, way.format, self.pads.block));
-        self.kept_bytes += size_of_val(panel.lines());
+        let panel = Panel::new(&parts, way.format, self.pads.block, &mut sheets);
+        self.sheets = sheets;
+        let panel = Arc::new(panel.ok_or(Unplanned::Memory)?);
+        self.kept_bytes += panel.bytes();
         if self.kept_bytes > self.most_bytes {
             return Err(Unplanned::Memory);
         }

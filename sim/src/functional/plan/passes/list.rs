@@ -50,11 +50,6 @@ impl<'a> List<'a> {
         }
     }
 
-    /// The operations that are left.
-    pub fn into_drafts(self) -> Vec<Draft> {
-        self.slots.into_iter().flatten().collect()
-    }
-
     /// Calls a function for each operation in turn, with the slots before it, its own, and those
     /// behind it, as long as the plan is wanted.
     pub fn each(&mut self, mut join: impl FnMut(&mut [Slot], &mut Slot, &mut [Slot])) {

@@ -178,7 +178,7 @@ impl Unions {
         self.make_room();
         let key = (Same(Rc::clone(list)), numbers.clone());
         let spread = self.spreads.entry(key).or_insert_with(|| {
-            let list = self.lists.1.one(spread(list, &numbers.0));
+            let list = self.lists.1.one(&spread(list, &numbers.0));
             self.kept += list.len();
             Same(list)
         });
@@ -220,13 +220,13 @@ impl Union {
         }
         let numbers = numbers.map(|numbers| {
             let same = numbers.iter().copied().eq(0..numbers.len() as u16);
-            (!same).then(|| Same(lists.one(numbers)))
+            (!same).then(|| Same(lists.one(&numbers)))
         });
         let lowest = places.first().copied().unwrap_or(0);
-        let positions = places.iter().map(|place| (place - lowest) as u16).collect();
+        let positions = places.iter().map(|place| (place - lowest) as u16);
         Self {
             lowest,
-            positions: lists.one(positions),
+            positions: lists.one(&positions.collect::<Vec<_>>()),
             numbers,
         }
     }
