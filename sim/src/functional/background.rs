@@ -229,10 +229,4 @@ impl Shared {
     pub fn made(&self) -> Option<Option<&Arc<Plan>>> {
         self.made.get().map(Option::as_ref)
     }
-
-    /// Whether the plan's constants are in that memory, which has the same allocations.
-    pub fn holds(&self, plan: &Plan, memory: &DeviceMemory) -> bool {
-        let mut constants = plan.constants.iter();
-        self.memory.has_regions_of(memory) && constants.all(|c| c.is_in(memory, Some(&self.memory)))
-    }
 }

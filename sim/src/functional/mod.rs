@@ -516,11 +516,12 @@ impl Functional {
         let Some(plan) = made.cloned() else {
             return (Course::Direct, None);
         };
-        if !shared.holds(&plan, memory) {
+        let kept = Some(Arc::clone(&shared));
+        let mut planned = Planned::new(Arc::clone(&plan), &shared.memory, kept);
+        if !planned.holds(memory) {
             // Inputs that have changed are data.
             return (Course::seen(false, outlook), None);
         }
-        let planned = Planned::new(Arc::clone(&plan), memory, Some(shared));
         (Course::Planned(planned), Some(plan))
     }
 

@@ -121,7 +121,7 @@ impl Constant {
     }
 
     /// Whether a memory has the same bytes as that which is kept, or as the copies.
-    pub fn is_in(&self, memory: &DeviceMemory, kept: Option<&DeviceMemory>) -> bool {
+    fn is_in(&self, memory: &DeviceMemory, kept: Option<&DeviceMemory>) -> bool {
         match (kept, &self.copies) {
             (Some(kept), _) => self
                 .spans
