@@ -10,7 +10,7 @@
 //! - ALU instructions on which the RTL aborts, since a step reads what the step before has not
 //!   written back ([`AluHazard`]).
 //!
-//! [`deviations`] lists what does something else on the original RTL.
+//! [`deviations()`] lists what does something else on the original RTL.
 //!
 //! The accumulator scratchpad is written by compute, and by load where a program preloads. The micro-op scratchpad is written and read by compute alone, so it has no races; the DRAM
 //! that micro-ops are loaded from may. STORE reads the accumulator scratchpad, as the

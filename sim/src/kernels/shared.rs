@@ -9,7 +9,7 @@
 //! other touches never run at the same time, because
 //! - every task is handed out once, by one atomic counter;
 //! - [`Hand::next`] returns a task's [`Grant`] only after it has seen the flags of all tasks
-//!   before [`Order::after`]; a flag is raised when a grant is dropped, and no reference to the
+//!   that [`Order`] says it waits for; a flag is raised when a grant is dropped, and no reference to the
 //!   bytes outlives its grant;
 //! - [`Grant::read`], [`Grant::read_runs`] and [`Grant::write`] refuse bytes that aren't in the task's footprint.
 

@@ -213,7 +213,7 @@ unsafe fn patches<
 }
 
 /// # Safety
-/// As for [`blocks`].
+/// As for [`blocks()`].
 unsafe fn run_blocks(product: &Product<'_>, stretch: &Stretch, pointers: &Pointers) {
     // SAFETY: the caller's promise.
     unsafe {
